@@ -70,7 +70,7 @@ def contenders() -> list[Contender]:
 
 async def compare(given: argparse.Namespace) -> int:
     from bench.sandboxing import measures
-    from bench.sandboxing.ours import Ours, Told, has_pool
+    from bench.sandboxing.ours import Ours, Told
     from bench.sandboxing.report import Results, goals, report
 
     everyone = contenders()[:3] if given.quick else contenders()
@@ -90,12 +90,10 @@ async def compare(given: argparse.Namespace) -> int:
             say(f"next session, to {cell}")
             await measures.to_result(ours, cell)
             results.demand[cell] = await measures.starts(everyone, cell, n, first=False)
-        if "pooled" in only and has_pool():
+        if "pooled" in only:
             say(f"pooled session, to {cell}")
             pooled = Ours(environment.PYTHON, POOL)
             results.pooled[cell] = {pooled.name: await measures.bursts(pooled, cell, n, POOL)}
-    if not has_pool():
-        results.missing.append("pooled sessions: Namespaces takes no `pool` yet")
     if "trips" in only:
         say("round trips")
         results.trips = await measures.round_trips(everyone, 100 if quick else 2000)

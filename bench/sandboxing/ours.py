@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
 
 import anyio
 from bench.sandboxing.contenders import FOREVER, OUTPUT_BYTES, Answer
 
-from pinfold.sandbox import Limits, Provider, Session, Stream, open_session
+from pinfold.sandbox import Limits, Session, Stream, open_session
 from pinfold.sandbox.namespaces import Namespaces
 
 LIMITS = Limits(output_bytes=OUTPUT_BYTES + (1 << 20))
 
 
-def has_pool() -> bool:
-    return "pool" in inspect.signature(Namespaces).parameters
-
-
-def provider_of(python: Path, pool: int) -> Provider:
-    if not has_pool():
-        return Namespaces(python=python)
-    return cast(Any, Namespaces)(python=python, pool=pool)
-
-
 class Ours:
     def __init__(self, python: Path, pool: int = 0) -> None:
         self.name = "pinfold, pooled" if pool else "pinfold"
-        self._provider = provider_of(python, pool)
+        self._provider = Namespaces(python, pool=pool)
 
     async def warm(self) -> None:
         """Until the pool is full."""
-        if has_pool():
-            await cast(Any, self._provider).warm()
+        await self._provider.warm()
 
     async def open(self) -> OurSession:
         stack = AsyncExitStack()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from types import CodeType, CoroutineType, FrameType, GeneratorType
+from types import CoroutineType, FrameType, GeneratorType
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -19,13 +19,6 @@ MARK = 0xFFFFFFFF
 VERSIONS = ((3, 12), (3, 13))
 RUNNING = (FrameType, GeneratorType, CoroutineType)
 """Have owners that end them."""
-HEAP_TYPE = 1 << 9
-"""The flag of a type that was made at run time; of others the collector knows nothing."""
-
-# As types have them, whatever their own metaclass says.
-_flags, _attributes, _mro, _bases = (
-    type.__dict__[name].__get__ for name in ("__flags__", "__dict__", "__mro__", "__bases__")
-)
 
 
 def is_possible() -> bool:
@@ -49,20 +42,8 @@ def immortalise() -> None:
     found: list[int] = []
     while new:
         found += [id(one) for one in new if type(one) not in RUNNING]
-        named = [part for one in new for part in _unlisted(one)]
-        new = [
-            one for one in (*gc.get_referents(*new), *named) if not (id(one) in known or known.add(id(one)))
-        ]
+        new = [one for one in gc.get_referents(*new) if not (id(one) in known or known.add(id(one)))]
     count = ctypes.c_uint64.from_address
     for address in found:
         count(address).value = MARK
     gc.freeze()
-
-
-def _unlisted(one: Any) -> tuple[Any, ...]:
-    """What it refers to without telling the collector."""
-    if type(one) is CodeType:
-        return (one.co_consts, one.co_names, one.co_name, one.co_qualname, one.co_filename, one.co_linetable)
-    if isinstance(one, type) and not _flags(one) & HEAP_TYPE:
-        return (*gc.get_referents(_attributes(one)), _mro(one), _bases(one))
-    return ()

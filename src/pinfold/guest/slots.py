@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# Without the enums of `signal`, which take longer than all the rest of a call. Bound now, as everywhere.
-_sigmask = __import__("_signal").pthread_sigmask
-_SIGNALS = frozenset(map(int, signal.valid_signals()))
-_BLOCK, _SETMASK = int(signal.SIG_BLOCK), int(signal.SIG_SETMASK)
+# Bound now, as everywhere: a program may replace them.
+_sigmask, _BLOCK, _SETMASK = signal.pthread_sigmask, signal.SIG_BLOCK, signal.SIG_SETMASK
+_SIGNALS = signal.valid_signals()
 _getpid = os.getpid
 
 
@@ -101,7 +100,7 @@ class Quiet:
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
-        self._before: object = None
+        self._before: set[int | signal.Signals] | None = None
 
     def begin(self) -> None:
         self._interrupts.hold()

@@ -52,10 +52,8 @@ class Streams:
         """May call the program's own code, if it put something of its own in place of stdout; ours go first."""
         for fd, name in NAMES.items():
             ours, current = self._ours[fd], getattr(sys, name, None)
-            try:  # noqa: SIM105 - every cell waits for this
+            with suppress(Exception):  # a broken stream is the program's affair
                 ours.flush()
-            except Exception:  # noqa: S110 - a broken stream is the program's affair
-                pass
             if current is not ours and current is not None:
                 with suppress(Exception):
                     current.flush()

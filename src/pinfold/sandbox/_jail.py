@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -26,7 +24,6 @@ from pinfold.sandbox.contract import SandboxUnavailable, Spec
 from pinfold.sandbox.views.keeping import ViewKeeper
 from pinfold.sandbox.views.place import Place
 
-SMALL = 100
 TRIES = 3
 """A warm launcher may end with its owner, just as we ask it."""
 Probe: TypeAlias = Callable[[], Awaitable[None]]
@@ -49,9 +46,9 @@ class Guests:
         return self._probe is None
 
     def prepare(self) -> None:
-        """Begin to look through a large workspace, for what is guarded and then for undo, while the launcher starts."""
+        """Begin to look through the workspace, for what is guarded and then for undo, while the launcher starts."""
         spec = self._spec
-        if not spec.workspace.is_dir() or self._is_small:
+        if not spec.workspace.is_dir():
             return
         self._walk = walk = asyncio.ensure_future(anyio.to_thread.run_sync(mounts_of, spec))
 
@@ -67,23 +64,14 @@ class Guests:
         early, self._early_history = self._early_history, None
         return await early if early else None
 
-    @property
-    def _is_small(self) -> bool:
-        """Most workspaces are looked through faster than a thread is reached."""
-        spec = self._spec
-        return _is_small(spec.workspace) and not spec.data and not spec.mounts and not spec.view
-
     async def launch(self) -> Guest:
         if not self._spec.workspace.is_dir():
             raise SandboxUnavailable(
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
             )
-        spec, is_small = self._spec, self._is_small
+        spec = self._spec
         walk, self._walk = self._walk, None
-        if walk:
-            mounts = await walk
-        else:
-            mounts = mounts_of(spec) if is_small else await anyio.to_thread.run_sync(mounts_of, spec)
+        mounts = await (walk or anyio.to_thread.run_sync(mounts_of, spec))
         if spec.view is not None and self._view is None:
             self._view = await anyio.to_thread.run_sync(Place, spec.workspace, spec.view)
         ask = functools.partial(request, spec, mounts, self._view)
@@ -92,8 +80,7 @@ class Guests:
 
         async def keep() -> Keeping:
             made_by = _view_keeper if spec.view else keeper_of
-            make = functools.partial(made_by, mounts, Jailed(ends.control, ends.pidfd))
-            return make() if is_small else await anyio.to_thread.run_sync(make)
+            return await anyio.to_thread.run_sync(made_by, mounts, Jailed(ends.control, ends.pidfd))
 
         return await begun(guest, spec.limits, keep if spec.writable else None)
 
@@ -131,13 +118,6 @@ class Guests:
 def history_of(spec: Spec) -> FileHistory | str:
     """In a thread. Or why there is none."""
     return FileHistory.where_possible(spec.workspace, spec.state / "files" if spec.state else None)
-
-
-def _is_small(folder: Path) -> bool:
-    with os.scandir(folder) as entries:
-        return all(
-            count < SMALL and not entry.is_dir(follow_symlinks=False) for count, entry in enumerate(entries)
-        )
 
 
 def keeper_of(mounts: list[Mounted], body: Jailed) -> Keeping:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     Kind: TypeAlias = Literal["add", "update", "delete"]
 
-NO_END = "\\ No newline at end of file"
 _HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)", re.DOTALL)
 _ESCAPE = re.compile(r'\\([0-7]{3}|[abtnvfr"\\])')
 _LETTERS = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
