@@ -22,6 +22,7 @@ from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.mounts import data_inside
 from pinfold.app.observations import (
     NO_NETWORK,
+    OBSERVATION,
     OutputLimits,
     add_refusals,
     answer_to_cell,
@@ -31,6 +32,7 @@ from pinfold.app.observations import (
     inventory,
     needs_network,
     observation,
+    report_failure,
 )
 from pinfold.app.paths import scratch_of
 from pinfold.app.privacy import Privacy
@@ -84,8 +86,6 @@ if TYPE_CHECKING:
     from pinfold.app.mcp.servers import SessionServers
 
 logger = logging.getLogger(__name__)
-OBSERVATION = 10_000
-"""Characters of one action that the model sees."""
 _READING = ("files", "workspace", "protected", "outside", "host")
 """How far an action goes that may read what is the user's own."""
 VALUE = 200_000
@@ -538,15 +538,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
                 return self._edit_protected_file(action)
             result = await self.registry.call(action.tool, action.args)
         except ToolFailed as failure:
-            unknown = failure.may_have_happened and self.effect(action) != "pure"
-            words = f"{failure}; it may or may not have taken effect" if unknown else str(failure)
-            return Performed(
-                outcome="outcome_unknown" if unknown else "error",
-                observation=cap_text(words, OBSERVATION),
-                at_fault=action.tool if failure.at_fault else None,
-                untrusted=failure.untrusted,
-                sent=failure.sent,
-            )
+            return report_failure(action.tool, failure, self.effect(action))
         except BadCall as error:
             return Performed(outcome="error", observation=f"{action.tool} failed: {error}")
         tool = self.registry.get(action.tool)

@@ -9,9 +9,10 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from pinfold.engine import Performed
-from pinfold.events import Changed
+from pinfold.events import Changed, Effect
 from pinfold.sandbox import Answer, Display, Outcome, Session, Variable
 from pinfold.text import BYTES_PER_TOKEN, NO_OUTPUT, cap_text, capped_lines, join_names
+from pinfold.tools import ToolFailed
 
 NO_NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
@@ -21,6 +22,8 @@ _UNREACHABLE = (
     "No route to host",
 )
 
+OBSERVATION = 10_000
+"""Characters of one action that the model sees."""
 STDERR = "[stderr]"
 """Stands before what a cell wrote there."""
 _NO_WAY_OUT = "This session has no network."
@@ -163,3 +166,15 @@ def answer_to_cell(performed: Performed) -> Answer:
             return Answer(status="refused", value=performed.observation)
         case _:
             return Answer(status="failed", value=performed.observation)
+
+
+def report_failure(tool: str, failure: ToolFailed, effect: Effect) -> Performed:
+    unknown = failure.may_have_happened and effect != "pure"
+    words = f"{failure}; it may or may not have taken effect" if unknown else str(failure)
+    return Performed(
+        outcome="outcome_unknown" if unknown else "error",
+        observation=cap_text(words, OBSERVATION),
+        at_fault=tool if failure.at_fault else None,
+        untrusted=failure.untrusted,
+        sent=failure.sent,
+    )

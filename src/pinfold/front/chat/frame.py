@@ -255,7 +255,7 @@ class Frame:
         elif app.is_away:
             if text:
                 self._pending.insert(0, text)
-                self._soon()
+                self._flush_soon()
         elif text or self._shrunk:
             self._shrunk = False
             with self._pen.hold_output():
