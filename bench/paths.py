@@ -27,7 +27,7 @@ from pinfold.app.project_files import read_project_files
 from pinfold.app.protected_files import apply_edit, find_protected_file, plan_edit
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused, SandboxError, open_session
-from pinfold.sandbox.steering import read_steering, write_steering
+from pinfold.sandbox.steering import read_protected_file, write_protected_file
 from pinfold.tools import BadCall
 
 SECRET = b"the secret outside"
@@ -199,9 +199,9 @@ def host_step(scene: Scene, number: int) -> bool:
     got = b""
     with contextlib.suppress(FileRefused, OSError):
         if number % 2:
-            got = read_steering(name, scene.workspace) or b""
+            got = read_protected_file(name, scene.workspace) or b""
         else:
-            write_steering(name, MARK, scene.workspace)
+            write_protected_file(name, MARK, scene.workspace)
     if number % 7 == 0:
         with contextlib.suppress(OSError):
             found = read_project_files(scene.workspace)

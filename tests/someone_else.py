@@ -13,7 +13,7 @@ from pinfold.guest.kernel import (
     MS_PRIVATE,
     MS_REC,
     attach,
-    detached,
+    clone_mount,
     mount,
     unshare,
 )
@@ -37,7 +37,7 @@ def _open_the_way(where: str) -> None:
     behind = {place: closed for place in tops if (closed := _closed(place)) is not None}
     unshare(CLONE_NEWNS)
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    trees = {place: detached(str(place), recursive=True) for place in behind}
+    trees = {place: clone_mount(str(place), recursive=True) for place in behind}
     for closed in set(behind.values()):
         mount("open", str(closed), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
     for place, tree in trees.items():

@@ -33,7 +33,7 @@ from pinfold.guest.kernel import (
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
     attach,
-    detached,
+    clone_mount,
     drop_capabilities,
     leave_old_root,
     loopback_up,
@@ -170,7 +170,7 @@ def _skeleton(keep: list[Path], *, machine: bool) -> None:
     ]
     trees = [(name, _tree(name)) for name in names if not Path(name).is_symlink()]
     trees += [(str(path), _tree(str(path))) for path in keep]
-    devices = [(f"/dev/{name}", detached(f"/dev/{name}", recursive=False)) for name in DEVICES]
+    devices = [(f"/dev/{name}", clone_mount(f"/dev/{name}", recursive=False)) for name in DEVICES]
     settings = _settings()
     mount("cage", BASE, "tmpfs", MS_NOSUID, "mode=755,size=64m")
     # Places for what is kept: later nobody may make them at the top.
@@ -199,7 +199,7 @@ _STANDARD = (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2"))
 
 
 def _tree(path: str) -> int:
-    tree = detached(path, recursive=True)
+    tree = clone_mount(path, recursive=True)
     if path not in ("/proc", "/sys"):
         set_mount_attributes(tree, ATTR_RDONLY, recursive=True)
     return tree

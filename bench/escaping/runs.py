@@ -17,7 +17,7 @@ from bench.escaping.project import Project, still_planted, told
 from bench.escaping.scene import SPACE, Scene, Seen, laid
 
 from pinfold.sandbox import Limits, Outcome, Provider, SandboxError, Session, Spec
-from pinfold.sandbox.contract import CommandOutcome, Mount, NotSupported, Parting, UndoRefused
+from pinfold.sandbox.contract import CommandOutcome, GuardedSession, Mount, NotSupported, UndoRefused
 
 CANARY = "PINFOLD_ESCAPE_API_KEY"
 """In the environment of the host, where a session must not see it."""
@@ -132,7 +132,7 @@ async def _planted(
 async def closed(session: Session) -> tuple[str, ...]:
     """Ends it; what it says last."""
     await session.close()
-    return (*session.parting, *session.lost_files) if isinstance(session, Parting) else ()
+    return (*session.parting, *session.lost_files) if isinstance(session, GuardedSession) else ()
 
 
 def _obeyed(project: Project, program: Planting, space: Path, lines: list[str]) -> tuple[list[str], str]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pinfold.sandbox import Provider, _endings, _guest, _jail, _output, _request, landlock, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox._launcher import Launcher
-from pinfold.sandbox._workspace import Guards, guarded
+from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths
 from pinfold.sandbox.channel import LENGTHS, Reply, ReplyReader
 
 _WITHOUT_FLAG = """
@@ -130,26 +130,26 @@ def pivot_to(folder):
 
 
 def _no_masks() -> None:
-    def unmasked(source: Path, shown: str, *, steers: bool) -> Guards:
-        return replace(guarded(source, shown, steers=steers), masked=[])
+    def unmasked(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
+        return replace(find_guarded_paths(source, shown, steers=steers), masked=[])
 
-    _request.guarded = unmasked
+    _request.find_guarded_paths = unmasked
     _no_keeper()  # it would mask what a program gives a new name, sooner or later
 
 
 def _no_protection() -> None:
-    def unprotected(source: Path, shown: str, *, steers: bool) -> Guards:
-        return replace(guarded(source, shown, steers=steers), protected=[])
+    def unprotected(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
+        return replace(find_guarded_paths(source, shown, steers=steers), protected=[])
 
-    _request.guarded = unprotected
+    _request.find_guarded_paths = unprotected
 
 
 def _no_keeper() -> None:
     def none(*_: object) -> None:
         pass
 
-    _jail.keeper_of = none  # pyright: ignore[reportAttributeAccessIssue]
-    landlock._keepers = none  # noqa: SLF001 # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+    _jail.make_guard = none  # pyright: ignore[reportAttributeAccessIssue]
+    landlock._make_guards = none  # noqa: SLF001 # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
 
 
 class Credulous(ReplyReader):

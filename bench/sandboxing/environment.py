@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.environments import make_environment
 
 from pinfold.sandbox.environment import PACKAGES as DATA
-from pinfold.sandbox.environment import preferred_python
+from pinfold.sandbox.environment import choose_python
 
 BENCH = Path(__file__).resolve().parents[1]
 SOURCE = BENCH.parent / "src"
@@ -25,7 +25,7 @@ PACKAGES = (*DATA, *BASELINES, *HOST)
 
 
 def make() -> None:
-    make_environment(PYTHON.parents[1], PACKAGES, preferred_python().base)
+    make_environment(PYTHON.parents[1], PACKAGES, choose_python().base)
 
 
 def enter() -> None:

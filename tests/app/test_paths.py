@@ -32,9 +32,9 @@ def test_the_same_swaps_lead_plain_files_outside(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_of_a_folder_is_left_alone(tmp_path: Path) -> None:
     from pinfold.sandbox import FileRefused
-    from pinfold.sandbox.steering import write_steering
+    from pinfold.sandbox.steering import write_protected_file
 
     scene = Scene.made(tmp_path)
     with pytest.raises(FileRefused, match="something on the way to it is no folder"):
-        write_steering("AGENTS.md/x", b"no", scene.workspace)
+        write_protected_file("AGENTS.md/x", b"no", scene.workspace)
     assert (scene.workspace / "AGENTS.md").read_bytes() == b"inside"

@@ -32,7 +32,7 @@ def signalled() -> None:
 
 def told(interrupts: Interrupts) -> None:
     interrupts.hold()
-    interrupts.was_told()
+    interrupts.expect_signal()
     interrupts.release()
 
 

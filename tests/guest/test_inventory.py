@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.guest.origins import stored
+from pinfold.guest.origins import find_bound_names
 from pinfold.sandbox import Session
 
 pytestmark = pytest.mark.integration
@@ -49,7 +49,7 @@ async def test_a_name_that_was_deleted_and_comes_back_has_its_new_origin(session
 def test_stored_names_are_found_however_many_there_are() -> None:
     names = [f"name_{n}" for n in range(1000)]
     code = compile("\n".join(f"{name} = print(len, {name!r})" for name in names), "<cell>", "exec")
-    assert stored(code) == names
+    assert find_bound_names(code) == names
 
 
 async def test_a_cell_can_free_what_it_rebinds(session: Session) -> None:

@@ -280,7 +280,7 @@ def test_an_environments_library_is_not_led_elsewhere(workspace: Path) -> None:
             library.rename(workspace / ".venv" / "old")
             (workspace / "cache").mkdir()
             library.symlink_to("../cache")
-            said = keeper.after() if is_seen else keeper.last(Names(is_lost=True))
+            said = keeper.after() if is_seen else keeper.settle_all(Names(is_lost=True))
             assert ".venv/lib was made and has been removed: Python would obey it" in said
             assert (workspace / ".venv" / "lib64").is_symlink()
         (workspace / ".venv" / "old").rename(library)
@@ -298,7 +298,7 @@ def test_bytecode_that_a_session_wrote_is_removed_when_it_ends(workspace: Path) 
         (cache / "new.cpython-311.pyc").write_text("planted")
         assert keeper.after() == ()
         assert len(list(cache.iterdir())) == 3
-        assert keeper.last() == ()
+        assert keeper.settle_all() == ()
     assert [path.name for path in cache.iterdir()] == ["mine.cpython-311.pyc"]
 
 
@@ -315,7 +315,7 @@ def test_what_is_obeyed_behind_a_link_is_not_planted(workspace: Path) -> None:
             "own/config.toml was made and has been removed",
             ".hg was made and has been removed: Mercurial would obey it",
         )
-        assert keeper.last() == ()
+        assert keeper.settle_all() == ()
     assert [path.name for path in (workspace / "own").iterdir()] == ["notes"]
     assert (workspace / ".cargo").is_symlink()
 
@@ -345,8 +345,8 @@ def test_a_command_added_to_a_rebase_left_half_done_is_told(workspace: Path) -> 
             keeper.before()
             todo.write_text(todo.read_text() + line)
             keeper.after()
-            keeper.last()
-            assert ("git-rebase-todo (git)" in "".join(keeper.parting())) is is_told
+            keeper.settle_all()
+            assert ("git-rebase-todo (git)" in "".join(keeper.final_notices())) is is_told
 
 
 async def test_an_empty_table_plants_everything(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,12 +367,12 @@ def test_between_cells_a_change_is_the_users_if_nothing_of_the_session_runs(work
             keeper.after()
             (workspace / ".vscode").mkdir()
             (workspace / ".vscode" / "tasks.json").write_text("{}")
-            keeper.noticed()
+            keeper.on_names_changed()
             assert (workspace / ".vscode").exists() is not has_leftovers
             keeper.before()
             (said,) = keeper.after() or ("",)
             assert ("between cells" in said) is has_leftovers
-            assert bool(keeper.parting()) is not has_leftovers
+            assert bool(keeper.final_notices()) is not has_leftovers
 
 
 @pytest.mark.parametrize("names", [None, Names(is_partial=True)])
@@ -385,7 +385,7 @@ def test_what_nobody_saw_is_looked_for_when_the_session_ends(names: Names | None
         (workspace / "many" / "200" / ".vscode" / "tasks.json").write_text("{}")
         assert keeper.after(names) == ()
         assert (workspace / "many" / "200" / ".vscode").exists()
-        assert keeper.last(names) == (
+        assert keeper.settle_all(names) == (
             "many/200/.vscode was made and has been removed: VS Code would obey it",
         )
     assert not (workspace / "many" / "200" / ".vscode").exists()
@@ -444,9 +444,9 @@ def test_a_cell_that_is_still_writing_meets_no_error_and_its_files_are_gone_when
     with keeping(workspace) as keeper:
         keeper.before()
         (workspace / ".vscode").mkdir()
-        keeper.noticed()
+        keeper.on_names_changed()
         (workspace / ".vscode" / "tasks.json").write_text("{}")
-        keeper.noticed()
+        keeper.on_names_changed()
         assert keeper.after() == (".vscode was made and has been removed: VS Code would obey it",)
     assert not (workspace / ".vscode").exists()
 
@@ -461,7 +461,7 @@ def test_git_may_go_on_making_a_repository_or_a_submodule_until_the_cell_ends(wo
         pointer = workspace / "dep" / ".git"
         for _ in range(2):
             pointer.write_text("gitdir: ../.git\n")
-            keeper.noticed()
+            keeper.on_names_changed()
             assert mounted == []
         keeper.after()
     assert [path for one in mounted for path in one.protected] == [str(pointer)]
@@ -473,10 +473,10 @@ def test_git_may_go_on_making_a_repository_or_a_submodule_until_the_cell_ends(wo
         hooks = other / ".git" / "hooks"
         hooks.mkdir(parents=True)
         (other / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-        keeper.noticed()
+        keeper.on_names_changed()
         assert mounted == []
         (hooks / "pre-commit").write_text("#!/bin/sh\n")
-        keeper.noticed()
+        keeper.on_names_changed()
         assert not (hooks / "pre-commit").exists()
         keeper.after()
     assert str(other / ".git") in [path for one in mounted for path in one.pinned]

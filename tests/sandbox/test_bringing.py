@@ -23,8 +23,8 @@ from tests.sandbox.test_autorun_files import environment
 from pinfold.sandbox import Spec
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.safe_files import SafeFolder
-from pinfold.sandbox.views import Change, LeftOut, bring_over, changes, seen
-from pinfold.sandbox.views.place import Place
+from pinfold.sandbox.views import Change, LeftOut, changes, merge_view, scan_workspace
+from pinfold.sandbox.views.place import ViewFolder
 
 pytestmark = [
     pytest.mark.safety,
@@ -158,14 +158,14 @@ def test_the_workspace_becomes_what_the_sessions_saw(
         saw = anyio.run(in_a_view, workspace, view, then)
         assert state(str(workspace)) == was
         told = changes(workspace, view)
-        brought = bring_over(workspace, view)
+        brought = merge_view(workspace, view)
         assert (brought.conflicts, brought.left_out) == ((), ())
         assert list(brought.applied) == told
         assert state(str(workspace)) == saw
         assert {change.path for change in told} == {
             path for path in {*was, *saw} if was.get(path) != saw.get(path)
         }
-        assert (changes(workspace, view), bring_over(workspace, view).applied) == ([], ())
+        assert (changes(workspace, view), merge_view(workspace, view).applied) == ([], ())
 
 
 @given(OPERATIONS, OPERATIONS, OPERATIONS)
@@ -178,7 +178,7 @@ def test_what_the_user_changed_meanwhile_stays_and_the_rest_is_brought_over(
         saw = anyio.run(in_a_view, workspace, view, by_session)
         do(str(workspace), by_user)
         users = state(str(workspace))
-        brought = bring_over(workspace, view)
+        brought = merge_view(workspace, view)
         now = state(str(workspace))
         assert brought.left_out == ()
         for path in {*was, *saw, *users, *now}:
@@ -203,7 +203,7 @@ def view(tmp_path: Path, workspace: Path) -> Path:
     """Of a session that has changed nothing."""
     folder = tmp_path / "view"
     folder.mkdir()
-    Place(workspace, folder).close()
+    ViewFolder(workspace, folder).close()
     return folder
 
 
@@ -231,7 +231,7 @@ def test_a_hostile_view_gains_nothing(workspace: Path, view: Path, tmp_path: Pat
     os.setxattr(files / "empty", "user.overlay.metacopy", b"")
     (files / "elsewhere").mkdir()
     os.setxattr(files / "elsewhere", "user.overlay.redirect", b"/../outside")
-    brought = bring_over(workspace, view)
+    brought = merge_view(workspace, view)
     assert brought.left_out == (
         LeftOut("disk", "special file"),
         LeftOut("elsewhere", "its content is elsewhere"),
@@ -258,12 +258,12 @@ def test_nothing_is_written_through_a_link_that_the_user_has_put_in_the_way(
     (view / "since").unlink()
     shutil.rmtree(view / "files")
     shutil.rmtree(view / "work")
-    Place(workspace, view).close()
+    ViewFolder(workspace, view).close()
     (view / "files" / "folder").mkdir()
     (view / "files" / "folder" / "made").write_text("made")
     (workspace / "folder").rmdir()
     (workspace / "folder").symlink_to(tmp_path)
-    brought = bring_over(workspace, view)
+    brought = merge_view(workspace, view)
     assert (brought.applied, brought.conflicts) == ((), ("folder", "folder/made"))
     assert not (tmp_path / "made").exists()
 
@@ -310,7 +310,7 @@ def test_what_is_guarded_is_never_brought_over(workspace: Path, view: Path) -> N
         (files / name).write_text(name)
     (files / ".git" / "logs" / "refs").symlink_to("/root/.profile")
     (files / ".cargo").symlink_to("deep")
-    brought = bring_over(workspace, view)
+    brought = merge_view(workspace, view)
     left = {one.path for one in brought.left_out}
     assert set(hostile) <= left
     assert {".git/logs/refs", ".cargo"} <= left
@@ -326,7 +326,7 @@ def test_a_link_on_the_way_to_what_git_obeys_is_never_brought_over(workspace: Pa
     (view / "files" / "evil" / "hooks").mkdir(parents=True)
     (view / "files" / "evil" / "hooks" / "pre-commit").write_text("#!/bin/sh")
     (view / "files" / "tools").symlink_to("evil")
-    assert [left.path for left in bring_over(workspace, view).left_out] == ["tools"]
+    assert [left.path for left in merge_view(workspace, view).left_out] == ["tools"]
 
 
 def test_a_git_folder_is_brought_over_as_a_whole_or_not_at_all(workspace: Path, tmp_path: Path) -> None:
@@ -334,12 +334,12 @@ def test_a_git_folder_is_brought_over_as_a_whole_or_not_at_all(workspace: Path, 
     git.mkdir()
     view.mkdir()
     (git / "index").write_text("1")
-    Place(workspace, view).close()
+    ViewFolder(workspace, view).close()
     for name in (".git/index", ".git/refs/heads/new", "file"):
         (view / "files" / name).parent.mkdir(parents=True, exist_ok=True)
         (view / "files" / name).write_text("the session's")
     (git / "index").write_text("the user's")
-    brought = bring_over(workspace, view)
+    brought = merge_view(workspace, view)
     assert (brought.applied, brought.conflicts) == ((Change("file", "added"),), (".git",))
     assert sorted(path.name for path in git.iterdir()) == ["index"]
 
@@ -351,7 +351,7 @@ def test_what_cannot_be_brought_over_is_named_and_the_rest_is(workspace: Path, v
         deep.mkdir()
     (deep / "file").write_text("deep")
     (view / "files" / "file\n\udcff").write_text("odd name")
-    brought = bring_over(workspace, view)
+    brought = merge_view(workspace, view)
     assert brought.left_out == ()
     assert (workspace / "file\n\udcff").read_text() == "odd name"
     assert changes(workspace, view) == []
@@ -360,8 +360,10 @@ def test_what_cannot_be_brought_over_is_named_and_the_rest_is(workspace: Path, v
 def test_since_can_be_given(workspace: Path, view: Path) -> None:
     (workspace / "file").write_text("the user's")
     (view / "files" / "file").write_text("the session's")
-    assert bring_over(workspace, view).conflicts == ("file",)
-    assert bring_over(workspace, view, since=seen(workspace)).applied == (Change("file", "changed"),)
+    assert merge_view(workspace, view).conflicts == ("file",)
+    assert merge_view(workspace, view, since=scan_workspace(workspace)).applied == (
+        Change("file", "changed"),
+    )
     assert (workspace / "file").read_text() == "the session's"
 
 

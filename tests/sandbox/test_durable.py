@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.asking import value
 
-from pinfold.sandbox import Limits, Provider, Resumable, Saving, Spec, UndoRefused
+from pinfold.sandbox import Limits, Provider, Resumable, Savable, Spec, UndoRefused
 from pinfold.sandbox.landlock import Landlock
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.unsafe_local import UnsafeLocal
@@ -66,7 +66,7 @@ async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(
         ):
             await session.run(code)
             # In `landlock` a state that comes while another is still being saved is left out.
-            assert isinstance(session, Saving)
+            assert isinstance(session, Savable)
             await session.save()
     async with opened(tmp_path, provider) as session:
         assert labels(session) == {

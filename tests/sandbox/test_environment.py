@@ -22,10 +22,10 @@ from pinfold.sandbox.environment import (
     Progress,
     Recipe,
     build,
-    checked_python,
+    check_python,
+    choose_python,
     environments,
     find,
-    preferred_python,
     running_python,
 )
 
@@ -100,7 +100,7 @@ def test_a_leaner_python_that_is_installed_goes_before_an_older_one_that_runs(
 ) -> None:
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
-    assert preferred_python() == running_python()
+    assert choose_python() == running_python()
     for name in (
         "pyenv/versions/3.12.9",
         "uv/cpython-3.12.11-linux-x86_64-gnu",
@@ -110,7 +110,7 @@ def test_a_leaner_python_that_is_installed_goes_before_an_older_one_that_runs(
         folder.mkdir(parents=True)
         (folder / "python3.12").touch(0o755)
     (tmp_path / "pyenv/versions/3.13.1").mkdir()  # unfinished
-    chosen = preferred_python()
+    chosen = choose_python()
     if sys.version_info < (3, 12):
         assert (chosen.version, "cpython-3.12.11" in str(chosen.base)) == ((3, 12, 11), True)
     else:
@@ -137,7 +137,7 @@ def test_the_key_stands_for_what_goes_in() -> None:
         Recipe.of(["nest"]).key,
         Recipe.of(["nest>=2"]).key,
         Recipe.of([], lock="heron==1.0").key,
-        Recipe.of([], python=checked_python(Path("/usr/bin/python3"))).key
+        Recipe.of([], python=check_python(Path("/usr/bin/python3"))).key
         if Path("/usr/bin/python3").exists() and sys.base_prefix != "/usr"
         else "",
     ]
@@ -328,7 +328,7 @@ def test_a_program_that_is_no_python_for_cells_is_named_with_why(
     path.write_text(f"#!/bin/sh\n{program}\n")
     path.chmod(0o755)
     with pytest.raises(EnvironmentFailed) as caught:
-        checked_python(path)
+        check_python(path)
     assert f"{path} {words}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -345,11 +345,11 @@ def test_a_program_that_is_no_python_for_cells_is_named_with_why(
 )
 def test_a_path_where_no_python_is_is_named_with_why(path: str, words: str) -> None:
     with pytest.raises(EnvironmentFailed, match=words):
-        checked_python(Path(path))
+        check_python(Path(path))
 
 
 def test_a_python_fit_for_cells_is_known_as_the_running_one() -> None:
-    assert checked_python(Path(sys.executable)) == running_python()
+    assert check_python(Path(sys.executable)) == running_python()
 
 
 @pytest.mark.parametrize("target", ["evil", "/usr/bin/env"])
@@ -359,7 +359,7 @@ def test_what_code_of_a_session_could_have_put_in_place_of_a_python_is_not_run(
     python, ran = workspace / ".venv" / "bin" / "python", tmp_path / "ran"
     python.parent.mkdir(parents=True)
     python.symlink_to(Path(sys.executable).resolve())
-    found = checked_python(python, writable=[workspace])
+    found = check_python(python, writable=[workspace])
     assert (found.path, found.version) == (python, sys.version_info[:3])
     evil = python.with_name("evil")
     evil.write_text(f"#!/bin/sh\ntouch {ran}\n")
@@ -367,18 +367,18 @@ def test_what_code_of_a_session_could_have_put_in_place_of_a_python_is_not_run(
     python.unlink()
     python.symlink_to(target)
     with pytest.raises(EnvironmentFailed, match="is not run on this machine"):
-        checked_python(python, writable=[workspace])
+        check_python(python, writable=[workspace])
     assert not ran.exists()
     if target == "evil":
         with pytest.raises(EnvironmentFailed, match="answered nonsense"):
-            checked_python(python)
+            check_python(python)
         assert ran.exists()  # where nobody could have put it, it is
 
 
 async def test_an_environment_behind_a_link_runs_cells(tmp_path: Path) -> None:
     environment = Path(sys.executable).parents[1]
     (tmp_path / "linked").symlink_to(environment.resolve())
-    found = checked_python(tmp_path / "linked" / "bin" / Path(sys.executable).name)
+    found = check_python(tmp_path / "linked" / "bin" / Path(sys.executable).name)
     assert found.path.parent == (environment / "bin").resolve()
     async with open_session(provider=provider_named("namespaces", python=found.path)) as session:
         outcome = await session.run("import sys, msgspec; sys.prefix")

@@ -13,7 +13,7 @@ import pytest
 from tests.sandbox.asking import as_user
 
 from pinfold.sandbox import Limits, Provider, Resumable, Spec
-from pinfold.sandbox._growth import FEW, counted
+from pinfold.sandbox._growth import FEW, count_usage
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 from pinfold.sandbox.namespaces import Namespaces
 
@@ -222,14 +222,14 @@ def test_holes_are_not_counted_and_long_paths_are(tmp_path: Path) -> None:
     (tmp_path / "holes").touch()
     os.truncate(tmp_path / "holes", 1 << 40)
     there = nested(tmp_path)
-    before = counted([str(tmp_path)])
+    before = count_usage([str(tmp_path)])
     assert before is not None
     assert before.allocated < 1 << 20
     full = os.open("full", os.O_CREAT | os.O_WRONLY, dir_fd=there)
     os.write(full, b"x" * (2 << 20))
     os.close(full)
     os.close(there)
-    after = counted([str(tmp_path)])
+    after = count_usage([str(tmp_path)])
     assert after is not None
     assert 2 << 20 <= after.allocated - before.allocated < 3 << 20
-    assert counted([str(tmp_path)], most=3) is None
+    assert count_usage([str(tmp_path)], most=3) is None

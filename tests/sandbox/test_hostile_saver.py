@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from pinfold.sandbox._store import MISSING, SIZE, Store, Unsaved
-from pinfold.sandbox._trail import Trail
+from pinfold.sandbox._trail import CellJournal
 
 pytestmark = pytest.mark.unit
 DIGEST = hashlib.sha256(b"mine").hexdigest()
@@ -146,20 +146,20 @@ def test_a_state_whose_file_is_damaged_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", ["x = '\ud800'", "a\nb\x00\u2028\x85", "'" + "\\" * 9 + '"', ""])
 def test_any_text_of_a_cell_is_told_again(tmp_path: Path, code: str) -> None:
     file = tmp_path / "trail"
-    trail = Trail(file)
-    trail.told()
-    trail.runs(1, code)
-    trail.ended(1)
+    trail = CellJournal(file)
+    trail.load()
+    trail.record_run(1, code)
+    trail.record_end(1)
     trail.close()
-    way = Trail(file).told()
+    way = CellJournal(file).load()
     assert (way.path, way.sources, way.cut) == ([1], {1: code}, None)
 
 
 def test_where_lines_are_missing_every_cell_on_the_path_still_has_a_source(tmp_path: Path) -> None:
     file = tmp_path / "trail"
     file.write_bytes(b'["runs", 1, "a"]\n["ru\n["ended", 2]\n["at", [1, 2], [[3]]]\n')
-    way = Trail(file).told()
+    way = CellJournal(file).load()
     assert way.sources == {1: "a", 2: "", 3: ""}
     assert way.number == 3
     os.truncate(file, 0)
-    assert Trail(file).told().number == 0
+    assert CellJournal(file).load().number == 0

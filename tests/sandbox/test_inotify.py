@@ -33,7 +33,7 @@ def test_names_that_mean_something_else_are_told_apart_from_files_written(
     (tmp_path / "old").write_text("2")
     (tmp_path / "new").mkdir()
     assert not watch.is_quiet
-    assert watch.touched() == watch.changes() == ({f"{tmp_path}/new"}, {f"{tmp_path}/old"})
+    assert watch.peek_touched() == watch.changes() == ({f"{tmp_path}/new"}, {f"{tmp_path}/old"})
     assert watch.is_quiet
 
 
@@ -89,5 +89,5 @@ def test_opening_is_told_only_where_it_is_asked_for_and_not_our_own(tmp_path: Pa
     (tmp_path / "a").read_bytes()
     watch.collect(ours="a")
     (tmp_path / "b").read_bytes()
-    assert watch.happened() == {"b": OPENED}
+    assert watch.take_events() == {"b": OPENED}
     watch.close()

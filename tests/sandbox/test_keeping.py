@@ -15,8 +15,8 @@ import pytest
 from pinfold.app.observations import observation
 from pinfold.sandbox import Outcome, Session, Spec, provider_named
 from pinfold.sandbox._keeper_ports import Mounts
-from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox._keeping import FileGuard
+from pinfold.sandbox._workspace import find_guarded_paths
 
 pytestmark = [
     pytest.mark.safety,
@@ -55,10 +55,10 @@ def keeping(
     mounted: bool = True,
     sent: list[Mounts] | None = None,
     leftovers: Callable[[], bool] = lambda: True,
-) -> Generator[Keeper]:
-    guards = guarded(workspace, str(workspace), steers=True)
+) -> Generator[FileGuard]:
+    guards = find_guarded_paths(workspace, str(workspace), steers=True)
     remount = sent.append if sent is not None else None
-    keeper = Keeper(str(workspace), guards, mounted=mounted, remount=remount, leftovers=leftovers)
+    keeper = FileGuard(str(workspace), guards, mounted=mounted, remount=remount, leftovers=leftovers)
     try:
         yield keeper
     finally:
@@ -351,7 +351,7 @@ def test_what_the_user_replaces_is_guarded_again_and_theirs_to_keep(workspace: P
         (workspace / "new").rename(workspace / ".env")
         (workspace / "key.pem").write_text("a third")
         git(workspace, "config", "core.pager", "less")
-        keeper.noticed()
+        keeper.on_names_changed()
         mounts = sent.pop()
         files = {Path(path).name: inode for path, _, inode in mounts.masked}
         assert files == {name: (workspace / name).stat().st_ino for name in (".env", "key.pem")}
@@ -402,12 +402,12 @@ def test_the_user_works_with_git_while_a_cell_runs_and_nothing_is_touched(
         git(workspace, "checkout", "-q", "-b", "topic/one")
         (workspace / "notes.txt").write_text("two\n")
         git(workspace, "stash", "-q")
-        keeper.noticed()
+        keeper.on_names_changed()
         git(workspace, "stash", "pop", "-q")
         git(workspace, "commit", "-q", "-a", "-m", "two")
         git(workspace, "push", "-q", "-u", "origin", "topic/one")
         git(workspace, "worktree", "add", "-q", str(tmp_path / "tree"))
-        keeper.noticed()
+        keeper.on_names_changed()
         git(workspace, "rebase", "-q", "main")
         git(workspace, "gc", "-q")
         assert keeper.after() == ()

@@ -21,7 +21,7 @@ from tests.sandbox.asking import as_user
 from tests.sandbox.test_launcher import groups_of
 
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
-from pinfold.sandbox.canaries import holes
+from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 from pinfold.sandbox.processes import stamp
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
@@ -60,9 +60,9 @@ async def test_landlock_keeps_the_contract(check: Check) -> None:
 
 async def test_nothing_gets_out_and_the_same_attempts_do_where_nothing_is_shut(workspace: Path) -> None:
     async with opened(LITE, Spec(workspace=workspace)) as session:
-        assert await holes(session) == []
+        assert await find_holes(session) == []
     async with opened(LOCAL, Spec(workspace=workspace)) as session:
-        found = await holes(session)
+        found = await find_holes(session)
     assert len(found) >= 14, found
 
 
@@ -140,7 +140,7 @@ async def test_older_landlocks_hold_as_well(abi: int, workspace: Path) -> None:
     older = Landlock(abi=abi)
     own = "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nchild.kill()\nprint(child.wait())"
     async with opened(older, Spec(workspace=workspace)) as session:  # proven before it is handed out
-        assert await holes(session) == []
+        assert await find_holes(session) == []
         assert (await session.run(own, timeout_s=20)).stdout == "-9\n"
 
 

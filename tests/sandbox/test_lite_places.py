@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.sandbox import Mount, SandboxUnavailable, Session, Spec
-from pinfold.sandbox.folders import abandoned, held
+from pinfold.sandbox.folders import find_abandoned, hold_lock
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 
 pytestmark = [
@@ -142,14 +142,14 @@ async def test_a_sessions_private_folder_is_kept_while_it_lives_and_left_to_clea
         assert is_left_behind(Path(outcome.stdout.strip())) is False
     left = workspace / "pinfold-lite.0123abcd"
     left.mkdir()
-    lock = held(left)
+    lock = hold_lock(left)
     assert is_left_behind(left) is False
     os.close(lock)  # as the kernel does when its maker is killed
     assert is_left_behind(left) is True
 
 
 def is_left_behind(folder: Path) -> bool:
-    return folder in abandoned(folder.parent)
+    return folder in find_abandoned(folder.parent)
 
 
 async def test_data_libraries_work_that_ask_for_the_limits_of_their_control_group(

@@ -30,11 +30,11 @@ from pinfold.sandbox import (
     SandboxUnavailable,
     Session,
     Spec,
-    named_paths,
+    parse_named_paths,
     provider_named,
 )
 from pinfold.sandbox._launcher import Launcher
-from pinfold.sandbox.canaries import bait, holes
+from pinfold.sandbox.canaries import bait, find_holes
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
 
@@ -81,9 +81,9 @@ async def test_namespaces_keeps_the_contract(check: Check) -> None:
 
 async def test_nothing_gets_out_and_the_same_attempts_do_where_nothing_is_shut(workspace: Path) -> None:
     async with opened(JAILED, Spec(workspace=workspace)) as session:
-        assert await holes(session) == []
+        assert await find_holes(session) == []
     async with opened(LOCAL, Spec(workspace=workspace)) as session:
-        found = await holes(session)
+        found = await find_holes(session)
     assert len(found) >= 14, found
 
 
@@ -431,7 +431,7 @@ async def test_data_that_only_its_owner_may_read_is_readable_inside(workspace: P
 @pytest.mark.parametrize("items", [["..=/etc"], ["/"], ["a=/tmp", "a=/usr"], [".x=/tmp"]])
 def test_data_names_that_lead_astray_are_refused(items: list[str]) -> None:
     with pytest.raises(SandboxUnavailable):
-        named_paths(items)
+        parse_named_paths(items)
 
 
 async def test_a_program_finds_the_signals_as_any_python_does(workspace: Path) -> None:

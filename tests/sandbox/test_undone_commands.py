@@ -336,7 +336,7 @@ async def test_a_frozen_session_does_nothing_and_goes_on_afterwards(tmp_path: Pa
 
         await goes_on(0)
         for _ in range(3):
-            async with session.frozen():
+            async with session.freeze():
                 stood = beat()
                 for _ in range(200):
                     await anyio.lowlevel.checkpoint()
@@ -352,5 +352,5 @@ async def test_what_cannot_be_frozen_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path, "unsafe-local") as session:
         assert isinstance(session, Freezable)
         with pytest.raises(NotSupported, match="cannot be stopped"):
-            async with session.frozen():
+            async with session.freeze():
                 pass

@@ -18,9 +18,9 @@ from pinfold.guest.init import CAPABILITIES
 from pinfold.guest.proc import pid_of
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox.canaries import holes
+from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.namespaces import NO_FILES, NO_VIEWS, Namespaces
-from pinfold.sandbox.views import Change, bring_over, changes, discard
+from pinfold.sandbox.views import Change, changes, discard, merge_view
 
 pytestmark = [
     pytest.mark.safety,
@@ -90,7 +90,7 @@ async def test_what_a_session_writes_is_seen_by_it_and_by_no_one_in_the_workspac
         Change("kept", "changed"),
         Change("made", "added"),
     ]
-    bring_over(workspace, view)
+    merge_view(workspace, view)
     assert contents(workspace) == {"kept": "as it was, and more", "made": "x"}
     assert changes(workspace, view) == []
 
@@ -108,8 +108,8 @@ async def test_two_sessions_side_by_side_see_their_own(workspace: Path, tmp_path
         assert await said(one, look) == "one ['answer', 'one']"
         assert await said(other, look) == "other ['answer', 'other']"
     assert contents(workspace) == {"answer": "?"}
-    assert bring_over(workspace, views[1]).conflicts == ()
-    late = bring_over(workspace, views[0])
+    assert merge_view(workspace, views[1]).conflicts == ()
+    late = merge_view(workspace, views[0])
     assert (late.applied, late.conflicts) == ((Change("one", "added"),), ("answer",))
     assert contents(workspace) == {"answer": "other", "other": "", "one": ""}
 
@@ -124,7 +124,7 @@ async def test_a_later_session_goes_on_in_the_same_view(workspace: Path, view: P
         code = "print(open('made').read(), open('mine').read(), repr(open('made.pem').read()))"
         assert await said(session, code) == "first 2 ''"
         await session.run("open('mine', 'a').write(', seen')")
-    assert bring_over(workspace, view).conflicts == ()
+    assert merge_view(workspace, view).conflicts == ()
     assert contents(workspace) == {"made": "first", "mine": "2, seen", "made.pem": "secret"}
 
 
@@ -171,7 +171,7 @@ print(attempt(os.rename, '.git', 'x'), attempt(os.rename, 'deep', 'deeper'), att
 
 async def test_a_session_with_a_view_is_as_shut_in_as_any(workspace: Path, view: Path) -> None:
     async with opened(workspace, view) as session:
-        assert await holes(session) == []
+        assert await find_holes(session) == []
         told = await said(session, "print(open('/proc/self/mountinfo').read())")
     (line,) = (line for line in told.splitlines() if " overlay " in line)
     assert {"rw", "nosuid", "nodev"} <= set(line.split()[5].split(","))
@@ -216,7 +216,7 @@ async def test_what_the_user_adds_while_a_cell_runs_is_never_taken_for_the_sessi
         (workspace / "AGENTS.md").write_text("the user's")
         assert (await session.run("1 + 1")).notices == ()
     assert outcome.status == "ok"
-    assert [left.path for left in bring_over(workspace, view).left_out] == ["AGENTS.md"]
+    assert [left.path for left in merge_view(workspace, view).left_out] == ["AGENTS.md"]
     assert (workspace / "AGENTS.md").read_text() == "the user's"
 
 
@@ -243,7 +243,7 @@ git('log', '--format=%s')
     async with opened(workspace, view) as session:
         assert (await said(session, code)).split() == ["M", "file", "two", "one"]
         assert git("log", "--format=%s") == "one\n"
-    brought = bring_over(workspace, view)
+    brought = merge_view(workspace, view)
     assert (brought.conflicts, brought.left_out) == ((), ())
     assert git("log", "--format=%s") == "two\none\n"
     assert git("status", "--short") == ""
@@ -267,7 +267,7 @@ print(sorted(os.listdir('.')), os.listdir('moved/in'))
 """
     async with opened(workspace, view) as session:
         assert await said(session, code) == ("Invalid cross-device link\n['moved', 'new', 'owned'] ['file']")
-    bring_over(workspace, view)
+    merge_view(workspace, view)
     assert contents(workspace) == {"moved/in/file": "x", "new": "old"}
     assert names(workspace) == ["moved", "new", "owned"]
 
@@ -290,7 +290,7 @@ print(os.listdir('folder'), os.listdir('folder/in'))
         Change("folder/in/old", "removed"),
         Change("folder/old", "removed"),
     ]
-    bring_over(workspace, view)
+    merge_view(workspace, view)
     assert contents(workspace) == {"folder/in/new": "new"}
 
 
@@ -309,7 +309,7 @@ with open('holes', 'wb') as file:
     async with opened(workspace, view) as session:
         assert await said(session, code) == f"b'aBa' {32 << 20}"
         assert (workspace / "large").read_bytes() == b"a" * (32 << 20)
-    bring_over(workspace, view)
+    merge_view(workspace, view)
     data = (workspace / "large").read_bytes()
     assert (len(data), data.count(b"a"), data[1 << 20], data[2 << 20]) == (32 << 20, (32 << 20) - 2, 66, 67)
     made = (workspace / "holes").stat()
@@ -362,7 +362,7 @@ async def test_a_branch_of_a_session_with_a_view_shares_it(workspace: Path, view
         assert await said(branch, code) == "[1] Read-only file system"
         await branch.close()
         await session.run("open('made', 'w').write('2')")
-    bring_over(workspace, view)
+    merge_view(workspace, view)
     assert contents(workspace) == {"made": "2"}
 
 
@@ -457,7 +457,7 @@ except OSError as e: print(e.strerror)
 """
     async with opened(workspace, view) as session:
         assert await said(session, code) == "Permission denied"
-    bring_over(workspace, view)
+    merge_view(workspace, view)
     assert owners(workspace) == {
         "made": (4321, 4322),
         "roots": (0, 0),
@@ -523,4 +523,4 @@ async def test_a_view_is_thrown_away_with_all_that_is_in_it(workspace: Path, vie
     assert "view" not in names(view.parent)
     assert names(workspace) == []
     with pytest.raises(SandboxUnavailable, match="is no view of a session"):
-        bring_over(workspace, view)
+        merge_view(workspace, view)

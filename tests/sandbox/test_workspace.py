@@ -10,15 +10,15 @@ from tests.sandbox.asking import as_user
 from tests.timing import assert_linear
 
 from pinfold.sandbox._gitdir import is_plain_config
-from pinfold.sandbox._workspace import Guards, fewer, guarded
-from pinfold.sandbox.folders import removed
+from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths, reduce_folders
+from pinfold.sandbox.folders import remove_folder
 from pinfold.sandbox.secret_files import is_masked
 
 pytestmark = pytest.mark.unit
 
 
-def found(workspace: Path) -> Guards:
-    return guarded(workspace, "/w", steers=True)
+def found(workspace: Path) -> GuardedPaths:
+    return find_guarded_paths(workspace, "/w", steers=True)
 
 
 def git_folder(path: Path, config: str = "") -> Path:
@@ -230,16 +230,16 @@ def test_what_lies_too_deep_is_hidden_as_a_whole_and_refuses_nobody(workspace: P
     (hidden,) = guards.hidden
     assert hidden.startswith("/w/d/d/d")
     assert len(hidden) < 4000
-    assert removed(workspace)
+    assert remove_folder(workspace)
     assert not workspace.exists()
 
 
 def test_many_that_lie_too_deep_are_hidden_by_few() -> None:
     places = {f"/w/{'a/' * 500}{number}/{'b/' * 1500}c" for number in range(70)}
-    (place,) = fewer(places)
+    (place,) = reduce_folders(places)
     assert all(path.startswith(f"{place}/") for path in places)
     assert len(place) > 500
-    assert fewer({"/w/a", "/w/b"}) == ["/w/a", "/w/b"]
+    assert reduce_folders({"/w/a", "/w/b"}) == ["/w/a", "/w/b"]
 
 
 CLOSED = """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pinfold.app.tasks import background
     from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words
     from pinfold.model import BUILTIN, record
-    from pinfold.sandbox import named_paths
+    from pinfold.sandbox import parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
 
 __all__ = [
@@ -92,9 +92,9 @@ __all__ = [
     "list_lasting_effects",
     "load_config",
     "mounts_of",
-    "named_paths",
     "new_session_options",
     "open_session",
+    "parse_named_paths",
     "pop_closing_notices",
     "read_session",
     "record",

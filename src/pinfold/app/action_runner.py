@@ -65,15 +65,15 @@ from pinfold.sandbox import (
     Answer,
     CommandOutcome,
     Freezable,
+    GuardedSession,
     Limits,
     NotSupported,
     Outcome,
-    Parting,
     Provider,
     Resumable,
     Resumed,
     SandboxUnavailable,
-    Saving,
+    Savable,
     Session,
     Spec,
     Variable,
@@ -162,7 +162,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
                 session = await self.ensure_session()
                 if isinstance(session, Freezable):
                     with suppress(NotSupported):  # then the files it names are bound by their hash alone
-                        await stack.enter_async_context(session.frozen())
+                        await stack.enter_async_context(session.freeze())
             yield
 
     async def grant(self, pattern: str) -> None:
@@ -300,7 +300,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
     async def _run(self, id_: ActionId, action: RunCell, what: ActionContext) -> Performed:
         session = await self.ensure_session()
         if self._lasting:
-            what.held = self._lasting.held
+            what.held = self._lasting.pause_clock
         async with self._make_checkpoints(action.code):
             outcome = await self._run_in(session, action, what)
         logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
@@ -370,7 +370,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
 
     async def save(self) -> None:
         """What can be had again of the variables by whoever goes on from here."""
-        if isinstance(self._session, Saving):
+        if isinstance(self._session, Savable):
             await self._session.save()
 
     def picture(self, blob: BlobId) -> bytes | None:
@@ -471,7 +471,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
         if self._session:
             session, self._session, self._lasting = self._session, None, None
             await session.close()
-            if isinstance(session, Parting):
+            if isinstance(session, GuardedSession):
                 add_closing_notices(session.parting, is_broken=bool(session.lost_files))
                 await self.journal.append(*(Noticed(text=line) for line in session.parting))
         for close in self.closing:
@@ -506,7 +506,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
             lines = [new] if new else []
             self._lasting = self._session if isinstance(self._session, Resumable) else None
             if self._lasting and self._lasting.resumed is None:
-                lines += await self._lasting.uncovered()
+                lines += await self._lasting.describe_uncovered()
                 if writable := [str(mount.path) for mount in self.spec.mounts if mount.writable]:
                     lines.append(f"Undo does not cover {', '.join(writable)}.")
             if lines:
@@ -563,7 +563,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
         if (what := current_action()) and what.nested:
             # When the cell ends, everything that steers is put back as it was before.
             raise BadCall("code cannot change a file that steers the agent; call the tool directly")
-        if isinstance(self._session, Parting):
+        if isinstance(self._session, GuardedSession):
             self._session.allow_edit(find_protected_file(action, self.spec.workspace))
         return Performed(outcome="ok", observation=apply_edit(action, self.spec.workspace))
 

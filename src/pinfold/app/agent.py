@@ -57,7 +57,7 @@ from pinfold.events import (
 )
 from pinfold.log import Damage
 from pinfold.policy import Guards
-from pinfold.sandbox import Display, Limits, Provider, named_paths
+from pinfold.sandbox import Display, Limits, Provider, parse_named_paths
 
 _HOOKS_CATCH_UP_S = 10.0
 _STOP_S = 5.0
@@ -137,7 +137,7 @@ class Agent:
         added = tuple(packages)
         if added and sandbox is not None and not isinstance(sandbox, str):
             raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
-        sources = check_paths(named_paths(data))
+        sources = check_paths(parse_named_paths(data))
         place = Path(workspace) if workspace is not None else None
         may_send_to = tuple(flows)
         flags: dict[str, Any] = {

@@ -28,8 +28,8 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.sandbox.folders import Folder, removed
-from pinfold.sandbox.views import Brought, bring_over, discard
+from pinfold.sandbox.folders import Folder, remove_folder
+from pinfold.sandbox.views import MergeReport, discard, merge_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Branch:
 class Winner:
     branch: Branch
     text: str
-    brought: Brought
+    brought: MergeReport
     """What it did to the files is in the workspace now."""
 
 
@@ -140,12 +140,12 @@ class BestOfN:
         branch, text = self._winner
         workspace, view = branch.options.workspace, branch.options.view
         if workspace is None or view is None or not view.is_dir():  # it ran no cell
-            brought = Brought(applied=(), conflicts=(), left_out=())
+            brought = MergeReport(applied=(), conflicts=(), left_out=())
         else:
             writer = Writer(branch.session, (workspace,))
             if branch.session in self._untrusted:
                 writer.turn_untrusted()
-            brought = bring_over(workspace, view)
+            brought = merge_view(workspace, view)
             writer.end()
         return Winner(branch=branch, text=text, brought=brought)
 
@@ -155,12 +155,12 @@ class BestOfN:
             if branch.options.view and branch.options.view.exists():
                 discard(branch.options.view)
             if self._winner and branch is not self._winner[0] and branch.folder:
-                removed(branch.folder)
+                remove_folder(branch.folder)
         if self._scratch:
             self._scratch.remove()
 
 
-def describe_conflicts(brought: Brought) -> Sequence[str]:
+def describe_conflicts(brought: MergeReport) -> Sequence[str]:
     """What is not as the winner left it, a line each."""
     lines = [f"{path} was changed here meanwhile and stays as it is" for path in brought.conflicts]
     return [*lines, *(f"{one.path} was left out: {one.why}" for one in brought.left_out)]

@@ -9,21 +9,21 @@ from pinfold.app.lock import holder_of
 from pinfold.app.paths import cache_dir, up_dir, warm_dir
 from pinfold.app.session_store import SessionStore
 from pinfold.events import SessionId
-from pinfold.sandbox.environment import unfinished
-from pinfold.sandbox.leftovers import in_use, removed, swept
+from pinfold.sandbox.environment import find_unfinished
+from pinfold.sandbox.leftovers import in_use, remove_folder, sweep_leftovers
 
 _SOCKET = "socket"
 
 
 def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
-    yield from swept(dry_run=dry_run)
+    yield from sweep_leftovers(dry_run=dry_run)
     for kind, path in _find_leftovers(SessionStore()):
         if not dry_run:
             if kind == _SOCKET:
                 path.unlink(missing_ok=True)
             else:
-                removed(path)
+                remove_folder(path)
         yield kind, str(path)
 
 
@@ -39,5 +39,5 @@ def _find_leftovers(shelf: SessionStore) -> Iterator[tuple[str, Path]]:
         # A kept session's scratch folder is its workspace, and goes with the session.
         if not shelf.folder_of(SessionId(folder.name)).exists() and not in_use(folder):
             yield "scratch folder", folder
-    for folder in unfinished():
+    for folder in find_unfinished():
         yield "unfinished environment", folder

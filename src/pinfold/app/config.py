@@ -19,7 +19,7 @@ from pinfold.app.project_files import SETTINGS, VARIABLES
 from pinfold.app.trust import TrustedFiles, read_trusted_files
 from pinfold.events import Mode
 from pinfold.sandbox import Limits, default_memory
-from pinfold.sandbox.environment import EnvironmentFailed, normalised
+from pinfold.sandbox.environment import EnvironmentFailed, normalise_package
 
 Values: TypeAlias = dict[str, dict[str, Any]]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -447,7 +447,7 @@ def _validate_config(values: Values, origins: Mapping[str, str]) -> Config:
             raise ConfigError(f"{origin}: {dotted} must be more than 0 and finite, not {value}")
     try:
         for package in config.sandbox.packages:
-            normalised(package)
+            normalise_package(package)
     except EnvironmentFailed as error:
         raise ConfigError(f"{origins.get(_PACKAGES, 'configuration')}: {_PACKAGES}: {error}") from error
     return config

@@ -22,13 +22,13 @@ from pinfold.sandbox.environment import (
     EnvironmentFailed,
     OnProgress,
     Recipe,
-    checked_python,
+    check_python,
     default_python,
     environments,
     find,
     install,
     modules,
-    normalised,
+    normalise_package,
     running_python,
 )
 from pinfold.sandbox.environment import (
@@ -76,7 +76,7 @@ async def python_for_cells(
 def python_at(text: str, writable: Iterable[Path]) -> Path:
     """The Python that `[sandbox] python` names, or ConfigError."""
     try:
-        return checked_python(Path(text).expanduser(), writable=writable).path
+        return check_python(Path(text).expanduser(), writable=writable).path
     except (EnvironmentFailed, RuntimeError) as error:
         raise ConfigError(f"sandbox.python: {error}") from error
 
@@ -84,7 +84,7 @@ def python_at(text: str, writable: Iterable[Path]) -> Path:
 def normalise_package_name(package: str) -> str:
     """As the key of an environment has it, or ConfigError."""
     try:
-        return normalised(package)
+        return normalise_package(package)
     except EnvironmentFailed as error:
         raise ConfigError(str(error)) from error
 

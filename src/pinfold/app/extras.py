@@ -26,7 +26,7 @@ from pinfold.events import PinfoldError
 from pinfold.model import NotInstalled
 from pinfold.sandbox.environment import EnvironmentFailed, OnProgress, Progress, running_python
 from pinfold.sandbox.environment.progress import progress_of_uv
-from pinfold.sandbox.environment.uv import explained, find_uv, run, uv_variables
+from pinfold.sandbox.environment.uv import explain_failure, find_uv, run, uv_variables
 from pinfold.text import first_line
 
 _ROOT = Path(__file__).parents[3]
@@ -227,7 +227,7 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: O
     def explain(said: str) -> str:
         """uv's reason; without one, the last line, which is the script's own."""
         if re.search(r"^\s*(?:error:|\u00d7)", said, re.MULTILINE):
-            return explained(said, running_python(), Path(sys.prefix))
+            return explain_failure(said, running_python(), Path(sys.prefix))
         return first_line(
             (said.strip().splitlines() or ["nothing was said"])[-1].removeprefix("pinfold: "), 300
         )

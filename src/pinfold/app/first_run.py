@@ -21,7 +21,7 @@ from pinfold.app.models import CallOptions
 from pinfold.app.paths import config_dir, private_dir
 from pinfold.model import BUILTIN, DIRECT, destination_of
 from pinfold.sandbox.advice import Facts
-from pinfold.sandbox.doctor import gathered
+from pinfold.sandbox.doctor import gather_facts
 
 Isolation: TypeAlias = Literal["namespaces", "landlock", "none", "unknown"]
 LIMIT_S = 0.45
@@ -95,7 +95,7 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
 
     async def look_at_kernel() -> None:
         nonlocal facts
-        facts = await anyio.to_thread.run_sync(gathered, abandon_on_cancel=True)
+        facts = await anyio.to_thread.run_sync(gather_facts, abandon_on_cancel=True)
 
     with anyio.move_on_after(limit_s):
         async with anyio.create_task_group() as tasks:
@@ -189,7 +189,7 @@ def _isolation(facts: Facts | None) -> Isolation:
         return "unknown"
     if sys.platform != "linux":
         return "none"
-    shown = facts.shown()
+    shown = facts.as_dict()
     if shown["user_namespaces"] and shown["mounts"]:
         return "namespaces"
     return "landlock" if shown["landlock_abi"] else "none"

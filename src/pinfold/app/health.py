@@ -17,7 +17,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.models import BreakerStore
 from pinfold.app.paths import current_folder
 from pinfold.events import PinfoldError
-from pinfold.sandbox.doctor import LATE, WAIT, Report, examined
+from pinfold.sandbox.doctor import LATE, WAIT, Report, examine
 
 LIMIT_S = 8.0
 """For each thing that is started or asked."""
@@ -97,7 +97,7 @@ class _FullReport:
 
     async def sandboxes(self, around: CheckContext, asked: tuple[str, ...]) -> list[Finding]:
         python, said = await anyio.to_thread.run_sync(cells_python, around)
-        self.report = await examined(asked, python=python, limit_s=around.limit_s)
+        self.report = await examine(asked, python=python, limit_s=around.limit_s)
         return [
             *report_findings(self.report, asked),
             *said,

@@ -53,7 +53,7 @@ from pinfold.events import (
     parse_json,
 )
 from pinfold.log import Blobs, Damage, Log, summarise
-from pinfold.sandbox.folders import removed
+from pinfold.sandbox.folders import remove_folder
 
 logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
@@ -116,7 +116,7 @@ async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGe
             yield live
     finally:
         if not begun and _is_empty(folder):
-            removed(folder)
+            remove_folder(folder)
         claimed.release()
 
 

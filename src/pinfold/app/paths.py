@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
-from pinfold.sandbox.folders import held, removed
+from pinfold.sandbox.folders import hold_lock, remove_folder
 
 _KEYS = (
     ".ssh",
@@ -181,12 +181,12 @@ def scratch_of(session: str) -> Path:
 def scratch_folder(session: str) -> Path:
     """Made for this process; goes with `forget_scratch`, or a cleanup after its end."""
     scratch = private_dir(scratch_of(session))
-    _scratches[session] = held(scratch)
+    _scratches[session] = hold_lock(scratch)
     return scratch
 
 
 def forget_scratch(session: str) -> None:
-    removed(scratch_of(session))
+    remove_folder(scratch_of(session))
     if (lock := _scratches.pop(session, None)) is not None:
         os.close(lock)
 
@@ -194,7 +194,7 @@ def forget_scratch(session: str) -> None:
 def remove_unstarted(folder: Path) -> None:
     """Remove what was kept for a session that never began."""
     if not (folder / "log.sqlite").exists():
-        removed(folder)
+        remove_folder(folder)
 
 
 def input_of(session: Path) -> Path:

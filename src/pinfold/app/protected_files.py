@@ -51,21 +51,21 @@ _HEADS = ("--- ", "+++ ", "*** ", "rename ", "copy ", "diff ")
 
 
 def _match_protected(path: str, workspace: Path) -> str:
-    from pinfold.sandbox.steering import steering_path
+    from pinfold.sandbox.steering import find_protected_path
 
-    return ("\0" not in path and steering_path(path, workspace)) or ""
+    return ("\0" not in path and find_protected_path(path, workspace)) or ""
 
 
 def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
     """What it would make of the file as it is now. Raises BadCall."""
-    from pinfold.sandbox.steering import read_steering
+    from pinfold.sandbox.steering import read_protected_file
 
     path = find_protected_file(action, workspace)
     if action.tool not in _EDITS:
         raise BadCall(f"{path} is protected; change it with edit_file or write_file, one file at a time")
     args = action.given
     try:
-        before = read_steering(path, workspace)
+        before = read_protected_file(path, workspace)
     except FileRefused as error:
         raise BadCall(str(error)) from error
     if action.tool == "write_file":
@@ -81,11 +81,11 @@ def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
 
 def apply_edit(action: CallTool, workspace: Path) -> str:
     """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
-    from pinfold.sandbox.steering import write_steering
+    from pinfold.sandbox.steering import write_protected_file
 
     edit = plan_edit(action, workspace)
     try:
-        write_steering(edit.path, edit.after, workspace)
+        write_protected_file(edit.path, edit.after, workspace)
     except FileRefused as error:
         raise BadCall(str(error)) from error
     from pinfold.sandbox.steering import steers_agent

@@ -19,7 +19,7 @@ from pinfold.app.paths import data_dir, forget_scratch, private_dir
 from pinfold.app.session import IMPORTED
 from pinfold.events import SessionId, new_session_id
 from pinfold.log import Match, Summary, import_file, matches, summarise
-from pinfold.sandbox.folders import removed
+from pinfold.sandbox.folders import remove_folder
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -136,7 +136,7 @@ class SessionStore:
         # Out of sight in one step: a removal that is cut off leaves no half session behind.
         doomed = folder.rename(self.root / f".removed-{session}")
         held.release()
-        removed(doomed)
+        remove_folder(doomed)
         forget_scratch(session)
 
     def collect(self, *, keep_days: float, quota_bytes: float) -> list[StoredSession]:
@@ -145,7 +145,7 @@ class SessionStore:
         Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.
         """
         for leftover in self.find_unfinished():
-            removed(leftover)
+            remove_folder(leftover)
         oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
         total = sum(item.size for item in everything)
@@ -195,7 +195,7 @@ class SessionStore:
         try:
             yield partial
         except BaseException:
-            removed(partial)
+            remove_folder(partial)
             raise
         finally:
             if held:

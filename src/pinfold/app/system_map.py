@@ -31,7 +31,7 @@ from pinfold.events import PinfoldError, new_session_id
 from pinfold.model import destination_of
 from pinfold.sandbox import Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
-from pinfold.sandbox.doctor import Checked, examined
+from pinfold.sandbox.doctor import SandboxCheck, examine
 from pinfold.sandbox.folders import folder
 from pinfold.text import homely, join_names
 from pinfold.tools import Registry
@@ -271,14 +271,14 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     )
 
 
-async def _probe_sandbox(wanted: str, python: Path | None) -> Checked:
+async def _probe_sandbox(wanted: str, python: Path | None) -> SandboxCheck:
     try:
         provider = provider_named(wanted, python=python) if is_built_in(wanted) else provider_named(wanted)
         if isinstance(provider, Auto):
             wanted = (await provider.resolve()).name
     except PinfoldError as error:
-        return Checked(name=wanted, status="refused", cause=str(error))
-    return (await examined((wanted,), python=python, limit_s=LIMIT_S)).sandboxes[0]
+        return SandboxCheck(name=wanted, status="refused", cause=str(error))
+    return (await examine((wanted,), python=python, limit_s=LIMIT_S)).sandboxes[0]
 
 
 def _tools(drawing: _MapBuilder, options: Options) -> None:

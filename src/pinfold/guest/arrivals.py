@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 WATCHED: dict[str, Callable[[ModuleType], None]] = {
-    "matplotlib.pyplot": figures.adopt,
-    "pandas": losses.adopt,
-    "plotly.io._renderers": plots.adopt,
-    "IPython.core.display_functions": displays.adopt,
+    "matplotlib.pyplot": figures.patch_pyplot,
+    "pandas": losses.patch_pandas,
+    "plotly.io._renderers": plots.patch_plotly,
+    "IPython.core.display_functions": displays.patch_ipython,
 }
 
 
-class Watch:
+class ImportHook:
     """Finds nothing itself; adds a step to the loading of the few modules in `WATCHED`."""
 
     def find_spec(
@@ -50,10 +50,10 @@ def _add_step(spec: ModuleSpec, adopt: Callable[[ModuleType], None]) -> None:
     loader.exec_module = exec_module
 
 
-def watch() -> None:
+def install_hooks() -> None:
     """Also fits what is there already. Idempotent."""
-    if not any(type(finder) is Watch for finder in sys.meta_path):
-        sys.meta_path.insert(0, Watch())
+    if not any(type(finder) is ImportHook for finder in sys.meta_path):
+        sys.meta_path.insert(0, ImportHook())
     for name, adopt in WATCHED.items():
         if name in sys.modules:
             adopt(sys.modules[name])

@@ -12,9 +12,9 @@ from json import loads
 
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
-from .programs import failed
+from .programs import encode_failure
 from .slots import Cell, Quiet, Slot, Step
-from .values import ToolFailed, ToolRefused, encoded, opened
+from .values import ToolFailed, ToolRefused, decode_answer, encode_args
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class Calls:
 
     def call(self, tool: str, args: dict[str, object]) -> Any:
         """And wait for the result."""
-        return self._awaited(*self._made(tool, args, None))
+        return self._wait_for_answer(*self._new_call(tool, args, None))
 
     def begin(self, tool: str, args: dict[str, object], done: Callable[[], None]) -> Slot:
         """Without waiting; sent at once if it can be. `result` gives what came of it."""
-        cell, slot = self._made(tool, args, done)
+        cell, slot = self._new_call(tool, args, done)
         cell.queue.append(slot)
         with self._our_step():
             self._send_queued(cell)
@@ -92,10 +92,10 @@ class Calls:
         if slot.answer is None:
             if cell is None or (slot.number not in cell.waiting and slot not in cell.queue):
                 raise ToolFailed(ENDED)
-            return self._awaited(cell, slot)
+            return self._wait_for_answer(cell, slot)
         if self.after is not None:
             self.after()
-        return opened(*slot.answer)
+        return decode_answer(*slot.answer)
 
     def drop(self, slot: Slot) -> None:
         """Nobody wants its answer any more."""
@@ -106,9 +106,9 @@ class Calls:
             cell.queue.remove(slot)
         elif cell.waiting.pop(slot.number, None):
             with self._our_step():
-                self._tell(cell, {"status": "drop", "call": slot.number}, b"")
+                self._send_status(cell, {"status": "drop", "call": slot.number}, b"")
 
-    def hear(self) -> None:
+    def receive_pending(self) -> None:
         """What has come by now, for an event loop that was told of it; another thread may be at it already."""
         cell = self._cell
         if cell is None or cell.pid != _getpid() or get_ident() in cell.callers:
@@ -116,8 +116,8 @@ class Calls:
         with self._our_step() as quiet:
             if cell.seat.acquire(False):
                 try:
-                    while self._cell is cell and cell.look(0):
-                        self._hear(cell, quiet)
+                    while self._cell is cell and cell.wait_for_input(0):
+                        self._handle_frame(cell, quiet)
                 finally:
                     cell.seat.release()
 
@@ -128,9 +128,11 @@ class Calls:
             return
         for slot in [*cell.waiting.values(), *cell.queue]:
             if slot.done is not None:
-                self._awaited(cell, slot)
+                self._wait_for_answer(cell, slot)
 
-    def _made(self, tool: str, args: dict[str, object], done: Callable[[], None] | None) -> tuple[Cell, Slot]:
+    def _new_call(
+        self, tool: str, args: dict[str, object], done: Callable[[], None] | None
+    ) -> tuple[Cell, Slot]:
         cell = self._cell
         if cell is None:
             raise ToolRefused("nobody is there to answer calls from this code")
@@ -140,7 +142,7 @@ class Calls:
             0 < len(tool) <= TOOL_CHARS and tool.isascii() and tool.isprintable()
         ):
             raise ToolRefused("that is no name of a tool")
-        body = encoded(args)
+        body = encode_args(args)
         if len(body) > CALL_BYTES:
             raise ToolRefused(f"the arguments have {len(body):,} bytes; {CALL_BYTES:,} is the most")
         if get_ident() in cell.callers:
@@ -153,7 +155,7 @@ class Calls:
             cell.callers if cell else set(), Quiet(self._interrupts) if get_ident() == self._main else None
         )
 
-    def _awaited(self, cell: Cell, slot: Slot) -> Any:
+    def _wait_for_answer(self, cell: Cell, slot: Slot) -> Any:
         with self._our_step() as quiet:
             try:
                 if slot.done is None:
@@ -169,7 +171,7 @@ class Calls:
                     other.awaken()
         if self.after is not None:
             self.after()
-        return opened(*slot.answer)
+        return decode_answer(*slot.answer)
 
     def _listen(self, cell: Cell, slot: Slot, quiet: Quiet | None) -> None:
         """For a while: to the host, or to the thread that does."""
@@ -178,11 +180,11 @@ class Calls:
             if seated:
                 if quiet:
                     quiet.end()
-                ready = cell.look(TICK_S)  # only looks: whatever is raised here, no frame is cut
+                ready = cell.wait_for_input(TICK_S)  # only looks: whatever is raised here, no frame is cut
                 if quiet:
                     quiet.begin()
                 if ready:
-                    self._hear(cell, quiet)
+                    self._handle_frame(cell, quiet)
                 else:
                     self._check(cell)
                 return
@@ -213,7 +215,7 @@ class Calls:
             slot.number = cell.count
             cell.waiting[slot.number] = slot
             header: Header = {"id": cell.id, "status": "call", "call": slot.number, "tool": slot.tool}
-            self._whole(self._channel.send, header, slot.body)
+            self._do_or_exit(self._channel.send, header, slot.body)
             slot.body = b""
 
     def _send_queued(self, cell: Cell) -> None:
@@ -222,14 +224,14 @@ class Calls:
             try:
                 self._send(cell, slot)
             except ToolRefused as refused:
-                slot.answer = {"ok": False}, encoded({"refused": True, "reason": str(refused)})
-                self._told(slot)
+                slot.answer = {"ok": False}, encode_args({"refused": True, "reason": str(refused)})
+                self._notify_waiter(slot)
 
-    def _received(self, cell: Cell) -> tuple[Header, bytes] | None:
+    def _receive(self, cell: Cell) -> tuple[Header, bytes] | None:
         """The next frame, if it is for this cell. An interrupt comes as a signal too, perhaps later."""
         with self._frames:
             self._check(cell)
-            request = self._whole(self._channel.receive)
+            request = self._do_or_exit(self._channel.receive)
             if request is None:
                 _exit(LOST_CHANNEL)
             header, _ = request
@@ -238,11 +240,11 @@ class Calls:
             if header["op"] == "interrupt":
                 cell.is_unwanted = True
                 if get_ident() == self._main:
-                    self._interrupts.was_told()
+                    self._interrupts.expect_signal()
             return request
 
-    def _hear(self, cell: Cell, quiet: Quiet | None) -> None:
-        heard = self._received(cell)
+    def _handle_frame(self, cell: Cell, quiet: Quiet | None) -> None:
+        heard = self._receive(cell)
         if heard is None:
             return
         header, body = heard
@@ -251,7 +253,7 @@ class Calls:
                 self._deliver(cell, header, body)
                 self._send_queued(cell)
             case "nested":
-                self._nested(cell, header, body, quiet)
+                self._run_nested(cell, header, body, quiet)
             case _:  # what was to be stopped has ended
                 pass
 
@@ -260,30 +262,30 @@ class Calls:
         slot = cell.waiting.pop(int(str(header["call"])), None)
         if slot is not None:
             slot.answer = header, body
-            self._told(slot)
+            self._notify_waiter(slot)
 
     @staticmethod
-    def _told(slot: Slot) -> None:
+    def _notify_waiter(slot: Slot) -> None:
         if slot.done is not None:
             slot.done()
         slot.awaken()
 
-    def _nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet | None) -> None:
+    def _run_nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet | None) -> None:
         """Run a program for the host. What the program's own handlers raise meanwhile is raised when it has been told of."""
         stray: BaseException | None = None
         if header["call"] in cell.waiting and self.programs is not None:
-            told, stray = self._ran(self.programs, cell, header, body, quiet)
+            told, stray = self._run_program(self.programs, cell, header, body, quiet)
         else:
-            told = failed(NOBODY_WAITS)
+            told = encode_failure(NOBODY_WAITS)
         number = int(str(header["command"]))
         for missed in range(cell.told + 1, number):
-            self._tell(cell, {"status": "ran", "command": missed}, failed(NOBODY_WAITS))
-        self._tell(cell, {"status": "ran", "command": number}, told)
+            self._send_status(cell, {"status": "ran", "command": missed}, encode_failure(NOBODY_WAITS))
+        self._send_status(cell, {"status": "ran", "command": number}, told)
         cell.told = number
         if stray is not None:
             raise stray
 
-    def _ran(
+    def _run_program(
         self, programs: Programs, cell: Cell, header: Header, body: bytes, quiet: Quiet | None
     ) -> tuple[bytes, BaseException | None]:
         cell.is_unwanted = False
@@ -294,7 +296,9 @@ class Calls:
         def tell(stream: str, data: bytes) -> None:
             if quiet:
                 quiet.block()
-            self._tell(cell, {"status": "output", "command": header["command"], "stream": stream}, data)
+            self._send_status(
+                cell, {"status": "output", "command": header["command"], "stream": stream}, data
+            )
             if quiet:
                 quiet.unblock()
 
@@ -306,17 +310,17 @@ class Calls:
                 loads(body[:head]), body[head:], is_unwanted, tell if header["tell"] else None
             )
         except BaseException as stray:
-            return failed(f"it was cut short: {type(stray).__name__}"), stray
+            return encode_failure(f"it was cut short: {type(stray).__name__}"), stray
         finally:
             if quiet:
                 quiet.block()
 
     def _is_unwanted(self, cell: Cell, header: Header, quiet: Quiet | None) -> bool:
         """A program of the host's. Listens on: answers to other calls come meanwhile."""
-        while self._cell is cell and not cell.is_unwanted and cell.look(0):
+        while self._cell is cell and not cell.is_unwanted and cell.wait_for_input(0):
             if quiet:
                 quiet.block()
-            told, body = self._received(cell) or (dict[str, object](), b"")
+            told, body = self._receive(cell) or (dict[str, object](), b"")
             if told.get("op") == "answer":
                 self._deliver(cell, told, body)
             elif told.get("op") == "stop" and told["command"] == header["command"]:
@@ -325,17 +329,17 @@ class Calls:
                 quiet.unblock()
         return self._cell is not cell or cell.is_unwanted or header["call"] not in cell.waiting
 
-    def _tell(self, cell: Cell, header: Header, body: bytes) -> None:
+    def _send_status(self, cell: Cell, header: Header, body: bytes) -> None:
         with self._frames:
             self._check(cell)
-            self._whole(self._channel.send, {"id": cell.id, **header}, body)
+            self._do_or_exit(self._channel.send, {"id": cell.id, **header}, body)
 
     def _check(self, cell: Cell) -> None:
         if self._cell is not cell:
             raise ToolFailed(ENDED)
 
     @staticmethod
-    def _whole(step: Any, *arguments: object) -> Any:
+    def _do_or_exit(step: Any, *arguments: object) -> Any:
         """A frame that is cut in half leaves nothing to go on with."""
         try:
             return step(*arguments)
@@ -346,7 +350,7 @@ class Calls:
 _calls: Calls | None = None
 
 
-def use(calls: Calls) -> None:
+def set_current(calls: Calls) -> None:
     """From now on `call` goes there."""
     global _calls  # noqa: PLW0603 - one program, one host
     _calls = calls

@@ -15,10 +15,10 @@ from .displays import Displays
 from .interrupts import Interrupts
 from .origins import Origins
 from .randomness import reseed
-from .rich import Forms, plain, rich
+from .rich import Forms, plain_form, rich_forms
 from .streams import Streams
-from .texts import capped
-from .tracebacks import explained, missing_package
+from .texts import cap_text
+from .tracebacks import format_error, missing_package
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Engine:
         """Called at the end of a cell that ends well: what it began is finished."""
         displays.install(self.displays)
         answering.install()
-        arrivals.watch()
+        arrivals.install_hooks()
         warmed = _modules.get(f"{__package__}.ipython")
         if warmed is not None and warmed.is_made():
             warmed.shell(self)
@@ -113,19 +113,19 @@ class Engine:
                 self._interrupts.arm_cell()
                 if begun is not None:
                     begun()
-                value = self._shown(self._execute(source, filename), source)
+                value = self._show_value(self._execute(source, filename), source)
             finally:
                 self._interrupts.disarm()
         except BaseException as raised:
             value = None  # an interrupt may come when it is there already
-            error, missing = self._explained(raised)
+            error, missing = self._describe_error(raised)
             out_of_memory = issubclass(type(raised), MemoryError)
             if _getpid() != self._pid:
-                self._leave_child(raised, error)
+                self._exit_child(raised, error)
         self.origins.end(self._count, failed=error is not None)
         self._settle()
         if _getpid() != self._pid:
-            self._leave_child(None, b"")
+            self._exit_child(None, b"")
         interrupted = self._interrupts.fired
         status = "ok" if error is None else "interrupted" if interrupted else "error"
         shown = self.displays.take()
@@ -153,7 +153,7 @@ class Engine:
         for number, source in sources.items():
             self._remember(source, f"<cell {number}>")
 
-    def nested(self, source: str) -> object:
+    def run_nested(self, source: str) -> object:
         """Run a part of the cell that runs, for a magic that holds code. Its last value, not shown."""
         tree = self.tree
         try:
@@ -161,7 +161,7 @@ class Engine:
         finally:
             self.tree = tree
 
-    def parses(self, source: str) -> SyntaxError | None:
+    def find_syntax_error(self, source: str) -> SyntaxError | None:
         """What is wrong with it as Python."""
         try:
             _compile(source, "<cell>", "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -174,7 +174,7 @@ class Engine:
         try:
             wait()
         except BaseException as stray:
-            os.write(2, self._explained(stray)[0])
+            os.write(2, self._describe_error(stray)[0])
 
     def _execute(self, source: str, filename: str) -> object:
         self._remember(source, filename)
@@ -185,7 +185,7 @@ class Engine:
         except SyntaxError as error:
             failure = error
         if failure is not None:
-            tree = self._translated(source, filename, failure)
+            tree = self._translate_cell(source, filename, failure)
         self.tree = tree
         body = tree.body
         if body and type(body[-1]) is ast.Expr:
@@ -208,11 +208,11 @@ class Engine:
             self.around("post_execute")
         return self.namespace.pop(VALUE, None)
 
-    def _translated(self, source: str, filename: str, failure: SyntaxError) -> Any:
+    def _translate_cell(self, source: str, filename: str, failure: SyntaxError) -> Any:
         """The cell as Python, if it is one with magics or commands. Raises what was wrong with it otherwise."""
-        from .magics import translated
+        from .magics import translate_cell
 
-        python = translated(source, failure, self)
+        python = translate_cell(source, failure, self)
         if python is None:
             raise failure
         if python.rstrip("\n").count("\n") != source.rstrip("\n").count("\n"):
@@ -242,13 +242,13 @@ class Engine:
                 task.cancel()
                 loop.run_until_complete(asyncio.wait([task]))
 
-    def _shown(self, value: object, source: str) -> bytes | None:
+    def _show_value(self, value: object, source: str) -> bytes | None:
         text = None
         if value is not None:
             # As the interactive interpreter does: a `_` of the program's own goes first.
             builtins._ = value  # pyright: ignore[reportAttributeAccessIssue]
             if not source.rstrip().endswith(";"):  # the way to say that a value is not wanted
-                text = plain(value)
+                text = plain_form(value)
                 if type(value) not in PLAIN:
                     self._display(value, text)
         if "matplotlib.pyplot" in _modules:
@@ -259,22 +259,22 @@ class Engine:
         if hasattr(type(value), "_ipython_display_") and not plots.is_plot(value):
             displays.display(value)
             return
-        forms = rich(value)
+        forms = rich_forms(value)
         if forms:
             self.displays.add({"text/plain": text, **forms}, told=True)
 
-    def _explained(self, raised: BaseException) -> tuple[bytes, str]:
+    def _describe_error(self, raised: BaseException) -> tuple[bytes, str]:
         """As text, and which package it lacks. Under `arm`, because both are made by the program's code."""
         kind, _, trace = sys.exc_info()
         try:
             try:
                 self._interrupts.arm()
                 missing = missing_package(raised) if issubclass(type(raised), ImportError) else ""
-                return capped(explained(raised, trace)), missing
+                return cap_text(format_error(raised, trace)), missing
             finally:
                 self._interrupts.disarm()
         except BaseException:
-            return capped(f"{type.__dict__['__name__'].__get__(kind)}: (its text could not be made)\n"), ""
+            return cap_text(f"{type.__dict__['__name__'].__get__(kind)}: (its text could not be made)\n"), ""
 
     def _settle(self) -> None:
         """Takes back what must not reach past the cell, and sends its output out."""
@@ -292,7 +292,7 @@ class Engine:
         except BaseException:  # noqa: S110 - raised by the program's own stream: the cell has ended already
             pass
 
-    def _leave_child(self, raised: BaseException | None, error: bytes) -> None:
+    def _exit_child(self, raised: BaseException | None, error: bytes) -> None:
         """A process the cell forked fell out of the cell's code: it ends here, as a script's would."""
         code = 0
         if isinstance(raised, SystemExit):

@@ -19,7 +19,7 @@ _waitpid, _sigmask, _sigtimedwait = os.waitpid, signal.pthread_sigmask, signal.s
 
 
 @contextmanager
-def unheard() -> Generator[None]:
+def discard_sigchld() -> Generator[None]:
     """A child that begins and ends meanwhile leaves no SIGCHLD."""
     before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
@@ -29,7 +29,7 @@ def unheard() -> Generator[None]:
         _sigmask(signal.SIG_SETMASK, before)
 
 
-class Handlers:
+class SignalHandlers:
     """The program's handlers of signals, put aside while a child of ours runs, where this thread may.
 
     One for SIGCHLD could take the child's exit code, and one that raises could leave the child half started. That of
@@ -39,7 +39,7 @@ class Handlers:
     def __init__(self) -> None:
         self._aside: dict[int, Any] = {}
         self._came: list[tuple[int, object]] = []
-        self._note = self._came_in
+        self._note = self._on_signal
 
     def __enter__(self) -> Self:
         try:
@@ -69,7 +69,7 @@ class Handlers:
             number, frame = self._came.pop(0)
             self._aside[number](number, frame)
 
-    def _came_in(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         self._came.append((number, frame))
 
 

@@ -39,7 +39,7 @@ class InstallElsewhere(Exception):
     __module__ = "builtins"  # a traceback then says its plain name
 
 
-class Wish:
+class InstallRequest:
     """What a command would install."""
 
     def __init__(self, packages: list[str], options: list[str], rest: str) -> None:
@@ -50,7 +50,7 @@ class Wish:
         """More commands behind it."""
 
 
-def install(wish: Wish, tell: Callable[[str], object]) -> None:
+def install(wish: InstallRequest, tell: Callable[[str], object]) -> None:
     """The one place where a cell's wish for packages ends up: the tool for it, one package at a time."""
     if not wish.packages and not wish.options:
         raise InstallElsewhere("name the packages to install, with the install tool")
@@ -67,7 +67,7 @@ def install(wish: Wish, tell: Callable[[str], object]) -> None:
         tell(f"{call('install', package=package)}\n")
 
 
-def requested(command: str) -> Wish | None:
+def parse_install(command: str) -> InstallRequest | None:
     """What a command would install; None when that is nothing."""
     found = _INSTALLS.match(command)
     if found is None:
@@ -91,10 +91,10 @@ def requested(command: str) -> Wish | None:
                 options.append(word)
         else:
             packages.append(word)
-    return Wish(packages, options, "".join(rest).strip())
+    return InstallRequest(packages, options, "".join(rest).strip())
 
 
-def expanded(command: str, namespace: dict[str, object]) -> str:
+def expand_variables(command: str, namespace: dict[str, object]) -> str:
     """With `{expression}` and `$name` of the program's put in; whatever is none of these is the shell's."""
 
     def value(found: re.Match[str]) -> str:
@@ -117,7 +117,7 @@ def getoutput(command: str) -> list[str]:
     """The lines it prints on stdout and stderr."""
     import subprocess
 
-    wish = requested(command)
+    wish = parse_install(command)
     if wish is not None:
         lines: list[str] = []
         install(wish, lines.append)
@@ -126,7 +126,7 @@ def getoutput(command: str) -> list[str]:
     process = subprocess.Popen(
         [*_shell(), command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    text, _ = _communicated(process, None)
+    text, _ = _communicate(process, None)
     return text.decode("utf-8", "replace").splitlines()
 
 
@@ -134,7 +134,7 @@ def script(program: list[str], text: str | None) -> int:
     """Run a program with `text` as its input."""
     import subprocess
 
-    wish = requested(program[-1]) if text is None else None
+    wish = parse_install(program[-1]) if text is None else None
     if wish is not None:
         install(wish, sys.stdout.write)
         return 0
@@ -148,13 +148,13 @@ def script(program: list[str], text: str | None) -> int:
         stderr=subprocess.PIPE if streams[1] is None else streams[1],
     )
     data = None if text is None else text.encode("utf-8", "surrogateescape")
-    for stream, said in zip((sys.stdout, sys.stderr), _communicated(process, data), strict=True):
+    for stream, said in zip((sys.stdout, sys.stderr), _communicate(process, data), strict=True):
         if said:
             stream.write(said.decode("utf-8", "replace"))
     return process.returncode
 
 
-def _communicated(process: subprocess.Popen[bytes], data: bytes | None) -> tuple[bytes, bytes]:
+def _communicate(process: subprocess.Popen[bytes], data: bytes | None) -> tuple[bytes, bytes]:
     import subprocess
 
     try:

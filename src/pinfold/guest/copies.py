@@ -12,9 +12,9 @@ import socket
 from contextlib import suppress
 from json import dumps
 
-from .children import reap, unheard
+from .children import discard_sigchld, reap
 from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, fork, prctl
-from .threads import Pools
+from .threads import ThreadPools
 
 FREED = b"wake"
 SAVE = b"save"
@@ -29,27 +29,29 @@ _send_fds, _recv_fds, _pair = socket.send_fds, socket.recv_fds, socket.socketpai
 _kill, _poll, _POLLIN = os.kill, select.poll, select.POLLIN
 
 
-class Copies:
+class Snapshots:
     """`line` leads to the init."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
-        self._pools = Pools()
+        self._pools = ThreadPools()
 
-    def leave(self, cell: int, channel: int, namespace: dict[str, object]) -> tuple[bool, list[int]] | None:
+    def leave_snapshot(
+        self, cell: int, channel: int, namespace: dict[str, object]
+    ) -> tuple[bool, list[int]] | None:
         """Leave a copy of the state after `cell`. None in the original.
 
         In a copy it returns when that is woken, with whether it is only to be saved, and the descriptors it was given;
         another copy is in its place then. `channel` is closed in copies: it ends with the process that answers on it.
         """
         woken: tuple[bool, list[int]] | None = None
-        threads = self._pools.rest(namespace)
+        threads = self._pools.pause(namespace)
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with wake, waker:
                 prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
                 try:
-                    pid = self._cloned(alone=woken is not None or not self._pools.are_left)
+                    pid = self._clone(alone=woken is not None or not self._pools.are_left)
                 except OSError:  # no room for another process: then this state is not kept
                     pid = -1
                 if pid:
@@ -65,12 +67,12 @@ class Copies:
                     waker.close()
                     for fd in (channel,) if woken is None else woken[1]:
                         _close(fd)
-                    woken = self._frozen(wake)
-                    self._pools.do_with_one()
+                    woken = self._wait_until_woken(wake)
+                    self._pools.use_single_thread()
                 except BaseException:  # it must never answer beside the original
                     _exit(1)
 
-    def _cloned(self, *, alone: bool) -> int:
+    def _clone(self, *, alone: bool) -> int:
         """Beside this process: not its child. 0 in the copy."""
         if alone:
             return clone(CLONE_PARENT | signal.SIGCHLD)
@@ -78,10 +80,10 @@ class Copies:
         # and soon ends, the copy.
         out, into = _pipe()
         try:
-            with unheard():
+            with discard_sigchld():
                 child = fork()
                 if child == 0:
-                    _leave_one(into)
+                    _clone_and_exit(into)
                     return 0
                 _close(into)
                 into = -1
@@ -99,7 +101,7 @@ class Copies:
                 _close(into)
 
     @staticmethod
-    def _frozen(wake: socket.socket) -> tuple[bool, list[int]]:
+    def _wait_until_woken(wake: socket.socket) -> tuple[bool, list[int]]:
         """Until it is woken. Never returns if nobody can wake it any more."""
         _setsid()
         message, given, _, _ = _recv_fds(wake, 16, 8)
@@ -109,7 +111,7 @@ class Copies:
         return message == SAVE, given
 
 
-def _leave_one(into: int) -> None:
+def _clone_and_exit(into: int) -> None:
     """Ends this process; returns in the copy that it leaves, and whose number it has told."""
     try:
         copy = clone(signal.SIGCHLD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
-from .inventory import columns_of, is_librarys, shape_of
+from .inventory import columns_of, is_library_type, shape_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ def is_data(value: object) -> bool:
     return kind not in NO_DATA and not issubclass(kind, type)
 
 
-def described(value: object) -> str:
+def describe_value(value: object) -> str:
     kind = type(value)
-    return _described(value, kind)[: NESTED_CHARS if kind in (dict, list) else VALUE_CHARS]
+    return _describe(value, kind)[: NESTED_CHARS if kind in (dict, list) else VALUE_CHARS]
 
 
-def _described(value: Any, kind: type) -> str:
+def _describe(value: Any, kind: type) -> str:
     name = _name_of(kind)
     if value is None:
         return "None"
@@ -43,17 +43,17 @@ def _described(value: Any, kind: type) -> str:
     if kind in (bool, float, complex):
         return f"{name} {value}"
     if kind in (str, bytes):
-        return _quoted(value, name)
+        return _describe_text(value, name)
     if kind is dict:
-        return f"dict of {len(value)} {_nested(value, DEEP)}" if value else "dict of 0"
+        return f"dict of {len(value)} {_describe_nested(value, DEEP)}" if value else "dict of 0"
     if kind is list and value and type(value[0]) in (dict, list):
-        return f"list of {len(value)} x {_nested(value[0], DEEP)}"
+        return f"list of {len(value)} x {_describe_nested(value[0], DEEP)}"
     if kind in (list, tuple, set, frozenset, bytearray, range):
         return f"{name} of {len(value)}"
-    return name + _array(value, kind)
+    return name + _describe_array(value, kind)
 
 
-def _nested(given: object, deep: int) -> str:
+def _describe_nested(given: object, deep: int) -> str:
     """How a dict or list is made: what code that walks through it must know."""
     kind = type(given)
     value: Any = given
@@ -62,24 +62,24 @@ def _nested(given: object, deep: int) -> str:
         pairs = [
             (key, value[key]) for key in list(value)[: KEYS + 1] if type(key) in (str, int) and key in value
         ]
-        parts = [f"{_key(key)}: {_nested(one, deep - 1)}" for key, one in pairs[:KEYS]]
+        parts = [f"{_describe_key(key)}: {_describe_nested(one, deep - 1)}" for key, one in pairs[:KEYS]]
         return "{" + ", ".join(parts) + (", ...}" if len(value) > KEYS else "}")
     if kind is list and deep:
-        return f"[{len(value)} x {_nested(value[0], deep - 1)}]" if value else "[]"
+        return f"[{len(value)} x {_describe_nested(value[0], deep - 1)}]" if value else "[]"
     return _name_of(kind)
 
 
-def _key(key: Any) -> str:
+def _describe_key(key: Any) -> str:
     return repr(key[:TEXT_CHARS] if type(key) is str else key)
 
 
-def _quoted(value: str | bytes, name: str) -> str:
+def _describe_text(value: str | bytes, name: str) -> str:
     if len(value) <= TEXT_CHARS:
         return f"{name} {value!r}"
     return f"{name} of {len(value)}: {value[:TEXT_CHARS]!r}..."
 
 
-def _array(value: object, kind: type) -> str:
+def _describe_array(value: object, kind: type) -> str:
     shape = shape_of(value)
     if shape is None:
         return ""
@@ -87,14 +87,14 @@ def _array(value: object, kind: type) -> str:
     if columns:
         shown = [repr(column[:TEXT_CHARS]) for column in columns[:COLUMNS]]
         return f" {shape} columns {', '.join(shown)}{', ...' if len(columns) > COLUMNS else ''}"
-    return f" {shape}{_dtype(value, kind)}"
+    return f" {shape}{_describe_dtype(value, kind)}"
 
 
-def _dtype(value: object, kind: type) -> str:
+def _describe_dtype(value: object, kind: type) -> str:
     if _name_of(kind) == "DataFrame":
         return ""
     try:
         dtype: object = getattr(value, "dtype", None)
-        return f" {dtype}" if is_librarys(type(dtype)) else ""
+        return f" {dtype}" if is_library_type(type(dtype)) else ""
     except Exception:
         return ""

@@ -37,7 +37,7 @@ class Displays:
         self._said = False
         self.pid = _getpid()
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._after_fork)
         self.captured: Callable[[Forms], bool] | None = None
         """Takes a display away from us while `%%capture` runs."""
 
@@ -57,7 +57,7 @@ class Displays:
             said, self._said = self._said, self._said or not fits
         if not fits:
             if not said:
-                _say(
+                _write_line(
                     f"more was displayed than a cell may ({DISPLAYS} displays, {DISPLAY_BYTES >> 20} MB): "
                     "the rest comes as text\n"
                 )
@@ -104,7 +104,7 @@ class Displays:
         self._shown = []
         self._bytes = 0
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         self._lock = threading.Lock()  # another thread may have held it, and it is not in this process
 
 
@@ -142,7 +142,9 @@ def display(*objs: object, display_id: str | bool | None = None, **options: Any)
         forms = raw_forms(value) if options.get("raw") else forms_of(value)
         if forms is None:
             continue  # it has shown itself
-        _publish(_chosen(forms, options), handle.display_id if handle else None, bool(options.get("update")))
+        _publish(
+            _select_forms(forms, options), handle.display_id if handle else None, bool(options.get("update"))
+        )
     return handle
 
 
@@ -159,7 +161,7 @@ def clear_output(wait: bool = False) -> None:
         _current.clear(wait=wait)
 
 
-def adopt(_module: ModuleType | None = None) -> None:
+def patch_ipython(_module: ModuleType | None = None) -> None:
     """Put our functions in place of IPython's, which only print where there is no notebook."""
     for place in ("IPython.core.display_functions", "IPython.core.display", "IPython.display"):
         names = vars(sys.modules[place]) if place in sys.modules else {}
@@ -175,7 +177,7 @@ def _publish(forms: Forms, name: str | None, update: bool) -> None:
         _current.add(forms, name, update=update)
 
 
-def _chosen(forms: Forms, options: dict[str, Any]) -> Forms:
+def _select_forms(forms: Forms, options: dict[str, Any]) -> Forms:
     include, exclude = options.get("include"), options.get("exclude")
     return {
         mime: data
@@ -201,7 +203,7 @@ def _print(forms: Forms) -> None:
     sys.stdout.write(text.decode("utf-8", "replace") + "\n")
 
 
-def _say(text: str) -> None:
+def _write_line(text: str) -> None:
     try:
         sys.stderr.write(text)
     except Exception:

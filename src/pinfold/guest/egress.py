@@ -43,7 +43,7 @@ CLOSED = (
 )
 
 
-class WayOut:
+class EgressListener:
     """The init's side. Made with the power to bind a low port."""
 
     def __init__(self, asked: Request) -> None:
@@ -66,12 +66,12 @@ class WayOut:
         try:
             self.relay = fork()
         except OSError:  # no room for another process now
-            self.rest()
+            self.schedule_listening()
             return
         if self.relay == 0:
-            _be_relay(self._listener, self._path, self._filter)
+            _run_relay(self._listener, self._path, self._filter)
 
-    def rest(self) -> None:
+    def schedule_listening(self) -> None:
         """There is no relay any more."""
         self.relay = 0
         self.again_at = time.monotonic() + AGAIN_S
@@ -84,11 +84,11 @@ class WayOut:
         return True
 
 
-def _be_relay(listener: socket.socket, path: str, program: bytes) -> None:
+def _run_relay(listener: socket.socket, path: str, program: bytes) -> None:
     """Never returns."""
     try:
-        _shut_in(listener, program)
-        Relay(listener, path).carry()
+        _confine(listener, program)
+        Relay(listener, path).run()
     except BaseException:
         with suppress(OSError):  # it must not wait for one that will never come
             listener.accept()[0].close()
@@ -96,7 +96,7 @@ def _be_relay(listener: socket.socket, path: str, program: bytes) -> None:
         os._exit(0)
 
 
-def _shut_in(listener: socket.socket, program: bytes) -> None:
+def _confine(listener: socket.socket, program: bytes) -> None:
     """No files, no programs, no processes, no sockets of the network's: the session's own rules are wider."""
     from .session import FS_BITS  # it imports the init, which imports us
 
@@ -120,7 +120,7 @@ def _shut_in(listener: socket.socket, program: bytes) -> None:
     seccomp(program)
 
 
-class _Way:
+class _Flow:
     """Bytes from one end to the other, as fast as both can."""
 
     def __init__(self, source: socket.socket | None, sink: socket.socket | None, held: bytes = b"") -> None:
@@ -168,11 +168,11 @@ class _Way:
             self._sink, self.held = None, b""
 
 
-class _Pair:
+class _Connection:
     def __init__(self, client: socket.socket, server: socket.socket | None) -> None:
         self.ends = {client.fileno(): client}
-        self.out = _Way(client, server)
-        self.back = _Way(server, client, b"" if server is not None else CLOSED)
+        self.out = _Flow(client, server)
+        self.back = _Flow(server, client, b"" if server is not None else CLOSED)
         self.until: float | None = None
         self._client = client.fileno()
         if server is not None:
@@ -188,7 +188,7 @@ class _Pair:
         is_late = self.until is not None and time.monotonic() >= self.until
         return self.back.is_done and (self.out.is_done or is_late)
 
-    def wants(self, fd: int) -> int:
+    def poll_events(self, fd: int) -> int:
         """What to wait for at this end."""
         reads, writes = (self.out, self.back) if fd == self._client else (self.back, self.out)
         return (select.EPOLLIN if reads.reads else 0) | (select.EPOLLOUT if writes.held else 0)
@@ -199,29 +199,29 @@ class Relay:
         self._listener = listener
         self._path = path
         self._events = select.epoll()
-        self._pairs: dict[int, _Pair] = {}
+        self._pairs: dict[int, _Connection] = {}
         """By either end."""
         self._watched: dict[int, int] = {}
 
-    def carry(self) -> None:
+    def run(self) -> None:
         """Until nobody has wanted it for a while."""
         used_at = time.monotonic()
         while self._pairs or time.monotonic() - used_at < IDLE_S:
             accepts = len(self._pairs) < 2 * PAIRS
             self._watch(self._listener.fileno(), select.EPOLLIN if accepts else 0)
-            ready = [fd for fd, _ in self._events.poll(self._patience())]
+            ready = [fd for fd, _ in self._events.poll(self._poll_timeout())]
             if self._listener.fileno() in ready:
                 self._accept()
             for pair in {id(pair): pair for fd in ready if (pair := self._pairs.get(fd))}.values():
                 pair.move()
-                self._tend(pair)
+                self._update(pair)
             for pair in list(self._pairs.values()):
                 if pair.until is not None and pair.is_over():
                     self._close(pair)
             if self._pairs:
                 used_at = time.monotonic()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         """Seconds."""
         ends = [pair.until for pair in self._pairs.values() if pair.until is not None]
         return max(0.0, min([*ends, time.monotonic() + IDLE_S]) - time.monotonic())
@@ -239,19 +239,19 @@ class Relay:
             server.connect(self._path)
         except OSError:
             server.close()
-        pair = _Pair(client, server if server.fileno() >= 0 else None)
+        pair = _Connection(client, server if server.fileno() >= 0 else None)
         self._pairs.update(dict.fromkeys(pair.ends, pair))
         pair.move()
-        self._tend(pair)
+        self._update(pair)
 
-    def _tend(self, pair: _Pair) -> None:
+    def _update(self, pair: _Connection) -> None:
         if pair.is_over():
             self._close(pair)
             return
         for fd in pair.ends:
-            self._watch(fd, pair.wants(fd))
+            self._watch(fd, pair.poll_events(fd))
 
-    def _close(self, pair: _Pair) -> None:
+    def _close(self, pair: _Connection) -> None:
         for fd, end in pair.ends.items():
             if self._pairs.pop(fd, None):
                 self._watch(fd, 0)

@@ -44,7 +44,7 @@ _NAMES = {
 }
 
 
-class Errands:
+class PrivilegedCalls:
     def __init__(self, writable: list[str], folder: str) -> None:
         """Files below these may be changed."""
         self._places = [os.path.realpath(path) for path in (*writable, folder)]
@@ -59,7 +59,7 @@ class Errands:
         id_, pid, _, number, _, _, *arguments = NOTICE.unpack(notice)
         failure, flags = 0, 0
         try:
-            if self._done(_NAMES.get(number, ""), pid, arguments) == GO_ON:
+            if self._perform(_NAMES.get(number, ""), pid, arguments) == GO_ON:
                 flags = GO_ON
         except OSError as error:
             failure = error.errno or errno.EPERM
@@ -68,7 +68,7 @@ class Errands:
         with suppress(OSError):
             fcntl.ioctl(listener, SEND, ANSWER.pack(id_, 0, -failure, flags))
 
-    def _done(self, name: str, pid: int, args: list[int]) -> int:
+    def _perform(self, name: str, pid: int, args: list[int]) -> int:
         caller = _Caller(pid)
         match name:
             case "chmod":
@@ -95,7 +95,7 @@ class Errands:
             case "utimes":
                 self._utime(caller, AT_FDCWD, args[0], 0, caller.times(args[1], 1000))
             case "kill" | "tkill" | "tgkill" | "rt_sigqueueinfo" | "rt_tgsigqueueinfo":
-                return _signalled(_signed(args[0]), thread=name == "tkill")
+                return _check_signal(_to_signed(args[0]), thread=name == "tkill")
             case _:
                 raise OSError(errno.EPERM, "refused")
         return 0
@@ -103,17 +103,17 @@ class Errands:
     def _chmod(self, caller: _Caller, folder: int, path: int, mode: int, flags: int = 0) -> None:
         if mode & SET_ID:
             raise OSError(errno.EPERM, "set-id")
-        with self._found(caller, folder, path, flags) as place:
+        with self._open_target(caller, folder, path, flags) as place:
             os.chmod(place, mode & 0o1777)
 
     def _chown(self, caller: _Caller, folder: int, path: int, ids: list[int], flags: int) -> None:
-        with self._found(caller, folder, path, flags) as place:
-            os.chown(place, _signed(ids[0]), _signed(ids[1]))
+        with self._open_target(caller, folder, path, flags) as place:
+            os.chown(place, _to_signed(ids[0]), _to_signed(ids[1]))
 
     def _utime(
         self, caller: _Caller, folder: int, path: int, flags: int, times: tuple[int, int] | None
     ) -> None:
-        with self._found(caller, folder, path, flags) as place:
+        with self._open_target(caller, folder, path, flags) as place:
             if times is None:
                 os.utime(place)
                 return
@@ -124,9 +124,9 @@ class Errands:
             ]
             os.utime(place, ns=(kept[0], kept[1]))
 
-    def _found(self, caller: _Caller, folder: int, path: int, flags: int) -> _Found:
-        fd = caller.open(_signed(folder), caller.text(path) if path else b"", flags)
-        found = _Found(fd)
+    def _open_target(self, caller: _Caller, folder: int, path: int, flags: int) -> _OpenTarget:
+        fd = caller.open(_to_signed(folder), caller.text(path) if path else b"", flags)
+        found = _OpenTarget(fd)
         where = os.readlink(found.place)
         if not any(where == place or where.startswith(place + "/") for place in self._places):
             found.close()
@@ -134,7 +134,7 @@ class Errands:
         return found
 
 
-class _Found:
+class _OpenTarget:
     """A file that was looked up, whatever becomes of its name."""
 
     def __init__(self, fd: int) -> None:
@@ -206,7 +206,7 @@ class _Caller:
             os.close(fd)
 
 
-def _signalled(target: int, *, thread: bool) -> int:
+def _check_signal(target: int, *, thread: bool) -> int:
     """Whether it is the session's own; the kernel then sends it."""
     if target == 0:
         return GO_ON
@@ -224,7 +224,7 @@ def _has_thread(pid: int, thread: int) -> bool:
     return os.path.exists(f"/proc/{pid}/task/{thread}")
 
 
-def _signed(number: int) -> int:
+def _to_signed(number: int) -> int:
     """The low half, as the kernel reads an int."""
     number &= 0xFFFFFFFF
     return number - (1 << 32) if number & 0x80000000 else number

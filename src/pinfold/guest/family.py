@@ -51,7 +51,7 @@ def threads_of_user(uid: int) -> int:
     return sum(_threads(pid) for pid in _pids() if _owner(pid) == uid)
 
 
-def memory_of_family(enough: int) -> tuple[int, int]:
+def memory_of_tree(enough: int) -> tuple[int, int]:
     """Bytes, as `memory_of` has them, and the number of processes."""
     pids = descendants()
     return memory_of([str(pid) for pid in pids], enough), len(pids)

@@ -39,7 +39,7 @@ def abi_of(settings: Request) -> int:
     return min(landlock_abi(), settings["abi"])
 
 
-def zygote_fence(settings: Request) -> None:
+def restrict_zygote(settings: Request) -> None:
     """The outer layer, for the zygote and all it will start. Of other processes only what anyone may list."""
     abi = abi_of(settings)
     rules = _rules(settings, abi)
@@ -48,7 +48,7 @@ def zygote_fence(settings: Request) -> None:
     rules.restrict()
 
 
-def init_fence(settings: Request) -> bool:
+def restrict_init(settings: Request) -> bool:
     """Bounds whom a session's processes may signal to the session; False where the kernel cannot."""
     if abi_of(settings) < 6:
         return False
@@ -59,15 +59,15 @@ def init_fence(settings: Request) -> bool:
     return True
 
 
-def runner_fence(settings: Request, folder: str) -> None:
+def restrict_runner(settings: Request, folder: str) -> None:
     """The inner layer: of the private folders its own, of the processes itself."""
     rules = _rules(settings, abi_of(settings))
     _allow(rules, rules.everything, [folder])
-    _allow(rules, READ, [f"/proc/{os.getpid()}", *_own_bounds()])
+    _allow(rules, READ, [f"/proc/{os.getpid()}", *_cgroup_limit_files()])
     rules.restrict()
 
 
-def _own_bounds() -> list[str]:
+def _cgroup_limit_files() -> list[str]:
     """Where libraries look for the limits of their control group and those above it; some end the process if they may not."""
     found: list[str] = []
     with open("/proc/self/cgroup", encoding="utf-8") as file:

@@ -25,7 +25,7 @@ def is_figure(value: object) -> bool:
     return module is not None and isinstance(value, getattr(module, "Figure", ()))
 
 
-def mark(figure: object) -> None:
+def mark_shown(figure: object) -> None:
     """It has been shown: the end of the cell does not show it again."""
     if not any(figure is other for other in _marked):
         _marked.append(figure)
@@ -72,7 +72,7 @@ def _is_empty(figure: Any) -> bool:
     return not (figure.axes or figure.lines or figure.texts or figure.images or figure.patches)
 
 
-def adopt(pyplot: ModuleType) -> None:
+def patch_pyplot(pyplot: ModuleType) -> None:
     """`plt.show()` shows."""
     from .displays import display
 

@@ -30,7 +30,7 @@ Header = dict[str, object]
 _encode, _decode = JSONEncoder().encode, JSONDecoder().decode
 
 
-def framed(header: Header, body: bytes) -> bytes:
+def encode_frame(header: Header, body: bytes) -> bytes:
     encoded = _encode(header).encode()
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
 
@@ -60,19 +60,19 @@ class Channel:
         """The next frame, or None when the host has gone."""
         data = self._read or os.read(self._fd, FRAME_BYTES)
         self._read = b""
-        if len(data) < LENGTHS.size and not (data := self._filled(data, LENGTHS.size)):
+        if len(data) < LENGTHS.size and not (data := self._read_exactly(data, LENGTHS.size)):
             return None
         header_size, body_size = LENGTHS.unpack_from(data)
         start = LENGTHS.size + header_size
         end = start + body_size
-        if len(data) < end and not (data := self._filled(data, end)):
+        if len(data) < end and not (data := self._read_exactly(data, end)):
             return None
         if len(data) > end:
             self._read = data[end:]
         return _decode(data[LENGTHS.size : start].decode()), data[start:end]
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        frame = memoryview(framed(header, body))
+        frame = memoryview(encode_frame(header, body))
         # The program may have closed our descriptor and opened a file of its own under that number.
         if os.fstat(self._fd).st_ino != self._inode:
             os._exit(LOST_CHANNEL)
@@ -85,13 +85,13 @@ class Channel:
         if not self._read:
             self._poll.poll()
 
-    def looker(self) -> Callable[[float], bool]:
+    def make_poller(self) -> Callable[[float], bool]:
         """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         return lambda seconds: bool(self._read or poll.poll(seconds * 1000))
 
-    def waiting(self) -> bool:
+    def has_input(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""
         return bool(self._read or self._poll.poll(0))
 
@@ -107,7 +107,7 @@ class Channel:
                 return int.from_bytes(data[:4], sys.byteorder)
         raise OSError("the host sent no descriptor")
 
-    def _filled(self, data: bytes, size: int) -> bytes:
+    def _read_exactly(self, data: bytes, size: int) -> bytes:
         """`data` with what is missing to this size; empty when the host has gone."""
         parts = bytearray(data)
         while len(parts) < size:

@@ -31,12 +31,12 @@ class Freezer:
         them, when there was nobody else. One look would not do, for a process that is still running may wake one that
         was looked at already.
         """
-        self._stood = {pid for pid in self._living() if _runs_of({pid}) is not None}
+        self._stood = {pid for pid in self._living() if _schedule_counts({pid}) is not None}
         give_up_at = time.monotonic() + STOP_S
         while time.monotonic() < give_up_at:
             self._stop()
-            runs = _runs_of(self._living())
-            if runs is not None and _runs_of(self._living()) == runs:
+            runs = _schedule_counts(self._living())
+            if runs is not None and _schedule_counts(self._living()) == runs:
                 return True
             time.sleep(AGAIN_S)
         self.thaw()
@@ -48,7 +48,7 @@ class Freezer:
                 os.kill(pid, signal.SIGCONT)
 
 
-def _runs_of(pids: set[int]) -> dict[str, list[bytes]] | None:
+def _schedule_counts(pids: set[int]) -> dict[str, list[bytes]] | None:
     """How often each thread has been scheduled so far; None if one of them does not stand still."""
     runs: dict[str, list[bytes]] = {}
     for pid in pids:

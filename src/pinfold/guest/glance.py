@@ -36,41 +36,43 @@ TEXTS = (".txt", ".log", ".md", ".py", ".toml", ".yaml", ".yml", ".ini", ".cfg",
 
 
 def main(elsewhere: list[str]) -> None:
-    paths = [path for place in elsewhere for path in (listed(place) if os.path.isdir(place) else [place])]
-    paths += listed("")
-    data = [path for path in paths if ending(path) in DATA]
-    lines = [told(path, ALONE if data == [path] else FILE) for path in paths[:FILES]]
+    paths = [
+        path for place in elsewhere for path in (list_folder(place) if os.path.isdir(place) else [place])
+    ]
+    paths += list_folder("")
+    data = [path for path in paths if extension_of(path) in DATA]
+    lines = [describe_file(path, ALONE if data == [path] else FILE) for path in paths[:FILES]]
     if len(paths) > FILES:
         lines.append(f"and {len(paths) - FILES} more")
     text = "\n".join(lines)
     sys.stdout.write(text if len(text) <= MOST else f"{text[: MOST - 4]} ...")
 
 
-def listed(folder: str) -> list[str]:
+def list_folder(folder: str) -> list[str]:
     names = sorted(name for name in os.listdir(folder or ".") if not name.startswith("."))
     return [os.path.join(folder, name) for name in names]
 
 
-def ending(path: str) -> str:
+def extension_of(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def told(path: str, most: int) -> str:
-    name = short(path, PATH)
+def describe_file(path: str, most: int) -> str:
+    name = shorten(path, PATH)
     try:
         if os.path.isdir(path):
             return f"{name}/"
         if not os.path.isfile(path):
             return name
         size = os.stat(path).st_size
-        inside = made(path, size, COLUMNS if most == FILE else 3 * COLUMNS)
+        inside = describe_content(path, size, COLUMNS if most == FILE else 3 * COLUMNS)
     except (OSError, ValueError, RecursionError, csv.Error):
         return name
-    return f"{name}: {short(inside, most)}" if inside else f"{name} ({size:,} bytes)"
+    return f"{name}: {shorten(inside, most)}" if inside else f"{name} ({size:,} bytes)"
 
 
-def made(path: str, size: int, columns: int) -> str:
-    end = ending(path)
+def describe_content(path: str, size: int, columns: int) -> str:
+    end = extension_of(path)
     if end not in (*TABLES, *TEXTS, ".json", ".jsonl"):
         return ""
     with open(path, "rb") as file:
@@ -79,17 +81,17 @@ def made(path: str, size: int, columns: int) -> str:
         return "empty"
     whole = size <= READ
     if end == ".json":
-        return shape(json.loads(text), DEEP) if whole else ""
+        return describe_shape(json.loads(text), DEEP) if whole else ""
     lines = text.split("\n")
     count = f"{len(lines) - (not lines[-1]):,}" if whole else "many"
     if end == ".jsonl":
-        return f"{count} lines like {shape(json.loads(lines[0]), DEEP)}"
+        return f"{count} lines like {describe_shape(json.loads(lines[0]), DEEP)}"
     if end in TABLES:
-        return table(text, TABLES[end], whole, columns)
-    return f"{count} lines: {short(' | '.join(line.rstrip() for line in lines[:LINES]), BEGINNING)}"
+        return describe_table(text, TABLES[end], whole, columns)
+    return f"{count} lines: {shorten(' | '.join(line.rstrip() for line in lines[:LINES]), BEGINNING)}"
 
 
-def table(text: str, delimiter: str, whole: bool, most: int) -> str:
+def describe_table(text: str, delimiter: str, whole: bool, most: int) -> str:
     rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
     header = next(rows)
     nothing: list[str] = []
@@ -99,14 +101,14 @@ def table(text: str, delimiter: str, whole: bool, most: int) -> str:
     pairs = zip(header, first + missing, strict=False)
     # Quoted: a blank before or behind a name would be missed otherwise. One without a name is called so by pandas.
     columns = [
-        f'"{short(name, WORDS) or f"Unnamed: {at}"}"={short(cell, 20)}'
+        f'"{shorten(name, WORDS) or f"Unnamed: {at}"}"={shorten(cell, 20)}'
         for at, (name, cell) in enumerate(pairs)
     ]
     more = f", and {len(columns) - most} more columns" if len(columns) > most else ""
     return f"{count} rows like {', '.join(columns[:most])}{more}"
 
 
-def shape(given: object, deep: int) -> str:
+def describe_shape(given: object, deep: int) -> str:
     """Nested data with one example of each kind."""
     kind = type(given)
     value: Any = given
@@ -114,20 +116,21 @@ def shape(given: object, deep: int) -> str:
         if not deep:
             return "{...}"
         parts = [
-            f"{short(json.dumps(key), WORDS)}: {shape(value[key], deep - 1)}" for key in list(value)[:KEYS]
+            f"{shorten(json.dumps(key), WORDS)}: {describe_shape(value[key], deep - 1)}"
+            for key in list(value)[:KEYS]
         ]
         more = f", and {len(value) - KEYS} more" if len(value) > KEYS else ""
         return f"{{{', '.join(parts)}{more}}}"
     if kind is list:
         if not value or not deep:
             return f"[{len(value)} items]"
-        return f"[{len(value)} x {shape(value[0], deep - 1)}]"
+        return f"[{len(value)} x {describe_shape(value[0], deep - 1)}]"
     if kind is str and not any(letter.isdigit() for letter in value):
         return "str"  # an example would be taken for the thing that is asked for
-    return short(json.dumps(value), 30)
+    return shorten(json.dumps(value), 30)
 
 
-def short(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     return printable if len(printable) <= most else f"{printable[: most - 3]}..."
 

@@ -48,7 +48,7 @@ class Groups:
 
     def sweep(self) -> bool:
         """Whether nothing is left waiting."""
-        self._waiting = [folder for folder in self._waiting if not _removed(folder)]
+        self._waiting = [folder for folder in self._waiting if not _try_remove(folder)]
         return not self._waiting
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ def usable_places() -> dict[str, tuple[int, str]]:
                 if folder is not None and _can_make(folder):
                     places[controller] = (1, folder)
         if not controllers and "" in mounts:
-            found = _delegated(mounts[""][0], _within(mounts[""], path))
+            found = _find_delegated(mounts[""][0], _within(mounts[""], path))
             for controller in ("memory", "cpu") if found else ():
                 places.setdefault(controller, (2, str(found)))
     return places
@@ -189,7 +189,7 @@ def _within(mount: tuple[str, str], path: str) -> str | None:
     return os.path.join(mount_point, path.strip("/")).rstrip("/")
 
 
-def _delegated(top: str, folder: str | None) -> str | None:
+def _find_delegated(top: str, folder: str | None) -> str | None:
     """The nearest folder upwards that hands the memory controller down and lets us make groups."""
     while folder is not None and folder.startswith(top):
         with (
@@ -212,7 +212,7 @@ def _has_memory(folder: str) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in _MEMORY_LIMIT.values())
 
 
-def _removed(folder: str) -> bool:
+def _try_remove(folder: str) -> bool:
     try:
         os.rmdir(folder)
     except FileNotFoundError:

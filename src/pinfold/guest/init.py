@@ -15,18 +15,18 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .copies import SAVE
-from .egress import WayOut
+from .egress import EgressListener
 from .family import is_quiet
 from .freezer import Freezer
 from .groups import descendants, memory_in_use, times_out_of_memory
-from .guarding import attach, guard, opened
-from .kept import Kept
+from .guarding import attach_mounts, guard, open_mount
+from .kept import SnapshotRegistry
 from .kernel import (
     ATTR_RDONLY,
     PR_SET_DUMPABLE,
-    bound_capabilities,
-    hold_capabilities,
+    limit_capabilities,
     prctl,
+    set_capabilities,
     set_mount_attributes,
 )
 from .memory import memory_of_all
@@ -53,9 +53,9 @@ class Init:
         """The cell whose state that one is."""
         self._branches: set[int] = set()
         self._savers: set[int] = set()
-        self._kept = Kept(line, runner)
-        self._freezer = Freezer(self._kept.living, lambda: os.kill(-1, signal.SIGSTOP))
-        self._way_out: WayOut | None = None
+        self._kept = SnapshotRegistry(line, runner)
+        self._freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
+        self._way_out: EgressListener | None = None
         self._poll = select.poll()
         self._places: list[str] = []
         """Mounts the program may write to."""
@@ -72,7 +72,7 @@ class Init:
         self._requests: dict[bytes, Callable[..., None]] = {
             b"guard": self._guard,
             b"wake": self._wake,
-            b"take": self._take,
+            b"take": self._promote_candidate,
             b"since": self._end_since,
             b"save": self._save,
             b"unsave": self._end_savers,
@@ -84,40 +84,40 @@ class Init:
             b"reap": self._reap_now,
             b"freeze": self._freeze,
             b"thaw": self._thaw,
-            b"leftovers": self._tell_leftovers,
+            b"leftovers": self._report_leftovers,
         }
 
-    def live(self) -> None:
+    def run(self) -> None:
         """Never returns."""
         prctl(PR_SET_DUMPABLE, 0)
-        bound_capabilities(CAPABILITIES)
-        hold_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
+        limit_capabilities(CAPABILITIES)
+        set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
         wake, wake_in = os.pipe()
         for fd in (wake, wake_in):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _only_wake)
+        signal.signal(signal.SIGCHLD, _ignore_signal)
         for source in (self._host, wake, self._kept.line):
             self._poll.register(source, select.POLLIN)
         self._reap()
         while True:
-            for fd, _ in self._poll.poll(self._patience()):
+            for fd, _ in self._poll.poll(self._poll_timeout()):
                 if fd == wake:
                     with suppress(BlockingIOError):
                         os.read(wake, 64)
                     self._reap()
                 elif fd == self._kept.line.fileno():
                     if (
-                        not self._kept.take_all()
+                        not self._kept.accept_all()
                     ):  # nobody is left to say anything, which poll would tell for ever
                         self._poll.unregister(fd)
                 elif self._way_out is not None and fd == self._way_out.fileno():
-                    self._lead_out(self._way_out)
+                    self._start_relay(self._way_out)
                 else:
-                    self._hear()
-            self._look()
+                    self._handle_message()
+            self._check_memory()
 
-    def _hear(self) -> None:
+    def _handle_message(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 64)
         match message:
             case b"interrupt":
@@ -141,11 +141,11 @@ class Init:
 
     def _start(self, request: Request, trees: list[int]) -> None:
         try:
-            writable = attach(request, trees)
+            writable = attach_mounts(request, trees)
             if request.get("egress"):
-                self._way_out = WayOut(request["egress"])
+                self._way_out = EgressListener(request["egress"])
                 self._poll.register(self._way_out, select.POLLIN)
-            hold_capabilities(CAPABILITIES)
+            set_capabilities(CAPABILITIES)
             guard(request)
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
@@ -156,7 +156,7 @@ class Init:
         with open(self._begin, "wb") as runner:
             runner.write(json.dumps({**words, "writable": writable}).encode())
 
-    def _lead_out(self, way_out: WayOut) -> None:
+    def _start_relay(self, way_out: EgressListener) -> None:
         """Somebody wants out: from now on a relay listens."""
         self._poll.unregister(way_out)
         way_out.open_relay()
@@ -179,13 +179,13 @@ class Init:
         os.close(paper)
         _answer(reply, answer)
 
-    def _tell_leftovers(self, paper: int, reply: int) -> None:
+    def _report_leftovers(self, paper: int, reply: int) -> None:
         """Whether anything but copies can run while no cell does."""
         os.close(paper)
         self._reap()
-        self._kept.take_all()
-        ours = {os.getpid(), self._runner} | self._spared() | self._kept.pids
-        others = self._kept.living() - ours
+        self._kept.accept_all()
+        ours = {os.getpid(), self._runner} | self._processes_to_keep() | self._kept.pids
+        others = self._kept.list_processes() - ours
         _answer(reply, {"running": bool(others) or not is_quiet(self._runner)})
 
     def _expect(self, paper: int, reply: int) -> None:
@@ -196,19 +196,19 @@ class Init:
 
     def _forget(self, paper: int, reply: int) -> None:
         """States that nobody can go to any more."""
-        self._kept.take_all()
+        self._kept.accept_all()
         self._kept.keep_only({0, *read_request(paper)["known"]})
         os.close(paper)
         _answer(reply, {})
 
     def _branch(self, paper: int, reply: int, *given: int) -> None:
         """Wake a copy to live beside the runner. Meanwhile nobody may write to the workspace: it is one for all of them."""
-        self._kept.take_all()
+        self._kept.accept_all()
         answer, pidfd = {}, []
         try:
             if not self._branches:
-                self._shut_places()
-            copy = self._kept.woken(read_request(paper)["cells"], list(given))
+                self._lock_places()
+            copy = self._kept.wake(read_request(paper)["cells"], list(given))
             if copy:
                 pidfd = [os.pidfd_open(copy.pid)]
                 self._branches.add(copy.pid)
@@ -216,7 +216,7 @@ class Init:
         except OSError as error:
             answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
         if not self._branches:
-            self._open_places()
+            self._unlock_places()
         _answer(reply, answer, pidfd)
         for fd in (paper, *given, *pidfd):
             os.close(fd)
@@ -230,12 +230,12 @@ class Init:
 
     def _adopt(self, paper: int, reply: int) -> None:
         """A branch is the runner from now on; everything else ends."""
-        self._kept.take_all()
+        self._kept.accept_all()
         self._runner = self._kept.runner = read_request(paper)["pid"]
         os.close(paper)
         self._branches.clear()
         self._kept.end_all_but({self._runner} | self._relays)
-        self._open_places()
+        self._unlock_places()
         _answer(reply, {})
 
     def _reap_now(self, paper: int, reply: int) -> None:
@@ -247,7 +247,7 @@ class Init:
     def _freeze(self, paper: int, reply: int) -> None:
         """Stop all of the program's processes until `thaw`; copies stand still anyway, and stay so."""
         os.close(paper)
-        self._kept.take_all()
+        self._kept.accept_all()
         _answer(reply, {"frozen": self._freezer.freeze()})
 
     def _thaw(self, paper: int, reply: int) -> None:
@@ -255,19 +255,19 @@ class Init:
         self._freezer.thaw()
         _answer(reply, {})
 
-    def _shut_places(self) -> None:
+    def _lock_places(self) -> None:
         """Raises OSError where something is open for writing; then all is as it was."""
         for path in self._places:
             try:
-                with opened(path) as tree:
+                with open_mount(path) as tree:
                     set_mount_attributes(tree, ATTR_RDONLY)
             except OSError as error:
-                self._open_places()
+                self._unlock_places()
                 raise OSError(error.errno, "a file there is open for writing", path) from error
 
-    def _open_places(self) -> None:
+    def _unlock_places(self) -> None:
         for path in self._places:
-            with opened(path) as tree:
+            with open_mount(path) as tree:
                 set_mount_attributes(tree, 0, cleared=ATTR_RDONLY)
 
     def _interrupt_group(self) -> None:
@@ -283,7 +283,7 @@ class Init:
 
     def _wake(self, paper: int, reply: int, *given: int) -> None:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
-        self._kept.take_all()
+        self._kept.accept_all()
         request = read_request(paper)
         self._kept.keep_only({0, *request["known"]})
         if self._candidate:
@@ -292,7 +292,7 @@ class Init:
         copy = self._kept.last_of(request["cells"])
         is_wanted = copy is not None and not (copy.threads and request["whole"])
         if is_wanted:
-            copy = self._kept.woken(request["cells"], list(given))
+            copy = self._kept.wake(request["cells"], list(given))
         for fd in (paper, *given):
             os.close(fd)
         self._candidate = copy.pid if copy and is_wanted else 0
@@ -300,33 +300,33 @@ class Init:
         answer = {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
         _answer(reply, answer)
 
-    def _take(self, paper: int, reply: int) -> None:
+    def _promote_candidate(self, paper: int, reply: int) -> None:
         """The woken copy is the runner from now on, and all that the other one started ends."""
         os.close(paper)
-        self._kept.take_all()  # the copy it has left in its own place must be known by now
+        self._kept.accept_all()  # the copy it has left in its own place must be known by now
         self._runner = self._kept.runner = self._candidate
         self._candidate = 0
-        self._kept.end_all_but({self._runner} | self._spared())
+        self._kept.end_all_but({self._runner} | self._processes_to_keep())
         self._kept.hold_after(self._state)
         _answer(reply, {})
 
     def _end_since(self, paper: int, reply: int) -> None:
         """End what was started since a process got this number; the runner stays, and what is not its doing."""
-        self._kept.take_all()
+        self._kept.accept_all()
         first = read_request(paper)["pid"]
         os.close(paper)
-        _answer(reply, {"ended": self._kept.end_from(first, {self._runner} | self._spared())})
+        _answer(reply, {"ended": self._kept.end_from(first, {self._runner} | self._processes_to_keep())})
 
     def _save(self, paper: int, reply: int, given: int) -> None:
         """Have a copy tell `given` what its variables are made of; another of the same state takes its place."""
-        self._kept.take_all()
+        self._kept.accept_all()
         request = read_request(paper)
         copy = self._kept.last_of(request["cells"])
         if copy and copy.cell not in request["known"]:
-            copy = self._kept.woken(request["cells"], [given], SAVE)
+            copy = self._kept.wake(request["cells"], [given], SAVE)
             if copy:
                 self._savers.add(copy.pid)
-                self._kept.await_copy(copy.cell)
+                self._kept.await_snapshot(copy.cell)
         os.close(paper)
         os.close(given)
         _answer(reply, {"cell": copy.cell} if copy else {})
@@ -352,33 +352,33 @@ class Init:
                 return
             if pid == 0:
                 return
-            self._kept.take_all()  # what it said last
-            was_copy = self._kept.lost(pid)
+            self._kept.accept_all()  # what it said last
+            was_copy = self._kept.forget_process(pid)
             if pid == self._runner:
-                self._ended(os.waitstatus_to_exitcode(status))
+                self._on_runner_exit(os.waitstatus_to_exitcode(status))
             elif pid == self._candidate:
                 self._candidate = 0
             elif self._way_out is not None and pid == self._way_out.relay:
-                self._way_out.rest()
+                self._way_out.schedule_listening()
                 self._kept.reserved = set()
             elif pid in self._branches:
                 self._branches.discard(pid)
                 if not self._branches:
-                    self._open_places()
+                    self._unlock_places()
             elif pid in self._savers:
                 self._savers.discard(pid)
                 self._is_killed_for_memory()  # that one was meant, not the next
             elif was_copy:
                 self._is_killed_for_memory()  # the same
 
-    def _ended(self, code: int) -> None:
+    def _on_runner_exit(self, code: int) -> None:
         """The runner has. With it ends what it started; the host decides which state is woken, if there is one."""
         self._runner = 0
         self._over = self._over or self._is_killed_for_memory()
-        self._kept.take_all()
+        self._kept.accept_all()
         cells = [] if self._closing else self._kept.cells
         if cells:
-            self._kept.end_all_but(self._spared())
+            self._kept.end_all_but(self._processes_to_keep())
         report = {"code": code, "out_of_memory": self._over, "cells": cells}
         self._over = False
         with suppress(OSError):
@@ -386,7 +386,7 @@ class Init:
         if not cells:
             os._exit(0)
 
-    def _spared(self) -> set[int]:
+    def _processes_to_keep(self) -> set[int]:
         """Branches, with what they have started, savers, a relay, and a copy that is about to be the runner."""
         theirs = {one for pid in self._branches for one in descendants(pid)}
         return self._branches | theirs | self._savers | self._relays | ({self._candidate} - {0})
@@ -404,14 +404,14 @@ class Init:
         is_bounded = self._oom_count is not None
         return bool(self._memory) and (not is_bounded or len(self._kept.cells) > 1 or bool(self._savers))
 
-    def _patience(self) -> float | None:
+    def _poll_timeout(self) -> float | None:
         """Milliseconds until there is something to look at."""
         looks = [self._next_look] if self._watches_memory else []
         if self._way_out is not None and self._way_out.again_at is not None:
             looks.append(self._way_out.again_at)
         return max(0.0, min(looks) - time.monotonic()) * 1000 if looks else None
 
-    def _look(self) -> None:
+    def _check_memory(self) -> None:
         if self._way_out is not None and self._way_out.is_due():
             self._poll.register(self._way_out, select.POLLIN)
         if not self._watches_memory or time.monotonic() < self._next_look:
@@ -425,9 +425,9 @@ class Init:
             self._over = True
             self._kept.end_all_but(self._relays)
             self._branches.clear()
-            self._open_places()
+            self._unlock_places()
             if self._runner:
-                self._ended(-signal.SIGKILL)
+                self._on_runner_exit(-signal.SIGKILL)
         soonest, latest = LOOK_AGAIN_S
         self._next_look = time.monotonic() + min(latest, max(soonest, (enough - used) / FILL_BYTES_PER_S))
 
@@ -437,5 +437,5 @@ def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
         socket.send_fds(host, [json.dumps(words).encode()], fds or [])
 
 
-def _only_wake(_number: int, _frame: object) -> None:
+def _ignore_signal(_number: int, _frame: object) -> None:
     """A handler there must be, or the wake-up descriptor is not written to."""

@@ -58,7 +58,7 @@ class Interrupts:
             self._late = False
             self._on_signal(signal.SIGINT, None)
 
-    def was_told(self) -> None:
+    def expect_signal(self) -> None:
         """That one is on its way as a signal, which may come after what is said next, or has come. Only while held."""
         if (
             self._held

@@ -43,7 +43,7 @@ def inventory(
     found: list[dict[str, object]] = []
     for name, value in namespace.copy().items():
         if type(name) is str and not name.startswith("_"):
-            shape, size = measured(value)
+            shape, size = measure_value(value)
             row = {"name": name[:NAME_CHARS], "type": _name_of(type(value))[:NAME_CHARS], "shape": shape}
             found.append({**row, "size": size, "cell": cell_of(name)})
             if len(found) == MOST:
@@ -51,7 +51,7 @@ def inventory(
     return found
 
 
-def measured(value: object) -> tuple[str | None, int | None]:
+def measure_value(value: object) -> tuple[str | None, int | None]:
     """Shape and size in bytes, each None where only the program's own code could tell."""
     kind = type(value)
     if kind in SIZED:
@@ -66,7 +66,7 @@ def measured(value: object) -> tuple[str | None, int | None]:
 def shape_of(value: object) -> Shape | None:
     """Of a library's own array or table."""
     kind = type(value)
-    if not is_librarys(kind):
+    if not is_library_type(kind):
         return None
     try:
         if _is_pandas(kind):
@@ -81,7 +81,7 @@ def shape_of(value: object) -> Shape | None:
     return sides  # pyright: ignore[reportReturnType]
 
 
-def is_librarys(kind: type) -> bool:
+def is_library_type(kind: type) -> bool:
     """Whether the type is a library's own: a class of the program's that only says so is not."""
     module_name = _module_of(kind)
     if type(module_name) is not str or module_name.partition(".")[0] not in SHAPED_BY:
@@ -93,7 +93,7 @@ def is_librarys(kind: type) -> bool:
 
 def columns_of(value: object, most: int) -> list[str] | None:
     """The first names of a frame's columns, of pandas or polars; None for anything else, or names that are not text."""
-    if _name_of(type(value)) != "DataFrame" or not is_librarys(type(value)):
+    if _name_of(type(value)) != "DataFrame" or not is_library_type(type(value)):
         return None
     try:
         columns: Any = _axes(value)[0] if _is_pandas(type(value)) else getattr(value, "columns", ())
@@ -105,25 +105,25 @@ def columns_of(value: object, most: int) -> list[str] | None:
 
 def _bytes_of(value: object) -> int | None:
     kind = type(value)
-    if not is_librarys(kind):
+    if not is_library_type(kind):
         return None
     try:
         if _is_pandas(kind) and _name_of(kind) in ("DataFrame", "Series"):
             return _blocks_bytes(value)
-        if _is_pandas(kind) and not _holds_librarys(value):
+        if _is_pandas(kind) and not _has_library_labels(value):
             return None
         size = _own_size(value)
     except Exception:
         return None
-    return int(str(size)) if type(size) is int or is_librarys(type(size)) else None
+    return int(str(size)) if type(size) is int or is_library_type(type(size)) else None
 
 
 def _own_size(value: Any) -> object:
     return value.estimated_size() if hasattr(value, "estimated_size") else value.nbytes
 
 
-def _is_librarys_own(value: object) -> bool:
-    return is_librarys(type(value))
+def _is_library_value(value: object) -> bool:
+    return is_library_type(type(value))
 
 
 def _is_pandas(kind: type) -> bool:
@@ -133,28 +133,28 @@ def _is_pandas(kind: type) -> bool:
 def _pandas_shape(value: object) -> Shape | None:
     if _name_of(type(value)) in ("DataFrame", "Series"):
         axes = _axes(value)
-        return tuple(len(axis) for axis in reversed(axes)) if all(map(_holds_librarys, axes)) else None
-    return (len(value),) if _holds_librarys(value) else None  # pyright: ignore[reportArgumentType]
+        return tuple(len(axis) for axis in reversed(axes)) if all(map(_has_library_labels, axes)) else None
+    return (len(value),) if _has_library_labels(value) else None  # pyright: ignore[reportArgumentType]
 
 
 def _axes(value: object) -> list[Any]:
     return object.__getattribute__(value, "_mgr").axes
 
 
-def _holds_librarys(index: object) -> bool:
+def _has_library_labels(index: object) -> bool:
     """Whether an index keeps its labels in a library's array: the program may have made one of its own."""
     kind = type(index)
-    if not is_librarys(kind):
+    if not is_library_type(kind):
         return False
     if _name_of(kind) in ("RangeIndex", "MultiIndex"):
         return True
     labels: object = object.__getattribute__(index, "_data")
-    return is_librarys(type(labels))
+    return is_library_type(type(labels))
 
 
 def _blocks_bytes(value: object) -> int | None:
     blocks = object.__getattribute__(value, "_mgr").blocks
     arrays: list[Any] = [block.values for block in blocks[:BLOCKS]]
-    if len(blocks) > BLOCKS or not all(map(_is_librarys_own, arrays)):
+    if len(blocks) > BLOCKS or not all(map(_is_library_value, arrays)):
         return None
     return sum(int(array.nbytes) for array in arrays)

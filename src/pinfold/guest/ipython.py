@@ -77,12 +77,12 @@ class GuestShell(InteractiveShell):
         lines = as_lines(commands.getoutput(self.var_expand(cmd, depth=depth + 1)))
         return lines if split else "\n".join(lines)
 
-    def run_cell(self, raw_cell: str, *_arguments: object, **_options: object) -> Ran:
+    def run_cell(self, raw_cell: str, *_arguments: object, **_options: object) -> ExecutionResult:
         assert self.engine is not None
-        value = self.engine.nested(raw_cell)
+        value = self.engine.run_nested(raw_cell)
         if value is not None:
             displays.display(value)
-        return Ran(value)
+        return ExecutionResult(value)
 
     def showtraceback(self, *_arguments: object, **_options: object) -> None:
         """What a magic would print is the cell's own error."""
@@ -97,7 +97,7 @@ class GuestShell(InteractiveShell):
         self.init_user_ns()
 
 
-class Ran:
+class ExecutionResult:
     """What `run_cell` returns: an error has been raised instead."""
 
     success = True
@@ -109,9 +109,9 @@ class Ran:
     def raise_error(self) -> None: ...
 
 
-def make(main: ModuleType, namespace: dict[str, object]) -> Any:
+def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
     """The one shell of this process. No engine needed, so that a zygote can make it before there is one."""
-    arrivals.watch()
+    arrivals.install_hooks()
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
@@ -128,7 +128,7 @@ def make(main: ModuleType, namespace: dict[str, object]) -> Any:
         register(_installer(name), "line", name)
     for name in SCRIPTS:
         register(_script(name), "cell", name)
-    displays.adopt()
+    displays.patch_ipython()
     builtins.display = displays.display  # pyright: ignore[reportAttributeAccessIssue]
     builtins.get_ipython = made.get_ipython  # pyright: ignore[reportAttributeAccessIssue]
     return made
@@ -143,7 +143,7 @@ def is_made() -> bool:
 def shell(engine: Engine) -> Any:
     """The shell, serving this engine."""
     kind: Any = GuestShell
-    made = kind.instance() if is_made() else make(sys.modules["__main__"], engine.namespace)
+    made = kind.instance() if is_made() else make_shell(sys.modules["__main__"], engine.namespace)
     if made.engine is not engine:
         made.engine = engine
         made.user_module = sys.modules["__main__"]
@@ -151,18 +151,18 @@ def shell(engine: Engine) -> Any:
         made.init_user_ns()
         ours = made.display_pub
 
-        def captured(forms: dict[str, bytes]) -> bool:
+        def capture_display(forms: dict[str, bytes]) -> bool:
             if made.display_pub is ours:
                 return False
             made.display_pub.publish(data=_as_text(forms), metadata={})
             return True
 
-        engine.displays.captured = captured
+        engine.displays.captured = capture_display
         callbacks = made.events.callbacks
 
         def around(event: str) -> None:
             if callbacks[event]:
-                made.events.trigger(event, *([Ran(None)] if event == "pre_run_cell" else []))
+                made.events.trigger(event, *([ExecutionResult(None)] if event == "pre_run_cell" else []))
 
         engine.around = around
     return made
@@ -189,7 +189,7 @@ def _matplotlib(_line: str = "") -> None:
 def _installer(name: str) -> Any:
     def magic(line: str) -> None:
         command = f"{name} {line}"
-        wished = commands.requested(command) is not None
+        wished = commands.parse_install(command) is not None
         commands.system(command if wished else f"{sys.executable} -m {command}" if name == "pip" else command)
 
     magic.__doc__ = f"Run {name}; packages are installed with the install tool."

@@ -36,7 +36,7 @@ ENDING_S = 2.0
 """For SIGKILL to have ended everything; a fork bomb may outrun us for a while."""
 
 
-class Copy:
+class Snapshot:
     def __init__(self, cell: int, pid: int, threads: int, waker: socket.socket) -> None:
         self.cell = cell
         self.pid = pid
@@ -45,7 +45,7 @@ class Copy:
         self.waker = waker
 
 
-class Kept:
+class SnapshotRegistry:
     """By the cell whose state they are; a state that is left twice is kept once."""
 
     def __init__(self, line: socket.socket, runner: int) -> None:
@@ -57,7 +57,7 @@ class Kept:
         """Children of ours that are no program's."""
         line.setblocking(False)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._copies: dict[int, Copy] = {}
+        self._copies: dict[int, Snapshot] = {}
         self._seen: set[int] = set()
         """States that have been kept."""
         self._awaited: dict[int, int] = {}
@@ -73,7 +73,7 @@ class Kept:
     def cells(self) -> list[int]:
         return sorted(self._copies)
 
-    def take_all(self) -> bool:
+    def accept_all(self) -> bool:
         """The copies that have been left. Whether there can be more."""
         for _ in range(LINES):
             try:
@@ -84,8 +84,8 @@ class Kept:
                 return False
             if not message:
                 return False
-            sender, fds = _accompanied(with_it)
-            taken = self._taken(message, sender, fds)
+            sender, fds = _parse_ancillary(with_it)
+            taken = self._parse_snapshot(message, sender, fds)
             if taken is None:
                 for fd in fds:
                     os.close(fd)
@@ -97,14 +97,14 @@ class Kept:
         """The host has the runner leave another copy of its state."""
         self._awaited[cell] = self.runner
 
-    def await_copy(self, cell: int) -> None:
+    def await_snapshot(self, cell: int) -> None:
         """Of this state, which one that was woken leaves in its place: whoever asks next is to find it."""
         give_up_at = time.monotonic() + LEAVING_S
         while cell not in self._copies and (left := give_up_at - time.monotonic()) > 0:
-            if select.select([self.line], [], [], left)[0] and not self.take_all():
+            if select.select([self.line], [], [], left)[0] and not self.accept_all():
                 return
 
-    def _taken(self, message: bytes, sender: int, fds: list[int]) -> Copy | None:
+    def _parse_snapshot(self, message: bytes, sender: int, fds: list[int]) -> Snapshot | None:
         """None if it is not what it says."""
         try:
             told = json.loads(message)
@@ -125,7 +125,7 @@ class Kept:
             return None
         os.close(fds[0])
         waker.setblocking(False)
-        return Copy(cell, pid, threads, waker)
+        return Snapshot(cell, pid, threads, waker)
 
     def _is_free(self, pid: int) -> bool:
         """A living child of ours that is nothing else yet: only then do we know who is meant, until we wait for it."""
@@ -136,19 +136,19 @@ class Kept:
         except ChildProcessError:
             return False
 
-    def _keep(self, copy: Copy) -> None:
+    def _keep(self, copy: Snapshot) -> None:
         self._awaited.pop(copy.cell, None)
         self._seen.add(copy.cell)
         self.drop([copy.cell])
         self._copies[copy.cell] = copy
         while len(self._copies) > MOST:
-            self.drop([self._closest()])
+            self.drop([self._most_redundant()])
 
-    def last_of(self, cells: list[int]) -> Copy | None:
+    def last_of(self, cells: list[int]) -> Snapshot | None:
         """Of these states, the last that is kept."""
         return next((self._copies[cell] for cell in reversed(cells) if cell in self._copies), None)
 
-    def woken(self, cells: list[int], fds: list[int], word: bytes = FREED) -> Copy | None:
+    def wake(self, cells: list[int], fds: list[int], word: bytes = FREED) -> Snapshot | None:
         """The copy of the last of these states that is kept, given `fds`; None if none is."""
         for cell in reversed(cells):
             copy = self._copies.pop(cell, None)
@@ -188,7 +188,7 @@ class Kept:
         self.drop([min(self._copies)])
         return True
 
-    def lost(self, pid: int) -> bool:
+    def forget_process(self, pid: int) -> bool:
         """This process has ended, and its number may soon be another's. Whether it was a copy."""
         self._awaited = {cell: by for cell, by in self._awaited.items() if by != pid}
         cells = [copy.cell for copy in self._copies.values() if copy.pid == pid]
@@ -199,7 +199,7 @@ class Kept:
         """Every process here that is neither a copy nor one of these."""
         spared = spared | self.pids | {os.getpid()}
         give_up_at = time.monotonic() + ENDING_S
-        while others := self.living() - spared:
+        while others := self.list_processes() - spared:
             if time.monotonic() > give_up_at:
                 os.kill(-1, signal.SIGKILL)
                 os._exit(0)  # rather no session than one beside which something runs on
@@ -208,7 +208,7 @@ class Kept:
                     os.kill(pid, signal.SIGKILL)
             _reap_some(others)
             time.sleep(AGAIN_S)
-        self.take_all()
+        self.accept_all()
         self._awaited = {cell: by for cell, by in self._awaited.items() if by in spared}
 
     def end_from(self, first: int, spared: set[int]) -> bool:
@@ -216,7 +216,7 @@ class Kept:
         spared = spared | self.pids | {os.getpid()}
         give_up_at = time.monotonic() + ENDING_S
         while time.monotonic() < give_up_at:
-            others = {pid for pid in self.living() - spared if pid >= first}
+            others = {pid for pid in self.list_processes() - spared if pid >= first}
             if self._last < first:
                 return False  # the numbers have begun again: which came later cannot be told
             if not others:
@@ -228,7 +228,7 @@ class Kept:
             time.sleep(AGAIN_S)
         return False
 
-    def living(self) -> set[int]:
+    def list_processes(self) -> set[int]:
         """All of this process namespace. Asked one by one: in /proc a process can hide, from us as well.
 
         When the numbers have begun again at the start, one that is higher than those we ask for is still our child, or
@@ -245,14 +245,14 @@ class Kept:
             ours = set(map(int, file.read().split()))
         return ours | {pid for pid in range(2, self._highest + 1) if _is_there(pid)}
 
-    def _closest(self) -> int:
+    def _most_redundant(self) -> int:
         cells = self.cells
         older = cells[:-RECENT]
         gaps = {cell: cells[at + 1] - (cells[at - 1] if at else 0) for at, cell in enumerate(older)}
         return min(gaps, key=gaps.__getitem__)
 
 
-def _accompanied(messages: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
+def _parse_ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
     """Who sent it, by the kernel's word, and the descriptors it came with."""
     sender, fds = 0, list[int]()
     for level, kind, data in messages:

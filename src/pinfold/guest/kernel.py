@@ -43,32 +43,32 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def _where_number_is() -> int:
+def _thread_id_address() -> int:
     """Where libc keeps the number of this thread, the main one, or 0: a raw clone must set it as fork does."""
     place = ctypes.c_void_p()
     known = _libc.prctl(ctypes.c_int(_PR_GET_TID_ADDRESS), ctypes.byref(place), *[ctypes.c_ulong(0)] * 3) == 0
     return place.value or 0 if known else 0
 
 
-def _checked(result: int, what: str) -> int:
+def _check_result(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), what)
     return result
 
 
-_number_at = _where_number_is()
+_number_at = _thread_id_address()
 
 
 def _call(number: int, what: str, *arguments: int | bytes | None) -> int:
     """What the kernel only reads is given as bytes: each buffer of ctypes would be of a type made for it, which sessions wait for."""
     widened = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *widened), what)
+    return _check_result(_libc.syscall(ctypes.c_long(number), *widened), what)
 
 
 def fork() -> int:
     """As `os.fork`, without the handlers of Python's modules: of a process with one thread, which holds no lock."""
-    return _checked(_libc.fork(), "fork")
+    return _check_result(_libc.fork(), "fork")
 
 
 def clone(flags: int) -> int:
@@ -87,18 +87,18 @@ def trim() -> None:
 
 
 def unshare(flags: int) -> None:
-    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+    _check_result(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def prctl(option: int, *values: int) -> None:
     padded = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
-    _checked(_libc.prctl(ctypes.c_int(option), *padded), f"prctl {option}")
+    _check_result(_libc.prctl(ctypes.c_int(option), *padded), f"prctl {option}")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     result = _libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
-    _checked(result, f"mount {source or kind} on {target}")
+    _check_result(result, f"mount {source or kind} on {target}")
 
 
 def pivot_to(folder: str) -> None:
@@ -109,16 +109,16 @@ def pivot_to(folder: str) -> None:
 
 def leave_old_root() -> None:
     """It lies on the new one, and the current folder is still in it."""
-    _checked(_libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount the old root")
+    _check_result(_libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount the old root")
     os.chdir("/")
 
 
 def unmount(target: str) -> None:
     """Out of sight at once, gone when nobody uses it."""
-    _checked(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
+    _check_result(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
 
 
-def detached(path: str, *, recursive: bool) -> int:
+def clone_mount(path: str, *, recursive: bool) -> int:
     """A copy of the mount at `path` that hangs nowhere yet."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | (_AT_RECURSIVE if recursive else 0)
     return _call(_OPEN_TREE, f"open_tree {path}", _AT_FDCWD, os.fsencode(path), flags)
@@ -166,7 +166,7 @@ def loopback_up() -> None:
 
 
 def set_hostname(name: bytes) -> None:
-    _checked(_libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
+    _check_result(_libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
 
 
 def _last_capability() -> int:
@@ -182,11 +182,11 @@ _LAST_CAPABILITY = _last_capability()
 
 def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
     """All but these, from every set, for good."""
-    bound_capabilities(keep)
-    hold_capabilities(keep)
+    limit_capabilities(keep)
+    set_capabilities(keep)
 
 
-def bound_capabilities(keep: tuple[int, ...]) -> None:
+def limit_capabilities(keep: tuple[int, ...]) -> None:
     """No program that is started from here on gets any but these."""
     for capability in range(_LAST_CAPABILITY + 1):
         if capability not in keep and _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
@@ -194,7 +194,7 @@ def bound_capabilities(keep: tuple[int, ...]) -> None:
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
 
 
-def hold_capabilities(keep: tuple[int, ...]) -> None:
+def set_capabilities(keep: tuple[int, ...]) -> None:
     """This process, and no others again."""
     header = struct.pack("=II", 0x20080522, 0)
     kept = sum(1 << capability for capability in keep)

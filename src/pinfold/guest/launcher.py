@@ -21,11 +21,11 @@ from contextlib import suppress
 
 from .groups import Groups, descendants, leftovers, remove_tree, usable_places
 from .kernel import CLONE_NEWNS, CLONE_NEWUSER, unshare
-from .probe import tried
+from .probe import try_in_child
 from .proc import pid_of
 from .requests import MESSAGE_BYTES, Request, read_request
-from .seeds import Seed
-from .trees import Owners, maps_up_to, opened_tree, write_map
+from .seeds import SpareSession
+from .trees import Owners, maps_up_to, open_tree, write_map
 from .views import try_view
 from .watches import OF_ALL, bound_watches
 from .zygotes import FIRST_ID, INNER_ID, LONE_SESSIONS, Zygote
@@ -56,14 +56,14 @@ class Launcher:
         self._count = 0
         self._asked = 0
         self._pool_size: int | None = settings["pool"]
-        self._pool: deque[Seed] = deque()
+        self._pool: deque[SpareSession] = deque()
         self._wanted: deque[tuple[Request, list[int]]] = deque()
         """Requests that wait for a seed, each with its paper and where to answer."""
         self._zygotes: list[Zygote] = []
         """With those that only wait for their last session to end."""
         self._warming: list[int] = []
         """Where to say that the pool is full."""
-        self._ungrouped: deque[Seed] = deque()
+        self._ungrouped: deque[SpareSession] = deque()
         """Handed out in a hurry: moving a process between groups takes the kernel ten milliseconds and more."""
         self._next: Zygote | None = None
         self._quiet_at = 0.0
@@ -71,25 +71,25 @@ class Launcher:
     def serve(self) -> None:
         """Until the host is gone. Leaves no process and no group behind."""
         try:
-            self._enter()
+            self._enter_namespaces()
             self._zygote = self._new_zygote()
-            views = tried(try_view) == ""  # while the zygote imports
+            views = try_in_child(try_view) == ""  # while the zygote imports
             hello = json.loads(self._zygote.hello())
             self._host.send(json.dumps({**hello, "views": views}).encode())
-            self._watch(self._host.fileno(), lambda: self._hear(self._host, owner=True))
+            self._watch(self._host.fileno(), lambda: self._handle_message(self._host, owner=True))
             self._watch(os.pidfd_open(self._settings["host"]), self._end)
             while self._alive:
                 # One at a time: a number that is closed and used again must not get an event of its former self.
-                for fd, _ in self._events.poll(self._patience(), 1):
+                for fd, _ in self._events.poll(self._poll_timeout(), 1):
                     self._handlers[fd]()
-                self._tend()
+                self._maintain()
         finally:
             for zygote in self._zygotes:
                 zygote.kill()
             if self._groups is not None:
                 self._groups.close()
 
-    def _enter(self) -> None:
+    def _enter_namespaces(self) -> None:
         """Without root, a user namespace where we have power, over a copy of the mounts. Root needs none: it mounts nothing."""
         with suppress(OSError):
             for folder in leftovers():
@@ -112,7 +112,7 @@ class Launcher:
 
     # --- hosts
 
-    def _hear(self, peer: socket.socket, *, owner: bool) -> None:
+    def _handle_message(self, peer: socket.socket, *, owner: bool) -> None:
         """A message of a host. With the owner ends the launcher."""
         try:
             message, fds, _, _ = socket.recv_fds(peer, MESSAGE_BYTES, 8)
@@ -125,7 +125,7 @@ class Launcher:
                 self._end()
             return
         try:
-            self._do(json.loads(message), fds, owner=owner)
+            self._handle_request(json.loads(message), fds, owner=owner)
         except (
             OSError,
             ValueError,
@@ -135,13 +135,13 @@ class Launcher:
             for fd in fds:
                 os.close(fd)
 
-    def _do(self, request: Request, fds: list[int], *, owner: bool) -> None:
+    def _handle_request(self, request: Request, fds: list[int], *, owner: bool) -> None:
         if request["op"] == "open":
             paper, reply = fds
             wanted = read_request(paper)
             self._asked += 1
             self._wanted.append((wanted, [paper, reply]))
-            self._match()
+            self._assign_sessions()
         elif request["op"] == "warm":
             os.close(fds[0])
             self._warming.append(fds[1])
@@ -156,7 +156,7 @@ class Launcher:
             peer, _ = listener.accept()
         except OSError:
             return  # it is gone already
-        _, uid, _ = _peer(peer)
+        _, uid, _ = _peer_credentials(peer)
         try:
             if uid == self._uid:
                 peer.send(hello)
@@ -165,24 +165,24 @@ class Launcher:
         if uid != self._uid:
             peer.close()
             return
-        self._watch(peer.fileno(), lambda: self._hear(peer, owner=False))
+        self._watch(peer.fileno(), lambda: self._handle_message(peer, owner=False))
 
-    def _match(self) -> None:
+    def _assign_sessions(self) -> None:
         """Give what is ready to who waits; plant what is missing."""
         while self._wanted and self._pool:
             request, fds = self._wanted.popleft()
-            self._give(self._pool.popleft(), request, fds)
+            self._hand_out(self._pool.popleft(), request, fds)
         while len(self._wanted) > self._zygote.unborn:
-            self._plant(ahead=False)
+            self._start_spare(ahead=False)
 
-    def _give(self, seed: Seed, request: Request, fds: list[int]) -> None:
+    def _hand_out(self, seed: SpareSession, request: Request, fds: list[int]) -> None:
         paper, reply = fds
         trees: list[int] = []
         try:
             for item in (*request["mounts"], *request["view"]):
-                tree = opened_tree(item, seed.outer, self._owners)
+                tree = open_tree(item, seed.outer, self._owners)
                 trees.append(tree)
-            self._bound(seed, request["memory"])
+            self._limit_memory(seed, request["memory"])
             socket.send_fds(seed.control, [b"begin"], [paper, *trees])
             _answer(reply, {}, seed.ends())
             self._unwatch(seed.gate.fileno())
@@ -200,20 +200,20 @@ class Launcher:
             for fd in (paper, reply, *trees):
                 os.close(fd)
 
-    def _bound(self, seed: Seed, memory: int) -> None:
+    def _limit_memory(self, seed: SpareSession, memory: int) -> None:
         if seed.group is not None and seed.memory != memory:
             seed.group.limit_memory(memory)
             seed.memory = memory
 
     # --- seeds
 
-    def _plant(self, *, ahead: bool) -> None:
+    def _start_spare(self, *, ahead: bool) -> None:
         """`ahead` of anyone who waits for it."""
         outer = FIRST_ID + 1 + self._count % SESSION_IDS if self._is_root else self._uid
-        seed = Seed(self._zygote, outer)
+        seed = SpareSession(self._zygote, outer)
         self._count += 1
         try:
-            seed.plant(ahead=ahead)
+            seed.start(ahead=ahead)
         except OSError:
             return  # the zygote is gone, and its socket says so next
         self._zygote.unborn_seeds.append(seed)
@@ -221,17 +221,17 @@ class Launcher:
     def _on_zygote(self, zygote: Zygote) -> None:
         answer, received = zygote.answer()
         if not answer:
-            self._lose(zygote)
+            self._on_zygote_exit(zygote)
         elif zygote is self._next:
-            self._succeed(zygote, json.loads(answer))
+            self._replace_zygote(zygote, json.loads(answer))
         elif not received:
-            self._give_up(zygote.unborn_seeds.popleft())
+            self._discard(zygote.unborn_seeds.popleft())
             self._refuse(json.loads(answer).get("error", "the zygote gave no session"))
             self._quiet_at = time.monotonic() + RETRY_AFTER_S
         else:
-            self._born(zygote.unborn_seeds.popleft(), received[0])
+            self._on_started(zygote.unborn_seeds.popleft(), received[0])
 
-    def _succeed(self, zygote: Zygote, hello: Request) -> None:
+    def _replace_zygote(self, zygote: Zygote, hello: Request) -> None:
         """The next zygote is up. Sessions of the last one live on in its process namespace."""
         self._next = None
         if hello:
@@ -247,7 +247,7 @@ class Launcher:
         self._zygotes.remove(zygote)
         zygote.close()
 
-    def _born(self, seed: Seed, pidfd: int) -> None:
+    def _on_started(self, seed: SpareSession, pidfd: int) -> None:
         seed.pidfd = pidfd
         try:
             pid = pid_of(pidfd)
@@ -255,46 +255,46 @@ class Launcher:
             if self._groups is not None and seed.is_ahead and not self._wanted:
                 # It has no other process yet: all it will start are in its group, and its init need not watch.
                 seed.group = self._groups.make(f"s{pid}", [pid])
-                self._bound(seed, self._settings["memory"])
-                self._tell_count(seed)
-            seed.let_go()
+                self._limit_memory(seed, self._settings["memory"])
+                self._send_accounts(seed)
+            seed.open_gate()
         except OSError as error:
-            self._give_up(seed)
+            self._discard(seed)
             os.close(pidfd)
             self._refuse(f"{error.filename or 'spawn'}: {error.strerror}")
             self._quiet_at = time.monotonic() + RETRY_AFTER_S
             return
         seed.zygote.live += 1
-        self._watch(pidfd, lambda: self._gone(seed))
+        self._watch(pidfd, lambda: self._on_session_exit(seed))
         self._watch(seed.gate.fileno(), lambda: self._on_ready(seed))
         self._pool.append(seed)
-        self._match()
+        self._assign_sessions()
 
-    def _give_up(self, seed: Seed) -> None:
+    def _discard(self, seed: SpareSession) -> None:
         """It was not born."""
         seed.close()
         if self._owners is not None:
             self._owners.forget(seed.outer)
 
-    def _on_ready(self, seed: Seed) -> None:
+    def _on_ready(self, seed: SpareSession) -> None:
         self._unwatch(seed.gate.fileno())
         seed.gate.close()
 
-    def _tell_count(self, seed: Seed) -> None:
+    def _send_accounts(self, seed: SpareSession) -> None:
         accounts = seed.group.accounts() if seed.group is not None else []
         if accounts:
             socket.send_fds(seed.control, [b"count"], accounts)
             for fd in accounts:
                 os.close(fd)
 
-    def _group_late(self, seed: Seed) -> None:
+    def _group_late(self, seed: SpareSession) -> None:
         """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""
         if self._groups is not None and seed.pidfd != -1:
             with suppress(OSError):
                 pid = pid_of(seed.pidfd)
                 seed.group = self._groups.make(f"s{pid}", [pid, *descendants(pid)])
 
-    def _gone(self, seed: Seed) -> None:
+    def _on_session_exit(self, seed: SpareSession) -> None:
         """The session has ended."""
         self._unwatch(seed.pidfd)
         os.close(seed.pidfd)
@@ -311,7 +311,7 @@ class Launcher:
         if seed.zygote in self._zygotes and seed.zygote is not self._zygote and seed.zygote.is_idle:
             self._drop(seed.zygote)
 
-    def _lose(self, zygote: Zygote) -> None:
+    def _on_zygote_exit(self, zygote: Zygote) -> None:
         self._drop(zygote)
         if zygote is self._next:
             self._next = None
@@ -345,7 +345,7 @@ class Launcher:
         )
         return size - len(self._pool) - self._zygote.unborn
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         if self._groups is not None and not self._groups.sweep():
             return SWEEP_S
         if (
@@ -360,7 +360,7 @@ class Launcher:
     def _tend_at(self) -> float:
         return self._quiet_at if self._lacking > 0 else self._quiet_at + GROUP_AFTER_S
 
-    def _tend(self) -> None:
+    def _maintain(self) -> None:
         # Not only in quiet times: a launcher that is never left alone needs it most.
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
             self._settings = {**self._settings, "warm": "now"}  # nobody waits for it
@@ -374,7 +374,7 @@ class Launcher:
             _answer(reply, {})
             os.close(reply)
         if self._lacking > 0:
-            self._plant(ahead=True)
+            self._start_spare(ahead=True)
         elif self._ungrouped and time.monotonic() >= self._tend_at:
             self._group_late(self._ungrouped.popleft())
 
@@ -395,7 +395,7 @@ def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
         socket.send_fds(peer, [json.dumps(words).encode()], fds or [])
 
 
-def _peer(peer: socket.socket) -> tuple[int, int, int]:
+def _peer_credentials(peer: socket.socket) -> tuple[int, int, int]:
     raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, uid, gid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4, 8))
     return pid, uid, gid

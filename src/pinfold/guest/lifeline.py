@@ -9,7 +9,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def tie_to(parent_pid: int) -> None:
+def exit_with_parent(parent_pid: int) -> None:
     """To the parent, if it still is this one; 0 is whichever there is, as in a process namespace of its own."""
     if sys.platform != "linux":
         return

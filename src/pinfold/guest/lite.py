@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .family import children, parent_of
-from .fences import zygote_fence
+from .fences import restrict_zygote
 from .groups import Group, Groups, leftovers, remove_tree, usable_places
 from .kernel import (
     PR_SET_CHILD_SUBREAPER,
@@ -67,24 +67,24 @@ class Lite:
                 places = usable_places()
                 self._groups = Groups(places) if places else None
             self._make_folder()
-            channel = self._started()
+            channel = self._start_zygote()
             self._host.send(channel.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}')
             self._watch(channel.fileno(), self._stop)  # it speaks only when asked
-            self._watch(self._host.fileno(), lambda: self._hear(channel))
+            self._watch(self._host.fileno(), lambda: self._handle_message(channel))
             self._watch(os.pidfd_open(self._settings["host"]), self._stop)
             while self._alive:
                 # One at a time: a number that is closed and used again must not get an event of its former self.
-                for fd, _ in self._events.poll(self._patience(), 1):
+                for fd, _ in self._events.poll(self._poll_timeout(), 1):
                     self._handlers[fd]()
         finally:
             self._end()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         return SWEEP_S if self._groups is not None and not self._groups.sweep() else -1
 
     # --- the zygote
 
-    def _started(self) -> socket.socket:
+    def _start_zygote(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         home = self._folder("zygote")
         self._zygote_pid = os.fork()
@@ -121,7 +121,7 @@ class Lite:
         drop_capabilities()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would clear it
         os.chdir(settings["workspace"])
-        zygote_fence(settings)
+        restrict_zygote(settings)
         seccomp(bytes.fromhex(settings["zygote_filter"]))
         python = settings["python"]
         program = os.path.join(os.path.dirname(__file__), "__main__.py")
@@ -131,7 +131,7 @@ class Lite:
 
     # --- sessions
 
-    def _hear(self, zygote: socket.socket) -> None:
+    def _handle_message(self, zygote: socket.socket) -> None:
         try:
             message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 8)
         except OSError:
@@ -141,7 +141,7 @@ class Lite:
             return
         paper, reply = fds
         try:
-            answer, ends = self._born(zygote, paper)
+            answer, ends = self._start_session(zygote, paper)
         except TimeoutError:
             self._stop()  # whatever it says now would be taken for another answer
             answer, ends = {"error": "the zygote does not answer"}, []
@@ -152,7 +152,7 @@ class Lite:
         for fd in (paper, *ends):
             os.close(fd)
 
-    def _born(self, zygote: socket.socket, paper: int) -> tuple[Request, list[int]]:
+    def _start_session(self, zygote: socket.socket, paper: int) -> tuple[Request, list[int]]:
         """The host's ends of a new session, which is already running."""
         self._count += 1
         folder = self._folder(f"session-{self._count}")
@@ -182,16 +182,16 @@ class Lite:
                 with suppress(OSError):  # without one the session's init watches its memory
                     group = self._groups.make(f"s{pid}", [pid])
                     group.limit_memory(request["memory"])
-                    self._tell_count(group, control[0])
+                    self._send_accounts(group, control[0])
             os.write(gate[1], b"1")
-            self._watch(pidfd, lambda: self._gone(pidfd, folder, group))
+            self._watch(pidfd, lambda: self._on_session_exit(pidfd, folder, group))
             ends, outside = [*outside, os.dup(pidfd)], []
         finally:
             for fd in (*inside, gate[1], *outside):
                 os.close(fd)
         return {"folder": folder}, ends
 
-    def _tell_count(self, group: Group, control: int) -> None:
+    def _send_accounts(self, group: Group, control: int) -> None:
         accounts = group.accounts()
         if accounts:
             with socket.socket(fileno=os.dup(control)) as session:
@@ -199,7 +199,7 @@ class Lite:
             for fd in accounts:
                 os.close(fd)
 
-    def _gone(self, pidfd: int, folder: str, group: Group | None) -> None:
+    def _on_session_exit(self, pidfd: int, folder: str, group: Group | None) -> None:
         """A session's init has ended, as a rule after everything else in it."""
         self._unwatch(pidfd)
         os.close(pidfd)

@@ -15,9 +15,9 @@ import socket
 import time
 from contextlib import suppress
 
-from .errands import Errands
-from .family import descendants, is_quiet, memory_of_family, threads_of_user
-from .fences import init_fence, runner_fence
+from .errands import PrivilegedCalls
+from .family import descendants, is_quiet, memory_of_tree, threads_of_user
+from .fences import restrict_init, restrict_runner
 from .freezer import Freezer
 from .groups import times_out_of_memory
 from .init import FILL_BYTES_PER_S
@@ -31,7 +31,7 @@ from .kernel import (
 )
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
-from .serve import Readied
+from .serve import ReadyServer
 from .session import default_signals, limit_self
 
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -42,7 +42,7 @@ COUNT_AGAIN_S = 0.25
 def become_session(settings: Request, fds: list[int]) -> None:
     """Never returns."""
     try:
-        _live(settings, fds)
+        _run_session(settings, fds)
     except BaseException as error:
         text = f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         os.write(2, f"the session could not be confined: {text}\n".encode())
@@ -50,7 +50,7 @@ def become_session(settings: Request, fds: list[int]) -> None:
         os._exit(1)
 
 
-def _live(settings: Request, fds: list[int]) -> None:
+def _run_session(settings: Request, fds: list[int]) -> None:
     sheet, gate, channel, stdout, stderr, control = fds
     request = read_request(sheet)
     os.dup2(stdout, 1)
@@ -61,7 +61,7 @@ def _live(settings: Request, fds: list[int]) -> None:
     os.close(gate)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     zygote = os.getppid()
-    bounded = init_fence(settings) and not _can_signal(zygote)
+    bounded = restrict_init(settings) and not _can_signal(zygote)
     if request["limits"].pop("NPROC", 0) and os.getuid():
         room = request["processes"] + threads_of_user(os.getuid())
         request["limits"]["NPROC"] = room
@@ -72,11 +72,11 @@ def _live(settings: Request, fds: list[int]) -> None:
         os.close(channel)
         theirs.close()
         init = _Init(runner, control, settings, request, bounded=bounded)
-        init.live(ours)
+        init.run(ours)
     for fd in (control, settings["lifeline"]):
         os.close(fd)
     ours.close()
-    _be_runner(settings, request, channel, theirs)
+    _run_runner(settings, request, channel, theirs)
 
 
 def _can_signal(pid: int) -> bool:
@@ -103,17 +103,17 @@ class _Init:
         self._oom_count: int | None = None
         self._over = False
         self._next_look = 0.0
-        self._errands = Errands(settings["writable"], request["folder"])
+        self._errands = PrivilegedCalls(settings["writable"], request["folder"])
         self._freezer = Freezer(lambda: {*descendants()}, lambda: self._signal_all(signal.SIGSTOP))
 
-    def live(self, word: socket.socket) -> None:
+    def run(self, word: socket.socket) -> None:
         """Never returns."""
         prctl(PR_SET_DUMPABLE, 0)
         wake, wake_in = os.pipe()
         for fd in (wake, wake_in):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _only_wake)
+        signal.signal(signal.SIGCHLD, _ignore_signal)
         _, fds, _, _ = socket.recv_fds(word, 1, 1)
         word.close()
         poll = select.poll()
@@ -121,7 +121,7 @@ class _Init:
             poll.register(fd, select.POLLIN)
         self._reap()
         while True:
-            for fd, _ in poll.poll(self._patience()):
+            for fd, _ in poll.poll(self._poll_timeout()):
                 if fd == wake:
                     with suppress(BlockingIOError):
                         os.read(wake, 64)
@@ -131,10 +131,10 @@ class _Init:
                 elif fd == self._lifeline:
                     self._end(-signal.SIGKILL)
                 else:
-                    self._hear()
-            self._look()
+                    self._handle_message()
+            self._check_memory()
 
-    def _hear(self) -> None:
+    def _handle_message(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 2)
         match message:
             case b"interrupt":
@@ -191,17 +191,17 @@ class _Init:
         """The limit to watch; 0 where a control group does."""
         return self._limit if self._oom_count is None else 0
 
-    def _patience(self) -> float | None:
+    def _poll_timeout(self) -> float | None:
         """Milliseconds until the session must be looked at."""
         if not self._memory and not self._processes:
             return None
         return max(0.0, self._next_look - time.monotonic()) * 1000
 
-    def _look(self) -> None:
+    def _check_memory(self) -> None:
         now = time.monotonic()
         if now < self._next_look or not (self._memory or self._processes):
             return
-        used, count = memory_of_family(self._memory or 1 << 62)
+        used, count = memory_of_tree(self._memory or 1 << 62)
         if self._memory and used > self._memory:
             self._over = True
             self._signal_all(signal.SIGKILL)
@@ -213,7 +213,7 @@ class _Init:
         self._next_look = now + min(latest, max(soonest, room_s))
 
 
-def _be_runner(settings: Request, request: Request, channel: int, word: socket.socket) -> None:
+def _run_runner(settings: Request, request: Request, channel: int, word: socket.socket) -> None:
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 1)
@@ -224,12 +224,12 @@ def _be_runner(settings: Request, request: Request, channel: int, word: socket.s
     for name, limit in request["limits"].items():
         limit_self(name, limit)
     os.chdir(settings["workspace"])
-    runner_fence(settings, request["folder"])
+    restrict_runner(settings, request["folder"])
     listener = seccomp(bytes.fromhex(settings["filter"]), listen=True)
     socket.send_fds(word, [b"1"], [listener])
     os.close(listener)
     word.close()
-    Readied(channel).serve()
+    ReadyServer(channel).serve()
     os._exit(0)
 
 
@@ -240,5 +240,5 @@ def _answer(fds: list[int], words: Request) -> None:
         host.send(json.dumps(words).encode())
 
 
-def _only_wake(_number: int, _frame: object) -> None:
+def _ignore_signal(_number: int, _frame: object) -> None:
     """A handler there must be, or the wake-up descriptor is not written to."""

@@ -19,7 +19,7 @@ _lost: dict[str, list[int]] = {}
 _ours: list[object] = []
 
 
-def take() -> list[tuple[str, int, int]]:
+def take_counts() -> list[tuple[str, int, int]]:
     """By what, how many, of how many: since the last time."""
     if not _lost:
         return []
@@ -28,11 +28,11 @@ def take() -> list[tuple[str, int, int]]:
     return taken
 
 
-def adopt(pandas: ModuleType) -> None:
+def patch_pandas(pandas: ModuleType) -> None:
     for name in COERCING:
-        _wrap(pandas, name, lambda function: _coercing(function, pandas.isna))
+        _wrap(pandas, name, lambda function: _count_coerced(function, pandas.isna))
     for kind in (pandas.DataFrame, pandas.Series):
-        _wrap(kind, "dropna", _dropping)
+        _wrap(kind, "dropna", _count_dropped)
 
 
 def _wrap(place: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
@@ -45,7 +45,7 @@ def _wrap(place: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
         setattr(place, name, made)
 
 
-def _coercing(function: Callable[..., Any], isna: Callable[[Any], Any]) -> Callable[..., Any]:
+def _count_coerced(function: Callable[..., Any], isna: Callable[[Any], Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         result = function(*args, **options)
         if "coerce" in (options.get("errors"), *args[1:2]):
@@ -61,7 +61,7 @@ def _coercing(function: Callable[..., Any], isna: Callable[[Any], Any]) -> Calla
     return call
 
 
-def _dropping(function: Callable[..., Any]) -> Callable[..., Any]:
+def _count_dropped(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **options: Any) -> Any:
         # pandas calls it for purposes of its own as well.
         caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

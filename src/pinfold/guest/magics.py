@@ -34,7 +34,7 @@ class MagicRefused(SyntaxError):
     __module__ = "builtins"  # a traceback then says its plain name
 
 
-def translated(source: str, failure: SyntaxError, engine: Engine) -> str | None:
+def translate_cell(source: str, failure: SyntaxError, engine: Engine) -> str | None:
     """The cell as Python, or None when it is simply wrong."""
     if not _MAGIC.search(source):
         return None
@@ -42,7 +42,7 @@ def translated(source: str, failure: SyntaxError, engine: Engine) -> str | None:
     script = _SCRIPT.match(source)
     if script is not None:
         return f"{SCRIPT}({script[1]!r}, {script[2]!r})"
-    python = _without_commands(source, failure, engine.parses)
+    python = _translate_commands(source, failure, engine.find_syntax_error)
     if python is not None:
         return python
     if not _can_import_ipython():
@@ -60,7 +60,7 @@ def translated(source: str, failure: SyntaxError, engine: Engine) -> str | None:
     return None if python.rstrip("\n") == source.rstrip("\n") else python
 
 
-def _without_commands(
+def _translate_commands(
     source: str, failure: SyntaxError, parses: Callable[[str], SyntaxError | None]
 ) -> str | None:
     """With every `!command` and `%pip install` made a call, if that is all that was wrong. The compiler says where they are."""
@@ -90,11 +90,11 @@ def _install(engine: Engine) -> None:
         return
 
     def system(command: str) -> None:
-        code = commands.system(commands.expanded(command, engine.namespace))
+        code = commands.system(commands.expand_variables(command, engine.namespace))
         engine.namespace["_exit_code"] = code
 
     def lines(command: str) -> list[str]:
-        return as_lines(commands.getoutput(commands.expanded(command, engine.namespace)))
+        return as_lines(commands.getoutput(commands.expand_variables(command, engine.namespace)))
 
     def script(program: str, text: str) -> None:
         code = commands.script([program], text)

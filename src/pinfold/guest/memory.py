@@ -11,7 +11,7 @@ FOLDERS = ("/tmp", "/dev/shm")
 def memory_of_all(enough: int) -> int:
     """Of this process namespace, in bytes. Exact only above `enough`: below it a cheap count, never too low, will do."""
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    return memory_of(pids, enough, _in_folders() + _without_name(pids))
+    return memory_of(pids, enough, _tmpfs_bytes() + _memfd_bytes(pids))
 
 
 def memory_of(pids: list[str], enough: int, files: int = 0) -> int:
@@ -19,20 +19,20 @@ def memory_of(pids: list[str], enough: int, files: int = 0) -> int:
 
     Those that are mapped too are not counted twice; of memory that is both, half may be missed.
     """
-    held = files + sum(sum(_held(pid)) for pid in pids)
+    held = files + sum(sum(_resident_bytes(pid)) for pid in pids)
     if held <= enough:
         return held
-    own, shared = (sum(part) for part in zip(*map(_proportional, pids), strict=True))
+    own, shared = (sum(part) for part in zip(*map(_proportional_bytes, pids), strict=True))
     return own + max(shared, files)
 
 
 def data_of_self() -> int:
     """What RLIMIT_DATA counts: libraries set more aside than they use."""
-    (data,) = _bytes("/proc/self/status", (b"VmData:",))
+    (data,) = _read_sizes("/proc/self/status", (b"VmData:",))
     return data
 
 
-def _in_folders() -> int:
+def _tmpfs_bytes() -> int:
     used = 0
     for folder in FOLDERS:
         state = os.statvfs(folder)
@@ -40,7 +40,7 @@ def _in_folders() -> int:
     return used
 
 
-def _without_name(pids: list[str]) -> int:
+def _memfd_bytes(pids: list[str]) -> int:
     """Files of `memfd_create`."""
     example = os.memfd_create("example")
     device = os.fstat(example).st_dev
@@ -57,18 +57,18 @@ def _without_name(pids: list[str]) -> int:
     return sum(found.values())
 
 
-def _held(pid: str) -> list[int]:
+def _resident_bytes(pid: str) -> list[int]:
     """Its own and its shared memory; counts a page as often as it is shared."""
-    return _bytes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
+    return _read_sizes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
 
 
-def _proportional(pid: str) -> list[int]:
+def _proportional_bytes(pid: str) -> list[int]:
     """Where it lets nobody look, what it shares counts against it."""
-    found = _bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
-    return found if any(found) else _held(pid)
+    found = _read_sizes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+    return found if any(found) else _resident_bytes(pid)
 
 
-def _bytes(path: str, names: tuple[bytes, ...]) -> list[int]:
+def _read_sizes(path: str, names: tuple[bytes, ...]) -> list[int]:
     found = dict.fromkeys(names, 0)
     try:
         with open(path, "rb") as file:

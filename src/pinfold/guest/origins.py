@@ -64,13 +64,13 @@ class Origins:
 
     def _read_pending(self) -> None:
         for cell, code in self._pending:
-            for name in stored(code):
+            for name in find_bound_names(code):
                 self._cells[name] = cell
         self._pending = []
 
     def _credit_changed(self, cell: int, code: CodeType) -> None:
         before = dict(zip(code.co_names, self._before, strict=True))
-        for name in stored(code):
+        for name in find_bound_names(code):
             if id(self._namespace.get(name)) != before[name]:
                 self._cells[name] = cell
 
@@ -86,7 +86,7 @@ class Origins:
             return
 
 
-def stored(code: CodeType) -> list[str]:
+def find_bound_names(code: CodeType) -> list[str]:
     """The names a cell's own code binds, in any branch of it."""
     instructions, names = code.co_code, code.co_names
     operations = instructions[::2]

@@ -23,7 +23,7 @@ def forms(figure: Any) -> dict[str, bytes]:
     }
 
 
-def adopt(renderers: ModuleType) -> None:
+def patch_plotly(renderers: ModuleType) -> None:
     """`figure.show()` shows."""
     from .displays import display
 

@@ -18,14 +18,14 @@ from .kernel import (
     CLONE_NEWUSER,
     PR_SET_NO_NEW_PRIVS,
     clone,
-    detached,
+    clone_mount,
     landlock_abi,
     prctl,
     seccomp,
     set_mount_attributes,
     unshare,
 )
-from .root import shut_mounts
+from .root import isolate_mounts
 from .trees import Owners, write_map
 from .views import try_view
 
@@ -44,16 +44,16 @@ def features() -> dict[str, object]:
         places = usable_places()
     return {
         "landlock_abi": landlock_abi(),
-        "user_namespaces": tried(_make_user_namespace),
-        "mounts": tried(_make_mounts),
-        "seccomp": tried(_filter),
-        "idmapped_mounts": tried(_idmap),
-        "views": tried(try_view),
+        "user_namespaces": try_in_child(_make_user_namespace),
+        "mounts": try_in_child(_make_mounts),
+        "seccomp": try_in_child(_filter),
+        "idmapped_mounts": try_in_child(_idmap),
+        "views": try_in_child(try_view),
         "cgroup": {name: version for name, (version, _) in places.items()},
     }
 
 
-def tried(attempt: Callable[[], None]) -> str:
+def try_in_child(attempt: Callable[[], None]) -> str:
     """Empty where it works, else the error's name. In a process of its own."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -83,7 +83,7 @@ def _make_mounts() -> None:
     if os.geteuid() != 0:
         _enter_user_namespace()
     unshare(CLONE_NEWNS)
-    shut_mounts()
+    isolate_mounts()
 
 
 def _enter_user_namespace() -> None:
@@ -100,6 +100,6 @@ def _filter() -> None:
 def _idmap() -> None:
     """Only root needs it; whether a file system can do it depends on the file system too."""
     unshare(CLONE_NEWNS)
-    shut_mounts()
-    tree = detached("/usr", recursive=False)
+    isolate_mounts()
+    tree = clone_mount("/usr", recursive=False)
     set_mount_attributes(tree, ATTR_IDMAP, userns=Owners().take(0, 0, OTHER_ID))

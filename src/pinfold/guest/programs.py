@@ -14,7 +14,7 @@ from contextlib import suppress
 from json import dumps
 from time import monotonic
 
-from .children import Handlers
+from .children import SignalHandlers
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Programs:
 
         `tell` hears what it writes as it comes. When it `is_unwanted`, it ends; the host that speaks wants no more of it.
         """
-        with Handlers() as handlers:
+        with SignalHandlers() as handlers:
             told, stray = self._run(request, stdin, is_unwanted, tell, handlers)
             try:
                 handlers.call()
@@ -74,7 +74,7 @@ class Programs:
         stdin: bytes,
         is_unwanted: Callable[[], bool],
         tell: Callable[[str, bytes], None] | None,
-        handlers: Handlers,
+        handlers: SignalHandlers,
     ) -> tuple[bytes, BaseException | None]:
         read_only = request.get("read_only", "")
         scratch = ""
@@ -83,12 +83,12 @@ class Programs:
                 from .read_only import scratch_in
 
                 scratch = scratch_in(self._kept.get("TMPDIR", "/tmp"), self._root)
-            program = _Program(self._started(request, stdin, scratch), stdin, request["limit"], tell)
+            program = _Program(self._start(request, stdin, scratch), stdin, request["limit"], tell)
         except Exception as error:  # whatever is wrong: no such file, no more processes, a NUL in its name
             words = getattr(error, "strerror", None) or str(error)
             what = getattr(error, "filename", None) or request["argv"][0]
             is_unbound = type(error).__name__ == "NotBound"
-            return failed(f"{what}: {words}", read_only="impossible" if is_unbound else ""), None
+            return encode_failure(f"{what}: {words}", read_only="impossible" if is_unbound else ""), None
         status, stray = "error", None
 
         def is_over() -> bool:
@@ -113,7 +113,7 @@ class Programs:
             bound = "refused" if refused else "kept"
             with suppress(OSError):  # it holds something, or is the session's own
                 os.rmdir(scratch)
-        told = _told(
+        told = _encode_result(
             status, program.code, out, err, dropped=program.dropped, pid=program.pid, read_only=bound
         )
         return told, stray
@@ -121,7 +121,7 @@ class Programs:
     def _folder(self, request: dict[str, Any]) -> str:
         return os.path.join(self._root, request["workdir"])
 
-    def _started(self, request: dict[str, Any], stdin: bytes, scratch: str) -> Popen[bytes]:
+    def _start(self, request: dict[str, Any], stdin: bytes, scratch: str) -> Popen[bytes]:
         """Bound to reading if there is a scratch folder."""
         from subprocess import DEVNULL, PIPE, Popen
 
@@ -144,18 +144,18 @@ class Programs:
         with self.starting:
             if not scratch:
                 return start()
-            from .read_only import start_bound
+            from .read_only import start_read_only
 
-            return start_bound(start, bytes.fromhex(request["read_only"]), scratch)
+            return start_read_only(start, bytes.fromhex(request["read_only"]), scratch)
 
 
-def failed(why: str, *, read_only: str = "") -> bytes:
+def encode_failure(why: str, *, read_only: str = "") -> bytes:
     """How a program is told of that did not run."""
     words = f"{why}\n".encode("utf-8", "backslashreplace")
-    return _told("error", None, b"", words, read_only=read_only)
+    return _encode_result("error", None, b"", words, read_only=read_only)
 
 
-def _told(
+def _encode_result(
     status: str,
     code: int | None,
     out: bytes,

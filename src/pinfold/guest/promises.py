@@ -24,17 +24,17 @@ class Promise:
     def __init__(self, calls: Calls, tool: str, args: dict[str, object]) -> None:
         self._calls = calls
         self._futures: list[asyncio.Future[None]] = []
-        self._slot = calls.begin(tool, args, self._heard)
+        self._slot = calls.begin(tool, args, self._on_answer)
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._slot.answer is None:
-            yield from self._waited().__await__()
+            yield from self._wait().__await__()
         return self._value()
 
     def _value(self) -> Any:
         return self._calls.result(self._slot)
 
-    async def _waited(self) -> None:
+    async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._futures.append(future)
@@ -47,16 +47,16 @@ class Promise:
         finally:
             _listen(loop, self._calls, -1)
 
-    def _heard(self) -> None:
+    def _on_answer(self) -> None:
         """In whichever thread it is."""
         for future in self._futures:
             try:
-                future.get_loop().call_soon_threadsafe(_set, future)
+                future.get_loop().call_soon_threadsafe(_resolve, future)
             except RuntimeError:  # its loop is over
                 continue
 
 
-def _set(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
@@ -65,28 +65,28 @@ def _listen(loop: asyncio.AbstractEventLoop, calls: Calls, more: int) -> None:
     before = _listening.get(loop, 0)
     _listening[loop] = before + more
     if not before:
-        loop.add_reader(calls.fd, calls.hear)
-        calls.hear()  # what came while nobody listened
+        loop.add_reader(calls.fd, calls.receive_pending)
+        calls.receive_pending()  # what came while nobody listened
     elif not _listening[loop]:
         del _listening[loop]
         loop.remove_reader(calls.fd)
 
 
-def _used(function: Callable[..., Any]) -> Callable[..., Any]:
+def _make_operator(function: Callable[..., Any]) -> Callable[..., Any]:
     """As the operator on the value."""
 
-    def used(self: Any, *more: Any, **named: Any) -> Any:
+    def operate(self: Any, *more: Any, **named: Any) -> Any:
         return function(self._value(), *more, **named)
 
-    return used
+    return operate
 
 
-def _used_right(function: Callable[..., Any]) -> Callable[..., Any]:
+def _make_reflected_operator(function: Callable[..., Any]) -> Callable[..., Any]:
 
-    def used(self: Any, other: Any) -> Any:
+    def operate(self: Any, other: Any) -> Any:
         return function(other, self._value())
 
-    return used
+    return operate
 
 
 _BINARY = (
@@ -121,9 +121,9 @@ _USED: dict[str, Callable[..., Any]] = {
     "__dir__": dir,
 }
 for _name, _function in _USED.items():
-    setattr(Promise, _name, _used(_function))
+    setattr(Promise, _name, _make_operator(_function))
 for _name in _BINARY:
     _plain = _name.rstrip("_")
-    setattr(Promise, f"__{_plain}__", _used(getattr(operator, _name)))
-    setattr(Promise, f"__r{_plain}__", _used_right(getattr(operator, _name)))
+    setattr(Promise, f"__{_plain}__", _make_operator(getattr(operator, _name)))
+    setattr(Promise, f"__r{_plain}__", _make_reflected_operator(getattr(operator, _name)))
 Promise.__hash__ = object.__hash__  # `gather` counts them by it, before there is a value

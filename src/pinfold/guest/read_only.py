@@ -35,7 +35,7 @@ class NotBound(Exception):
     """This system cannot hold a program to reading; nothing was started."""
 
 
-def start_bound(start: Callable[[], Popen[bytes]], program: bytes, scratch: str) -> Popen[bytes]:
+def start_read_only(start: Callable[[], Popen[bytes]], program: bytes, scratch: str) -> Popen[bytes]:
     """`program` is the system call filter for what Landlock does not judge. Raises NotBound, or what `start` raises."""
     ended = allocate_lock()
     ended.acquire()
@@ -44,7 +44,7 @@ def start_bound(start: Callable[[], Popen[bytes]], program: bytes, scratch: str)
 
     def run() -> None:
         try:
-            _bind(program, scratch)
+            _restrict_thread(program, scratch)
             results.append(start())
         except BaseException as failure:  # the caller's to raise
             failures.append(failure)
@@ -58,7 +58,7 @@ def start_bound(start: Callable[[], Popen[bytes]], program: bytes, scratch: str)
     return results[0]
 
 
-def _bind(program: bytes, scratch: str) -> None:
+def _restrict_thread(program: bytes, scratch: str) -> None:
     """This thread, for good."""
     abi = landlock_abi()
     if not abi:

@@ -83,7 +83,7 @@ class _Reader:
         return data.decode("latin-1")
 
 
-class _Bell(threading.Thread):
+class _OutputWatcher(threading.Thread):
     """Rings when the program has written something while a call waits."""
 
     def __init__(self, program: _Program) -> None:
@@ -138,20 +138,20 @@ def start(argv: list[str], env: dict[str, str], cwd: str) -> None:
 def relay() -> bool:
     """Until the program has ended, or the calls of this cell are used up: then the next one goes on. Whether it has ended."""
     program = _programs[0]
-    bell = _Bell(program)
+    bell = _OutputWatcher(program)
     bell.start()
     try:
         for _ in range(calls.CALLS - 2):
             if not program.readers():
-                calls.call("relay", **_ended(program))
+                calls.call("relay", **_wait_for_exit(program))
                 return True
-            _carry(program, bell)
+            _exchange(program, bell)
         return False
     finally:
         bell.end()
 
 
-def _carry(program: _Program, bell: _Bell) -> None:
+def _exchange(program: _Program, bell: _OutputWatcher) -> None:
     """Hand over what there is, take what comes for it."""
     told = {"out": "", "err": ""}
     writing, wait_s = ([program.stdin], None) if program.unread else ([], PROMPT_S)
@@ -169,7 +169,7 @@ def _carry(program: _Program, bell: _Bell) -> None:
     program.feed()
 
 
-def _ended(program: _Program) -> dict[str, object]:
+def _wait_for_exit(program: _Program) -> dict[str, object]:
     try:
         code = program.process.wait(ENDING_S)
     except subprocess.TimeoutExpired:

@@ -9,7 +9,7 @@ import sys
 from binascii import a2b_base64
 
 from . import figures, plots
-from .texts import capped
+from .texts import cap_text
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -46,18 +46,18 @@ def forms_of(value: object) -> Forms | None:
             _say(value, "_ipython_display_", error)
         else:
             return None
-    forms = rich(value)
+    forms = rich_forms(value)
     if "text/plain" not in forms:
         forms = {"text/plain": _text(value), **forms}
     return forms
 
 
-def rich(value: object) -> Forms:
+def rich_forms(value: object) -> Forms:
     """The forms that are more than text; empty for most objects."""
     try:
         if figures.is_figure(value):
             picture = figures.png(value)
-            figures.mark(value)
+            figures.mark_shown(value)
             return {} if picture is None else {"image/png": picture}
         if plots.is_plot(value):
             return plots.forms(value)
@@ -65,13 +65,13 @@ def rich(value: object) -> Forms:
         _say(value, "drawing", error)
         return {}
     forms: Forms = {}
-    bundle = _called(value, "_repr_mimebundle_")
+    bundle = _call_method(value, "_repr_mimebundle_")
     if bundle is not None:
         forms = raw_forms(bundle)
     for method, mime in METHODS:
         if mime in forms or (mime == "image/jpeg" and "image/png" in forms):
             continue
-        _put(forms, mime, _called(value, method), value)
+        _put(forms, mime, _call_method(value, method), value)
     return forms
 
 
@@ -87,14 +87,14 @@ def raw_forms(bundle: object) -> Forms:
     return forms
 
 
-def plain(value: object) -> bytes:
+def plain_form(value: object) -> bytes:
     """The text of a value; what its `__repr__` raises is the caller's to tell."""
-    return capped(_repr(value))
+    return cap_text(_repr(value))
 
 
 def _text(value: object) -> bytes:
     try:
-        return plain(value)
+        return plain_form(value)
     except Exception as error:
         _say(value, "__repr__", error)
         return f"<{_name_of(type(value))}: its text could not be made>".encode()
@@ -105,7 +105,7 @@ def _method(value: object, name: str) -> Any:
     return getattr(value, name, None) if hasattr(type(value), name) and not isinstance(value, type) else None
 
 
-def _called(value: object, name: str) -> object:
+def _call_method(value: object, name: str) -> object:
     try:
         method = _method(value, name)
         return method() if callable(method) else None
@@ -121,7 +121,7 @@ def _put(forms: Forms, mime: str, data: object, value: object) -> None:
     if data is None:
         return
     try:
-        forms[mime] = _encoded(mime, data)
+        forms[mime] = _encode_form(mime, data)
     except Exception as error:
         _say(value, mime, error)
 
@@ -132,7 +132,7 @@ def _without_metadata(data: object) -> object:
     return data  # pyright: ignore[reportUnknownVariableType]
 
 
-def _encoded(mime: str, data: object) -> bytes:
+def _encode_form(mime: str, data: object) -> bytes:
     if isinstance(data, bytes | bytearray):
         return bytes(memoryview(data))
     if mime.endswith("json"):

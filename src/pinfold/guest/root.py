@@ -18,7 +18,7 @@ from .kernel import (
     MS_REC,
     MS_REMOUNT,
     attach,
-    detached,
+    clone_mount,
     mount,
     pivot_to,
     set_mount_attributes,
@@ -43,7 +43,7 @@ class Root:
         if link is not None:
             self._links.append((path, link))
         else:
-            tree = detached(path, recursive=True)
+            tree = clone_mount(path, recursive=True)
             set_mount_attributes(tree, ATTR_RDONLY | ATTR_NOSUID, recursive=True)
             self._trees.append((path, tree, is_folder))
 
@@ -88,12 +88,12 @@ class Root:
             path = f"{BASE}/proc/{name}"
             if os.path.exists(path):
                 mount(path, path, None, MS_BIND)
-                read_only(path)
+                make_read_only(path)
 
     def enter(self) -> None:
         """Every process here is in it; the old one lies on it until `leave_old_root`."""
         pivot_to(BASE)
-        shut_root()
+        lock_root()
 
     def _make(self, path: str) -> None:
         if path not in self._made:
@@ -103,7 +103,7 @@ class Root:
             self._made.add(path)
 
 
-def found(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
+def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
     """Those that are there: each with where it leads, if it is a link, and whether it is a folder."""
     return [
         (path, os.readlink(path) if os.path.islink(path) else None, os.path.isdir(path))
@@ -112,7 +112,7 @@ def found(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
     ]
 
 
-def hang(place: str, tree: int, *, is_folder: bool) -> None:
+def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
     """Hang a mount in."""
     make_folder(place if is_folder else os.path.dirname(place))
     if not is_folder and not os.path.exists(place):
@@ -121,17 +121,17 @@ def hang(place: str, tree: int, *, is_folder: bool) -> None:
     os.close(tree)
 
 
-def shut_root() -> None:
+def lock_root() -> None:
     """The root itself holds nothing but places to mount on, and nobody adds one."""
     mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def open_root() -> None:
+def unlock_root() -> None:
     """Until `shut_root`, for more places."""
     mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV)
 
 
-def read_only(path: str) -> None:
+def make_read_only(path: str) -> None:
     """The mount at `path` and all below it."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -144,14 +144,14 @@ def make_folder(path: str) -> None:
     os.makedirs(path, mode=0o755, exist_ok=True)
 
 
-def shut_mounts() -> None:
+def isolate_mounts() -> None:
     """What is mounted in this namespace is seen in no other, and the other way round."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
 
 
 def begin_with_devices(root: Root, tmp_bytes: int) -> None:
     """Begin, with a /dev of the few harmless ones; made once, sessions take it as it is."""
-    trees = [(name, detached(f"/dev/{name}", recursive=False)) for name in DEVICES]
+    trees = [(name, clone_mount(f"/dev/{name}", recursive=False)) for name in DEVICES]
     root.begin(tmp_bytes)
     for name, tree in trees:
         set_mount_attributes(tree, ATTR_NOSUID)

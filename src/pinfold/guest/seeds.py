@@ -13,7 +13,7 @@ from .zygotes import Zygote
 PIPE_BYTES = 1 << 20
 
 
-class Seed:
+class SpareSession:
     """The host's ends of what it is held by, and its gate: let through when its ids are mapped, closed when it is ready."""
 
     def __init__(self, zygote: Zygote, outer: int) -> None:
@@ -36,7 +36,7 @@ class Seed:
     def is_ready(self) -> bool:
         return self.gate.fileno() == -1
 
-    def plant(self, *, ahead: bool) -> None:
+    def start(self, *, ahead: bool) -> None:
         self.is_ahead = ahead
         inside = (self._gate, self._channel, self._control)
         gate, channel, control = (end.fileno() for end in inside)
@@ -46,7 +46,7 @@ class Seed:
         os.close(self._stdout)
         os.close(self._stderr)
 
-    def let_go(self) -> None:
+    def open_gate(self) -> None:
         self.gate.send(b"1")
 
     def ends(self) -> list[int]:

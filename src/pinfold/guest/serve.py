@@ -7,14 +7,14 @@ import sys
 from json import dumps, loads
 
 from . import losses, servers
-from .calls import Calls, use
+from .calls import Calls, set_current
 from .cells import Engine
 from .figures import BACKEND
 from .files import Files, Refused
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
 from .inventory import inventory
-from .lifeline import tie_to
+from .lifeline import exit_with_parent
 from .programs import Programs
 from .site import Site
 from .streams import Streams
@@ -24,7 +24,7 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from typing import Any
 
-    from .copies import Copies
+    from .copies import Snapshots
     from .saved.saver import State
 
 PROTOCOL = 1
@@ -42,7 +42,7 @@ class Server:
         *,
         files: Files,
         site: Site | None = None,
-        copies: Copies | None = None,
+        copies: Snapshots | None = None,
     ) -> None:
         self._channel = channel
         self._calls = calls
@@ -107,7 +107,7 @@ class Server:
             reply["out_of_memory"] = True
         if result.missing:
             reply["missing"] = result.missing
-        if lost := losses.take():
+        if lost := losses.take_counts():
             reply["lost"] = lost
         if result.displays:
             reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
@@ -117,11 +117,11 @@ class Server:
         if copies is not None:
             self._leave_copy(copies, cell)
 
-    def _leave_copy(self, copies: Copies, cell: Any) -> None:
+    def _leave_copy(self, copies: Snapshots, cell: Any) -> None:
         """In idle time: the host has its answer already."""
         try:
             with self._programs.starting:
-                woken = copies.leave(cell, self._channel.fd, self._engine.namespace)
+                woken = copies.leave_snapshot(cell, self._channel.fd, self._engine.namespace)
         except OSError:  # not even descriptors are left: then this state cannot be gone back to
             return
         if woken is None:
@@ -187,7 +187,7 @@ class Server:
 
         head = int(str(header["head"]))
         wanted = tell if header["tell"] else None
-        return self._programs.run(loads(body[:head]), body[head:], self._channel.waiting, wanted)[0]
+        return self._programs.run(loads(body[:head]), body[head:], self._channel.has_input, wanted)[0]
 
     def _save(self, *, anyway: bool) -> None:
         """Where no copies are left, by a fork of its own."""
@@ -207,10 +207,10 @@ class Server:
         return State(engine.namespace, engine.origins.cells, engine.flags, self._import_path)
 
     def _restore(self, told: Any) -> list[dict[str, object]]:
-        from .saved.restorer import restored
+        from .saved.restorer import restore_session
 
         try:
-            labels = restored(self._engine.namespace, told, self._given)
+            labels = restore_session(self._engine.namespace, told, self._given)
             self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
         except Exception as error:  # saved by a program that lied to the host about what it was
             raise Refused(f"what was saved makes no sense: {type(error).__name__}: {error}") from error
@@ -231,22 +231,22 @@ def _prepare() -> None:
     _ = restorer, saver
 
 
-class Readied:
+class ReadyServer:
     """A guest that needs only its workspace."""
 
-    def __init__(self, channel_fd: int, copies: Copies | None = None) -> None:
+    def __init__(self, channel_fd: int, copies: Snapshots | None = None) -> None:
         self._copies = copies
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
         sys.path.insert(0, "")
         # For matplotlib here and in the program's own processes: there is no window to open.
         os.environ["MPLBACKEND"] = BACKEND
-        self._interrupts = Interrupts(self._channel.waiting)
+        self._interrupts = Interrupts(self._channel.has_input)
         self._interrupts.begin()
         self._engine = Engine(self._interrupts, Streams())
         self._calls = Calls(self._channel, self._interrupts)
         self._engine.finish = self._calls.finish
-        use(self._calls)
+        set_current(self._calls)
         servers.install()
 
     def serve(self) -> None:
@@ -265,5 +265,5 @@ class Readied:
 
 def main(arguments: list[str]) -> None:
     channel_fd, parent_pid = (int(argument) for argument in arguments)
-    tie_to(parent_pid)
-    Readied(channel_fd).serve()
+    exit_with_parent(parent_pid)
+    ReadyServer(channel_fd).serve()

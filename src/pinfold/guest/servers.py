@@ -59,10 +59,10 @@ class Found(list[str]):
 
 def search(words: str = "", limit: int = 8) -> Found:
     """Tools for `words`, best first, each with how to call it."""
-    return Found(_asked(search=words, limit=limit))
+    return Found(_ask_host(search=words, limit=limit))
 
 
-def _asked(**args: object) -> Any:
+def _ask_host(**args: object) -> Any:
     return current().call(ASK, args)
 
 
@@ -110,7 +110,7 @@ class _Package(_Loader):
 
 
 def _names() -> list[str]:
-    return sorted({"search", *(_asked() if is_possible() else ())})
+    return sorted({"search", *(_ask_host() if is_possible() else ())})
 
 
 def _server(name: str) -> ModuleType:
@@ -130,11 +130,11 @@ class _Module(_Loader):
         name = module.__name__.partition(".")[2]
         if not is_possible():
             # What was saved is brought back between cells: then it is made when it is first used.
-            module.__dict__["__getattr__"] = partial(_later, module)
+            module.__dict__["__getattr__"] = partial(_make_lazy_tool, module)
             return
         module.__dict__.pop("__getattr__", None)
         try:
-            source = _asked(module=name)
+            source = _ask_host(module=name)
         except ToolError as error:
             raise ModuleNotFoundError(str(error), name=module.__name__) from None
         import linecache
@@ -144,7 +144,7 @@ class _Module(_Loader):
         exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
 
 
-def _later(module: ModuleType, tool: str) -> Any:
+def _make_lazy_tool(module: ModuleType, tool: str) -> Any:
     if tool.startswith("__"):
         raise AttributeError(tool)
 

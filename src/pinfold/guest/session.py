@@ -13,7 +13,7 @@ import signal
 import socket
 from contextlib import suppress
 
-from .copies import Copies
+from .copies import Snapshots
 from .init import Init
 from .kernel import (
     PR_SET_DUMPABLE,
@@ -33,7 +33,7 @@ from .memory import data_of_self
 from .proc import put
 from .requests import Request
 from .root import HOME, Root
-from .serve import Readied
+from .serve import ReadyServer
 from .watches import OF_ONE, bound_watches
 
 INNER_ID = 1000
@@ -51,7 +51,7 @@ def become_session(settings: Request, fds: list[int]) -> None:
     """Never returns."""
     channel = fds[1]
     try:
-        _live(settings, fds)
+        _run_session(settings, fds)
     except BaseException as error:
         text = f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         os.write(2, f"the session could not be confined: {text}\n".encode())
@@ -61,14 +61,14 @@ def become_session(settings: Request, fds: list[int]) -> None:
         os._exit(1)
 
 
-def _live(settings: Request, fds: list[int]) -> None:
+def _run_session(settings: Request, fds: list[int]) -> None:
     gate, channel, stdout, stderr, control = fds
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     close_all_but(gate, channel, control)
     word, begin = os.pipe()
     line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    _pass(gate)  # the launcher may put it into a control group first, and what it forks is born there
+    _pass_gate(gate)  # the launcher may put it into a control group first, and what it forks is born there
     runner = fork()
     if runner:
         init.close()
@@ -79,14 +79,14 @@ def _live(settings: Request, fds: list[int]) -> None:
         _enter_root(settings)
         os.write(begin, READY)
         leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
-        Init(runner, control, begin, line).live()
+        Init(runner, control, begin, line).run()
     line.close()
     os.close(control)
     os.close(begin)
-    _be_runner(settings, gate, channel, word, copies=Copies(init))
+    _run_runner(settings, gate, channel, word, copies=Snapshots(init))
 
 
-def _pass(gate: int) -> None:
+def _pass_gate(gate: int) -> None:
     """Once its ids are mapped it takes them."""
     if not os.read(gate, 1):
         os._exit(0)  # the launcher has given it up, or is gone
@@ -110,14 +110,14 @@ def _enter_root(settings: Request) -> None:
     os.mkdir(HOME, 0o755)
 
 
-def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies) -> None:
+def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Snapshots) -> None:
     os.setsid()
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     set_hostname(b"pinfold")
     loopback_up()
     drop_capabilities()
     default_signals()
-    guest = Readied(channel, copies)
+    guest = ReadyServer(channel, copies)
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")
@@ -125,7 +125,7 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     files = _file_rules()
     seccomp(bytes.fromhex(settings["filter"]))
     os.close(gate)
-    request = _begun(word)
+    request = _wait_for_request(word)
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
         limit_self(name, limit + data_of_self() if name == "DATA" else limit)
@@ -138,7 +138,7 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     os._exit(0)
 
 
-def _begun(word: int) -> Request:
+def _wait_for_request(word: int) -> Request:
     """What the session is for, once the init has its mounts in place."""
     parts: list[bytes] = []
     while part := os.read(word, 1 << 16):

@@ -67,10 +67,10 @@ class Cell:
         self.callers: set[int] = set()
         """Threads that are in a call: what runs in one meanwhile, a finaliser say, must not wait for its own turn."""
 
-    def look(self, seconds: float) -> bool:
+    def wait_for_input(self, seconds: float) -> bool:
         """Wait so long for the host to say something more. For whoever has the seat."""
         if self._look is None:
-            self._look = self._channel.looker()
+            self._look = self._channel.make_poller()
         return self._look(seconds)
 
 

@@ -6,7 +6,7 @@ TEXT_BYTES = 1 << 20
 """Most of a value's text, and of an error's, that leaves the guest."""
 
 
-def capped(text: str) -> bytes:
+def cap_text(text: str) -> bytes:
     # Through `str`, because a program's `__repr__` may return a subclass with an `encode` of its own.
     if str.__len__(text) > TEXT_BYTES:
         text = str.__getitem__(text, slice(TEXT_BYTES))

@@ -27,7 +27,7 @@ JEMALLOC = b"jemalloc_bg_thd"
 _modules, _frames = sys.modules, sys._current_frames  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
-class Pools:
+class ThreadPools:
     """Of OpenMP and OpenBLAS: waiting for a thread that is not there, a copy would hang in its next loop or product."""
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class Pools:
         self.are_left = False
         """Threads that no copy has."""
 
-    def rest(self, namespace: dict[str, object]) -> int:
+    def pause(self, namespace: dict[str, object]) -> int:
         """Before a copy is made. How many threads there are without which it may wait for ever: the program's own, most likely."""
         if len(_modules) != self._seen:  # nothing new can have been loaded otherwise, as good as always
             self._seen = len(_modules)
-            self._look()
+            self._find_libraries()
         for library in self._openmp:
             library.omp_pause_resource_all(_HARD)
         self._numbers = [get() for get, _ in self._blas]
@@ -53,18 +53,18 @@ class Pools:
             put(1)  # a copy does with one; the others stay, and wait
         ours = sum(number - 1 for number in self._numbers)
         give_up_at = time.monotonic() + ENDING_S
-        while self._openmp and _others() > ours and time.monotonic() < give_up_at:
+        while self._openmp and _count_others() > ours and time.monotonic() < give_up_at:
             time.sleep(ENDING_S / 10)  # those of OpenMP have been told to end
-        if _others() > ours and "duckdb" in _modules:
+        if _count_others() > ours and "duckdb" in _modules:
             self._databases = databases = Databases()
             databases.pause_all(namespace.values())
-            if _others() > ours:  # only now: where there was no default one, asking for it makes it
+            if _count_others() > ours:  # only now: where there was no default one, asking for it makes it
                 databases.pause_default()
-        left = _others() - ours
+        left = _count_others() - ours
         self.are_left = left > 0
-        return _needed(left)
+        return _count_needed(left)
 
-    def do_with_one(self) -> None:
+    def use_single_thread(self) -> None:
         """In a copy: the others are not there."""
         self._numbers = [1] * len(self._blas)
 
@@ -76,7 +76,7 @@ class Pools:
             self._databases.resume()
             self._databases = None
 
-    def _look(self) -> None:
+    def _find_libraries(self) -> None:
         with open("/proc/self/maps", "rb") as file:
             lines = [line for line in file if b"omp" in line or b"openblas" in line]
         paths = {path for line in lines for path in _LIBRARY.findall(line)} - self._known
@@ -123,7 +123,7 @@ class Databases:
                 cursor.execute(f"SET {name} = {number}")
 
 
-def _needed(others: int) -> int:
+def _count_needed(others: int) -> int:
     """Of so many other threads, those that are missed where they are not."""
     if others <= 0:
         return 0
@@ -147,6 +147,6 @@ def _name_of(task: str) -> bytes:
         return b""
 
 
-def _others() -> int:
+def _count_others() -> int:
     """How many threads there are besides this one."""
     return len(os.listdir("/proc/self/task")) - 1

@@ -9,8 +9,8 @@ import sys
 from traceback import FrameSummary, StackSummary, TracebackException
 from types import FrameType, TracebackType
 
-from .describe import described, is_data
-from .inventory import columns_of, is_librarys
+from .describe import describe_value, is_data
+from .inventory import columns_of, is_library_type
 from .packages import OWN_NAME, package_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -57,8 +57,8 @@ _ONE = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _name_of = type.__dict__["__name__"].__get__
 
 
-def explained(raised: BaseException, trace: TracebackType | None) -> str:
-    trace = trimmed(trace)
+def format_error(raised: BaseException, trace: TracebackType | None) -> str:
+    trace = trim_traceback(trace)
     told = TracebackException(type(raised), raised, trace, compact=True)
     notes, extra = _notes(raised, trace)
     _condense(told, notes)
@@ -69,7 +69,7 @@ def explained(raised: BaseException, trace: TracebackType | None) -> str:
     return "".join(told.format()) + extra + advice
 
 
-def trimmed(trace: TracebackType | None) -> TracebackType | None:
+def trim_traceback(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the program's first frame on, without frames of ours further down."""
     start = trace
     while start is not None and not start.tb_frame.f_code.co_filename.startswith("<cell "):
@@ -115,11 +115,11 @@ def _condense(told: TracebackException, note: dict[int, str]) -> None:
         here, notes = chain.pop()
         if here is not None:
             seen += 1
-            here.stack = _condensed(here.stack, notes)
+            here.stack = _condense_stack(here.stack, notes)
             chain += [(one, {}) for one in (here.__cause__, here.__context__, *(here.exceptions or ()))]
 
 
-def _condensed(stack: StackSummary, notes: dict[int, str]) -> _Stack:
+def _condense_stack(stack: StackSummary, notes: dict[int, str]) -> _Stack:
     ours = [frame.filename.startswith(OURS) for frame in stack]
     users = [place for place, frame in enumerate(stack) if not ours[place] and not _library(frame.filename)]
     kept = set(users if len(users) <= FRAMES else users[: FRAMES // 2] + users[-FRAMES // 2 :])
@@ -172,19 +172,19 @@ def _notes(raised: BaseException, trace: TracebackType | None) -> tuple[dict[int
     if found is None:
         return {}, ""
     try:
-        used = _used(found)
-        words = "   ".join(f"{name}: {described(value)}" for name, value in used)
-        hint = _meant(raised, used) or _replacement(raised)
+        used = _find_used_values(found)
+        words = "   ".join(f"{name}: {describe_value(value)}" for name, value in used)
+        hint = _suggest_columns(raised, used) or _replacement(raised)
         return ({place: f"    {words}\n"} if words else {}), hint
     except Exception:
         return {}, ""
 
 
-def _used(trace: TracebackType) -> list[tuple[str, object]]:
+def _find_used_values(trace: TracebackType) -> list[tuple[str, object]]:
     frame = trace.tb_frame
     found: list[tuple[str, object]] = []
     for name in dict.fromkeys(_NAME.findall(_STRING.sub("", _statement(trace)))):
-        known, value = _looked_up(frame, name)
+        known, value = _look_up(frame, name)
         if known and is_data(value):
             found.append((name, value))
             if len(found) == NAMES:
@@ -202,7 +202,7 @@ def _statement(trace: TracebackType) -> str:
     return "".join(lines[first - 1 : min(last, first + STATEMENT_LINES)])
 
 
-def _looked_up(frame: FrameType, name: str) -> tuple[bool, object]:
+def _look_up(frame: FrameType, name: str) -> tuple[bool, object]:
     # The names of a class body may be in a mapping of the program's own.
     is_safe = frame.f_code.co_flags & CO_OPTIMIZED or type(frame.f_locals) is dict
     if is_safe and name in frame.f_locals:
@@ -213,7 +213,7 @@ def _looked_up(frame: FrameType, name: str) -> tuple[bool, object]:
     return False, None
 
 
-def _meant(raised: BaseException, used: list[tuple[str, object]]) -> str:
+def _suggest_columns(raised: BaseException, used: list[tuple[str, object]]) -> str:
     """For each column that is not there, those with a similar name, else those there are."""
     keys = [key for key in _missing(raised) if len(key) <= COLUMN_CHARS][:MISSING]
     tables = [(name, columns) for name, value in used if keys and (columns := columns_of(value, CANDIDATES))]
@@ -262,7 +262,7 @@ def _missing(raised: BaseException) -> list[str]:
         listed = _LISTED.search(said) or _NOT_FOUND.match(said)
         names = [one or other for one, other in _ONE.findall(listed[1])] if listed else []
         return names or [listed[1] if listed else said]
-    if type(said) is list or is_librarys(type(said)):  # an Index, or an array
+    if type(said) is list or is_library_type(type(said)):  # an Index, or an array
         return [name for name in list(several[:MISSING]) if type(name) is str]
     return []
 

@@ -10,7 +10,7 @@ from .kernel import (
     ATTR_NOSUID,
     ATTR_RDONLY,
     CLONE_NEWUSER,
-    detached,
+    clone_mount,
     set_mount_attributes,
     unshare,
 )
@@ -27,7 +27,7 @@ class Owners:
     def take(self, uid: int, gid: int, outer: int) -> int:
         """A descriptor of the caller's own; every mount of a session that has the same owner is given the same table."""
         if (uid, gid, outer) not in self._made:
-            self._made[uid, gid, outer] = _mapped_namespace(uid, gid, outer)
+            self._made[uid, gid, outer] = _create_mapped_namespace(uid, gid, outer)
         return os.dup(self._made[uid, gid, outer])
 
     def forget(self, outer: int) -> None:
@@ -35,10 +35,10 @@ class Owners:
             os.close(self._made.pop(key))
 
 
-def opened_tree(item: Request, outer: int, owners: Owners | None) -> int:
+def open_tree(item: Request, outer: int, owners: Owners | None) -> int:
     """The mount `item` asks for. With `owners`, what its owner has on disk belongs to `outer` in it."""
     path = item["source"]
-    tree = detached(path, recursive=True)
+    tree = clone_mount(path, recursive=True)
     try:
         attributes = ATTR_NOSUID | ATTR_NODEV | (0 if item["writable"] else ATTR_RDONLY)
         set_mount_attributes(tree, attributes, recursive=True)
@@ -78,7 +78,7 @@ def maps_up_to(number: int) -> bool:
         )
 
 
-def _mapped_namespace(uid: int, gid: int, outer: int) -> int:
+def _create_mapped_namespace(uid: int, gid: int, outer: int) -> int:
     ready, made = os.pipe()
     done, finished = os.pipe()
     child = os.fork()

@@ -45,11 +45,11 @@ def _plain(value: Any) -> object:
 _encode = JSONEncoder(allow_nan=False, default=_plain).encode
 
 
-def encoded(args: dict[str, object]) -> bytes:
+def encode_args(args: dict[str, object]) -> bytes:
     return _encode(args).encode()
 
 
-def opened(header: Header, body: bytes) -> Any:
+def decode_answer(header: Header, body: bytes) -> Any:
     """The result, or its exception."""
     beside: Any = header.get("beside")
     if beside is None:
@@ -62,11 +62,11 @@ def opened(header: Header, body: bytes) -> Any:
     for path, kind, size in beside:
         data = body[at : at + size]
         at += size
-        value = _placed(value, path, _table(data) if kind == "arrow" else data)
+        value = _place_at(value, path, _table(data) if kind == "arrow" else data)
     return value
 
 
-def _placed(value: Any, path: list[Any], item: object) -> Any:
+def _place_at(value: Any, path: list[Any], item: object) -> Any:
     if not path:
         return item
     inside = value

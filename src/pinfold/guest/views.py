@@ -6,7 +6,7 @@ import errno
 import os
 
 from .kernel import CLONE_NEWNS, CLONE_NEWUSER, MS_NODEV, MS_NOSUID, mount, unmount, unshare
-from .root import BASE, hang, make_folder, read_only, shut_mounts
+from .root import BASE, isolate_mounts, make_folder, make_read_only, mount_tree
 from .trees import write_map
 
 LAYERS = "/.pinfold-view"
@@ -15,14 +15,14 @@ BELOW, ABOVE = f"{LAYERS}/below", f"{LAYERS}/above"
 WHAT = "a private view of the workspace"
 
 
-def hang_view(place: str, below: int, above: int, *, work: str, writable: bool) -> None:
+def mount_view(place: str, below: int, above: int, *, work: str, writable: bool) -> None:
     """At `place`, the mount `below` as changed by what is in the folder `files` of the mount `above`."""
-    hang(BELOW, below, is_folder=True)
-    hang(ABOVE, above, is_folder=True)
+    mount_tree(BELOW, below, is_folder=True)
+    mount_tree(ABOVE, above, is_folder=True)
     make_folder(place)
     _mount_view(place, BELOW, ABOVE, work)
     if not writable:
-        read_only(place)
+        make_read_only(place)
     for layer in (BELOW, ABOVE):
         unmount(layer)
         os.rmdir(layer)
@@ -35,7 +35,7 @@ def try_view() -> None:
     unshare(CLONE_NEWUSER)
     write_map("self", (0, 0), ids, privileged=False)
     unshare(CLONE_NEWNS)
-    shut_mounts()
+    isolate_mounts()
     mount("view", BASE, "tmpfs", MS_NOSUID | MS_NODEV)
     below, above, place = (f"{BASE}/{name}" for name in ("below", "above", "place"))
     for folder in (f"{below}/folder", f"{above}/files", f"{above}/work", place):

@@ -35,10 +35,10 @@ def warm() -> list[str]:
     before = {name: os.environ.get(name) for name in QUIET}
     os.environ.update(QUIET)
     try:
-        arrivals.watch()
-        found = [name for name in PACKAGES if _imported(name)]
+        arrivals.install_hooks()
+        found = [name for name in PACKAGES if _try_import(name)]
         for name in ALSO:
-            _imported(name)
+            _try_import(name)
         if "IPython" in found:
             with suppress(Exception):
                 _use_ipython()
@@ -54,7 +54,7 @@ def warm() -> list[str]:
                 os.environ[name] = value
 
 
-def _imported(name: str) -> bool:
+def _try_import(name: str) -> bool:
     try:
         __import__(name)
     except Exception:  # missing, or broken: then the cell that wants it is told
@@ -66,7 +66,7 @@ def _use_pandas() -> None:
     pandas = sys.modules["pandas"]
     frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
     for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
-        rich.rich(table)
+        rich.rich_forms(table)
         repr(table)
     repr(frame.groupby("key")["value"].mean().sort_values())
     repr(frame[frame["value"] > 1].merge(frame, on="key"))
@@ -78,8 +78,8 @@ def _use_ipython() -> None:
     main = ModuleType("__main__")
     keep = sys.modules["__main__"]
     try:
-        shell = ipython.make(main, main.__dict__)
+        shell = ipython.make_shell(main, main.__dict__)
         shell.input_transformer_manager.transform_cell("%time x = 1\n!true\n")
     finally:
         sys.modules["__main__"] = keep
-    displays.adopt()
+    displays.patch_ipython()

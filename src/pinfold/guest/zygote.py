@@ -24,7 +24,7 @@ from .kernel import (
 )
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
-from .root import found
+from .root import find_existing
 from .session import become_session
 from .warm import warm
 from .zygotes import LONE_SESSIONS
@@ -91,7 +91,7 @@ def _prepare(settings: Request) -> None:
         import_libraries()
     os.environ.clear()
     os.environ.update(settings["session_environment"])
-    settings["found"] = found([*settings["read_only"], "/etc", "/dev"])
+    settings["found"] = find_existing([*settings["read_only"], "/etc", "/dev"])
     gc.collect()
     gc.freeze()
     trim()

@@ -24,11 +24,11 @@ from .kernel import (
     prctl,
 )
 from .requests import MESSAGE_BYTES, Request
-from .root import Root, begin_with_devices, found, shut_mounts
+from .root import Root, begin_with_devices, find_existing, isolate_mounts
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from .seeds import Seed
+    from .seeds import SpareSession
 
 INNER_ID = 1000
 FIRST_ID = 200_000
@@ -42,7 +42,7 @@ class Zygote:
     def __init__(self, settings: Request, *, drop_to: int | None) -> None:
         self.live = 0
         self.sessions = 0
-        self.unborn_seeds: deque[Seed] = deque()
+        self.unborn_seeds: deque[SpareSession] = deque()
         self._settings = settings
         self._drop_to = drop_to
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -50,7 +50,7 @@ class Zygote:
         self._pid = clone(flags)
         if self._pid == 0:
             try:
-                self._become(theirs)
+                self._become_zygote(theirs)
             except BaseException as error:  # must not fall back into the launcher's loop
                 theirs.send(json.dumps({"error": f"the zygote could not be confined: {error}"}).encode())
             os._exit(1)
@@ -96,12 +96,12 @@ class Zygote:
                 os.waitpid(self._pid, 0)
             self._pid = 0
 
-    def _become(self, channel: socket.socket) -> None:
+    def _become_zygote(self, channel: socket.socket) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         settings = self._settings
-        shut_mounts()
+        isolate_mounts()
         root = Root()
-        for path, link, is_folder in found([*settings["read_only"], *settings["etc"]]):
+        for path, link, is_folder in find_existing([*settings["read_only"], *settings["etc"]]):
             root.take(path, link, is_folder)
         begin_with_devices(root, TMP_BYTES)
         for path, text in settings["files"].items():

@@ -18,19 +18,19 @@ from pinfold.sandbox.contract import (
     Display,
     FileRefused,
     Freezable,
+    GuardedSession,
     Limits,
     Mount,
     NotSupported,
     OnCall,
     OnOutput,
     Outcome,
-    Parting,
     Provider,
     Resumable,
     Resumed,
     SandboxError,
     SandboxUnavailable,
-    Saving,
+    Savable,
     Session,
     Spec,
     Status,
@@ -55,19 +55,19 @@ __all__ = [
     "Display",
     "FileRefused",
     "Freezable",
+    "GuardedSession",
     "Limits",
     "Mount",
     "NotSupported",
     "OnCall",
     "OnOutput",
     "Outcome",
-    "Parting",
     "Provider",
     "Resumable",
     "Resumed",
     "SandboxError",
     "SandboxUnavailable",
-    "Saving",
+    "Savable",
     "Session",
     "Spec",
     "Status",
@@ -79,9 +79,9 @@ __all__ = [
     "default_memory",
     "is_built_in",
     "is_masked",
-    "named_paths",
     "not_mountable",
     "open_session",
+    "parse_named_paths",
     "provider_named",
     "provider_names",
 ]
@@ -157,10 +157,10 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
 
 def provider_names() -> tuple[str, ...]:
     """Every provider there is, ours first."""
-    return (*_BUILT_IN, *sorted(_registered().keys() - _BUILT_IN.keys()))
+    return (*_BUILT_IN, *sorted(_find_entry_points().keys() - _BUILT_IN.keys()))
 
 
-def _registered() -> dict[str, EntryPoint]:
+def _find_entry_points() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
@@ -193,7 +193,7 @@ async def open_session(
     `PATH` or `NAME=PATH`; where the provider has no mounts, it is read at its own path. Raises SandboxUnavailable.
     """
     chosen = provider_named(provider) if isinstance(provider, str) else provider
-    sources, bounds = named_paths(data), limits or Limits()
+    sources, bounds = parse_named_paths(data), limits or Limits()
     folder = None
     if workspace is None:
         from pinfold.sandbox.folders import Folder
@@ -215,14 +215,14 @@ async def open_session(
                 await to_thread.run_sync(folder.remove)
 
 
-def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
+def parse_named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
     """Each item is PATH or NAME=PATH; a path without a name goes by its last part. Raises SandboxUnavailable.
 
     FOLDER/ with its slash, and nothing beside it, has the name "": it is all of the data.
     """
     paths: dict[str, Path] = {}
     given = list(items)
-    for name, path in map(_named, given):
+    for name, path in map(_parse_named_path, given):
         if not name or name.startswith(".") or "/" in name or "\0" in name:
             raise SandboxUnavailable(f"{name!r} cannot be the name of data; give one: NAME={path}")
         if name in paths:
@@ -237,7 +237,7 @@ def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
     return paths
 
 
-def _named(item: str | PathLike[str]) -> tuple[str, Path]:
+def _parse_named_path(item: str | PathLike[str]) -> tuple[str, Path]:
     if isinstance(item, str):
         name, equals, path = item.partition("=")
         if equals and name and "/" not in name:

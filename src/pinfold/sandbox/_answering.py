@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._values import Encoded, encoded
+from pinfold.sandbox._values import EncodedAnswer, encode_answer
 from pinfold.sandbox.channel import ANSWERS_BYTES, GuestCall
 from pinfold.sandbox.contract import Answer, CommandOutcome, OnCall
 
@@ -42,7 +42,7 @@ class _Call:
             self._scope.cancel()
 
 
-class Answering:
+class CellCalls:
     def __init__(self, guest: Guest, deadline: Deadline, on_call: OnCall) -> None:
         self._guest = guest
         self._deadline = deadline
@@ -61,7 +61,7 @@ class Answering:
     async def serve(self) -> None:
         """Until the cell has ended: then nobody waits for the answers, and the tools are given up. Raises what `on_call` did."""
         try:
-            await self._guest.called(self._take)
+            await self._guest.serve_calls(self._take)
         finally:
             await self._give_up()
         if self._failure is not None:
@@ -84,21 +84,21 @@ class Answering:
                 answer = await self._on_call(call.tool, call.args)
         except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
             self._failure = error
-            self._guest.hear_no_more()
+            self._guest.stop_serving_calls()
         else:
             # One that was dropped is answered too: it is counted as open on both sides until it has been.
-            self._guest.answer(call, self._bounded(encoded(answer)))
+            self._guest.answer(call, self._limit_total(encode_answer(answer)))
         finally:
             del self._open[call.number]
             self._deadline.go_on()
 
-    def _bounded(self, answer: Encoded) -> Encoded:
+    def _limit_total(self, answer: EncodedAnswer) -> EncodedAnswer:
         """What all of them have is bounded: a cell may ask for the same again and again."""
         self._given += sum(map(len, answer.parts))
         if self._given <= ANSWERS_BYTES:
             return answer
         words = f"a cell can be given {ANSWERS_BYTES >> 20:,} MB by tools, and this one has; go on in another cell"
-        return encoded(Answer(status="failed", value=words))
+        return encode_answer(Answer(status="failed", value=words))
 
     async def _give_up(self) -> None:
         given_up = list(self._open.values())
@@ -112,11 +112,11 @@ class Answering:
         """In the cell's slot, by the program that waits. Never raises for what the cell does: it has its own end."""
         async with self._turn:
             started = perf_counter()
-            await self._guest.calm()
+            await self._guest.settle_interrupt()
             number = _working_on.get()
             if number not in self._open:
                 number = next(iter(self._open), 0)
-            ran = await self._guest.nested(
+            ran = await self._guest.run_nested(
                 number, command.body, len(command.head), command.timeout_s + reply_s, command.on_piece
             )
         outcome = not_run(f"{command.name}: {GONE}") if ran is None else ran.outcome

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pinfold.sandbox._paper import MESSAGE_BYTES, paper
+from pinfold.sandbox._paper import MESSAGE_BYTES, open_request_file
 from pinfold.sandbox.contract import SandboxUnavailable
 
 LAUNCHER = "the launcher of sessions"
@@ -17,7 +17,7 @@ class LauncherGone(SandboxUnavailable):
     """It ended before it gave a session; another can be had."""
 
 
-async def asked(
+async def send_request(
     peer: socket.socket,
     message: bytes,
     request: Mapping[str, Any],
@@ -31,7 +31,7 @@ async def asked(
     Raises SandboxUnavailable.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs, paper(request) as fd:
+    with ours, theirs, open_request_file(request) as fd:
         try:
             socket.send_fds(peer, [message], [fd, theirs.fileno(), *fds])
             theirs.close()

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import asdict
 
-from pinfold.sandbox._asking import asked
+from pinfold.sandbox._asking import send_request
 from pinfold.sandbox._keeper_ports import Mounts
-from pinfold.sandbox._paper import MESSAGE_BYTES, paper
+from pinfold.sandbox._paper import MESSAGE_BYTES, open_request_file
 
 INIT_S = 10.0
 REPORT_BYTES = 4096
@@ -34,7 +34,7 @@ class Report:
     """States that can be woken in its place, each named by the cell it is the state after."""
 
 
-class Body(Protocol):
+class GuestProcess(Protocol):
     out_of_memory: bool
     """Known once it was reaped: it was ended because the session took too much."""
 
@@ -49,7 +49,7 @@ class Body(Protocol):
         """End the program and what it started; a report follows, if there is a state to wake."""
         ...
 
-    def closing(self) -> None:
+    def prepare_close(self) -> None:
         """With its program it shall end itself."""
         ...
 
@@ -60,7 +60,7 @@ class Body(Protocol):
 
     def interrupt(self) -> None: ...
 
-    async def interrupted(self) -> None:
+    async def wait_for_interrupt(self) -> None:
         """The last interrupt has arrived: what is started from now on does not get it. Raises SandboxUnavailable."""
         ...
 
@@ -101,13 +101,13 @@ class Subprocess:
     def end_program(self) -> None:
         self.kill()
 
-    def closing(self) -> None:
+    def prepare_close(self) -> None:
         pass
 
     def interrupt(self) -> None:
         self._signal(signal.SIGINT)
 
-    async def interrupted(self) -> None:
+    async def wait_for_interrupt(self) -> None:
         """At once."""
 
     def kill(self) -> None:
@@ -130,7 +130,7 @@ class Subprocess:
             os.killpg(self._process.pid, number)
 
 
-class Jailed:
+class JailedProcess:
     """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
@@ -161,14 +161,16 @@ class Jailed:
     def end_program(self) -> None:
         self._say(b"end")
 
-    def closing(self) -> None:
+    def prepare_close(self) -> None:
         self._say(b"close")
 
     async def ask(
         self, words: bytes, request: Mapping[str, Any], *fds: int
     ) -> tuple[dict[str, Any], list[int]]:
         """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
-        answer, given = await asked(self._control, words, request, INIT_S, fds, who="the session's init")
+        answer, given = await send_request(
+            self._control, words, request, INIT_S, fds, who="the session's init"
+        )
         return json.loads(answer or b"{}"), given
 
     async def freeze(self) -> bool:
@@ -181,13 +183,13 @@ class Jailed:
         await self.ask(b"thaw", {})
 
     def signal_branch(self, pid: int, number: int) -> None:
-        with paper({"pid": pid, "signal": number}) as fd, suppress(OSError):
+        with open_request_file({"pid": pid, "signal": number}) as fd, suppress(OSError):
             socket.send_fds(self._control, [b"signal"], [fd])
 
     def interrupt(self) -> None:
         self._say(b"interrupt")
 
-    async def interrupted(self) -> None:
+    async def wait_for_interrupt(self) -> None:
         await self.ask(b"reap", {})  # the init does one thing after the other
 
     def _say(self, words: bytes) -> None:
@@ -213,7 +215,7 @@ class Jailed:
     def _ask_now(self, words: bytes, request: Mapping[str, Any]) -> bytes:
         """Holds up everything else for an instant. Empty if no answer came."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs, paper(request) as sheet, suppress(OSError):
+        with ours, theirs, open_request_file(request) as sheet, suppress(OSError):
             socket.send_fds(self._control, [words], [sheet, theirs.fileno()])
             theirs.close()
             ours.settimeout(GUARD_S)
@@ -238,7 +240,7 @@ class Jailed:
             os.close(pidfd)
 
 
-class Watched(Jailed):
+class WatchedProcess(JailedProcess):
     """A session without a process namespace: its init ends all of it and then itself, once it hears or loses us."""
 
     @property
@@ -248,10 +250,10 @@ class Watched(Jailed):
     def end_program(self) -> None:
         self.kill()
 
-    def closing(self) -> None:
+    def prepare_close(self) -> None:
         pass
 
-    async def interrupted(self) -> None:
+    async def wait_for_interrupt(self) -> None:
         """Nobody says."""
 
     def kill(self) -> None:

@@ -11,9 +11,9 @@ from typing import cast
 import anyio
 from msgspec.structs import replace
 
-from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._body import JailedProcess
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._making import greeted
+from pinfold.sandbox._making import wait_for_hello
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, UndoRefused
@@ -24,13 +24,13 @@ THREADS = (
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
 
 
-class BranchBody:
+class BranchProcess:
     """Of one branch. What else runs in the session is not its own."""
 
     out_of_memory = False
     report_fd = None
 
-    def __init__(self, session: Jailed, pid: int, pidfd: int) -> None:
+    def __init__(self, session: JailedProcess, pid: int, pidfd: int) -> None:
         """`pid` is what the session's init calls it."""
         self._session = session
         self.pid = pid
@@ -43,14 +43,14 @@ class BranchBody:
     def report(self) -> None:
         return None
 
-    def closing(self) -> None:
+    def prepare_close(self) -> None:
         pass
 
     def interrupt(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGINT)
 
-    async def interrupted(self) -> None:
-        await self._session.interrupted()
+    async def wait_for_interrupt(self) -> None:
+        await self._session.wait_for_interrupt()
 
     def end_program(self) -> None:
         self.kill()
@@ -72,14 +72,14 @@ class BranchBody:
         if pidfd >= 0:
             os.close(pidfd)
 
-    async def known_to_have_ended(self) -> None:
+    async def report_end(self) -> None:
         """To the session's init, which then lets the session write again."""
         await self._session.ask(b"reap", {})
 
 
-async def branched(guest: Guest, state: int, *, of: GuestSession, limits: Limits) -> Branch:
+async def open_branch(guest: Guest, state: int, *, of: GuestSession, limits: Limits) -> Branch:
     """A branch of the session `of` from the state after this cell, of which a copy is kept. Raises UndoRefused."""
-    body = cast("Jailed", guest.body)
+    body = cast("JailedProcess", guest.body)
     ours, theirs = socket.socketpair()
     (out, out_in), (err, err_in) = os.pipe(), os.pipe()
     widen(out)
@@ -97,16 +97,16 @@ async def branched(guest: Guest, state: int, *, of: GuestSession, limits: Limits
             f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}"
         )
     outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
-    branch_body = BranchBody(body, answer["pid"], fds[0])
+    branch_body = BranchProcess(body, answer["pid"], fds[0])
     fresh = Guest(branch_body, ours, *outputs)
     try:
-        await greeted(fresh)
+        await wait_for_hello(fresh)
     except BaseException:
-        await fresh.ended("it was given up")
+        await fresh.kill_and_wait("it was given up")
         raise
     branch = Branch(fresh, branch_body, ours, of=of, limits=limits)
     if threads := answer.get("threads"):
-        branch.lacks(threads)
+        branch.note_missing_threads(threads)
     return branch
 
 
@@ -114,15 +114,17 @@ class Branch(GuestSession):
     """Cannot be undone or branched itself."""
 
     def __init__(
-        self, guest: Guest, body: BranchBody, channel: socket.socket, *, of: GuestSession, limits: Limits
+        self, guest: Guest, body: BranchProcess, channel: socket.socket, *, of: GuestSession, limits: Limits
     ) -> None:
-        super().__init__(launcher=_Nowhere(), capabilities=_less(of.capabilities), limits=limits)
+        super().__init__(
+            launcher=_NoLauncher(), capabilities=_branch_capabilities(of.capabilities), limits=limits
+        )
         self._guest = guest
         self._notices = (READ_ONLY,)
         self.body = body
         self.channel = channel
 
-    def lacks(self, threads: int) -> None:
+    def note_missing_threads(self, threads: int) -> None:
         """Those that ran in the session."""
         self._notices += (THREADS.format(threads),)
 
@@ -134,9 +136,9 @@ class Branch(GuestSession):
                 anyio.CancelScope(shield=True),
                 suppress(SandboxUnavailable),
             ):  # the session has ended as well
-                await self.body.known_to_have_ended()
+                await self.body.report_end()
 
-    def given_up(self) -> Guest:
+    def hand_over(self) -> Guest:
         """Its guest, for the session that adopts it. The branch is closed then."""
         guest, self._guest, self._closed = self._guest, None, True
         if guest is None or guest.death is not None:
@@ -144,11 +146,11 @@ class Branch(GuestSession):
         return guest
 
 
-def _less(capabilities: Capabilities) -> Capabilities:
+def _branch_capabilities(capabilities: Capabilities) -> Capabilities:
     return replace(capabilities, fork=False)
 
 
-class _Nowhere:
+class _NoLauncher:
     """A branch that has ended cannot be begun again."""
 
     async def launch(self) -> Guest:

@@ -25,10 +25,10 @@ class Command:
     head: bytes
     stdin: bytes
     timeout_s: float
-    heard: Heard | None
+    heard: OutputListener | None
 
     @classmethod
-    def checked(
+    def create(
         cls,
         argv: Sequence[str],
         *,
@@ -53,7 +53,7 @@ class Command:
             head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s, read_only=bound),
             stdin=stdin,
             timeout_s=timeout_s,
-            heard=None if on_output is None else Heard(on_output),
+            heard=None if on_output is None else OutputListener(on_output),
         )
 
     @property
@@ -64,13 +64,13 @@ class Command:
     def on_piece(self) -> OnPiece | None:
         return None if self.heard is None else self.heard.piece
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """Nobody listens any more. Raises what `on_output` raised."""
         if self.heard is not None:
             self.heard.end()
 
 
-class Heard:
+class OutputListener:
     """What a command writes, for whoever wants to hear it as text."""
 
     def __init__(self, on_output: OnOutput) -> None:
@@ -109,7 +109,7 @@ async def end_group(guest: Guest, pid: int) -> bool:
     whoever has joined it ends the right one.
     """
     head = _head(argv=["/bin/sh", "-c", "kill -KILL 0"], env=None, workdir="", timeout_s=END_S, group=pid)
-    end = await guest.asked("command", head, RAN_BYTES, 2 * END_S, head=len(head), tell=0)
+    end = await guest.ask("command", head, RAN_BYTES, 2 * END_S, head=len(head), tell=0)
     return isinstance(end, Reply)
 
 

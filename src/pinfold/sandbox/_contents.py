@@ -122,17 +122,17 @@ class Contents:
         """Whether it now is as `content` says. A link on the way to it is removed: none was there before."""
         if isinstance(content, Odd):
             return False
-        if self._placed(path, content, clear=True):
+        if self._place(path, content, clear=True):
             return True
         # A session may close a folder around what it has put there.
         opened = [folder for folder in ("", *_above(path)) if open_up(f"{self._top}/{folder}")]
-        return bool(opened) and self._placed(path, content, clear=True)
+        return bool(opened) and self._place(path, content, clear=True)
 
     def write(self, path: str, content: File) -> bool:
         """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
-        return self._placed(path, content, clear=False)
+        return self._place(path, content, clear=False)
 
-    def _placed(self, path: str, content: Content, *, clear: bool) -> bool:
+    def _place(self, path: str, content: Content, *, clear: bool) -> bool:
         try:
             for folder in _above(path):
                 with self._folder.place(folder) as (parent, name):
@@ -234,7 +234,7 @@ def _put(parent: int, name: str, content: Content) -> bool:
             return False
         case File() | Link():
             _clear_folder(parent, name)
-            made = _made(parent, content)
+            made = _make_beside(parent, content)
             os.rename(made, name, src_dir_fd=parent, dst_dir_fd=parent)
             return True
         case Folder():
@@ -249,7 +249,7 @@ def _put(parent: int, name: str, content: Content) -> bool:
             return all(whole)
 
 
-def _made(parent: int, content: File | Link) -> str:
+def _make_beside(parent: int, content: File | Link) -> str:
     """Under a name of its own, so that the true name is never half there."""
     name = partial_name()
     if isinstance(content, Link):

@@ -30,7 +30,7 @@ def is_plain(path: str, was: Content, now: Content, *, may_add_remotes: bool = T
     return name in {"branches", "remotes"} and isinstance(now, Folder) and not now.entries
 
 
-def made_plain(path: str, now: Content) -> Content:
+def strip_unsafe(path: str, now: Content) -> Content:
     """What is left of something in a git folder that a session made, when all that is not plain is taken out."""
     if is_plain(path, None, now):
         return now
@@ -54,13 +54,13 @@ def is_pointer_within(top: str, path: str, now: Content, is_guarded: Callable[[s
 def links_in(top: str, gitdir: str) -> list[str]:
     return [
         f"{folder}/{entry.name}"
-        for folder in written_folders(top, gitdir)
+        for folder in find_written_folders(top, gitdir)
         for entry in entries_of(f"{top}/{folder}")
         if entry.is_symlink()
     ]
 
 
-def written_folders(top: str, gitdir: str) -> list[str]:
+def find_written_folders(top: str, gitdir: str) -> list[str]:
     """Folders in which git writes."""
     found = [gitdir]
     waiting = [f"{gitdir}/{name}" for name in WRITTEN if name]

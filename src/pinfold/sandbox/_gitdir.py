@@ -57,13 +57,13 @@ def is_gitdir(folder: str) -> bool:
     return there(f"{folder}/HEAD") and (whole or there(f"{folder}/commondir"))
 
 
-def obeyed(gitdir: str) -> Iterator[str]:
+def find_obeyed_paths(gitdir: str) -> Iterator[str]:
     """Every path git obeys when it is run for `gitdir`, there or not: in it, and what its config names."""
     for name in NAMES:
         yield f"{gitdir}/{name}"
     top = _worktree(gitdir)
     for config in ("config", "config.worktree"):
-        yield from _named(f"{gitdir}/{config}", top, _DEPTH)
+        yield from _find_named_paths(f"{gitdir}/{config}", top, _DEPTH)
 
 
 def usual_hooks(top: str) -> Iterator[str]:
@@ -79,7 +79,7 @@ def rebase_commands(gitdir: str) -> frozenset[str]:
     return frozenset(re.findall(_EXEC, _text(f"{gitdir}/{REBASE}")))
 
 
-def tracked(gitdir: str) -> list[str]:
+def read_tracked_paths(gitdir: str) -> list[str]:
     """Paths in the index, if it is small and of a form we know; what cannot be read tells nothing."""
     try:
         with open(f"{gitdir}/index", "rb") as file:  # noqa: PTH123
@@ -164,7 +164,7 @@ def _worktree(gitdir: str) -> str:
     return folder if name == ".git" else gitdir
 
 
-def _named(config: str, top: str, depth: int) -> Iterator[str]:
+def _find_named_paths(config: str, top: str, depth: int) -> Iterator[str]:
     """Hooks folders, includes and programs: whatever a value names that is there, or looks like a path."""
     text = _text(config)
     yield from _hooks_paths(text, top)
@@ -176,25 +176,25 @@ def _named(config: str, top: str, depth: int) -> Iterator[str]:
             continue
         for word in re.split(r"[\s\"'!;=]+", value or key):
             included = key.strip().lower() == "path"
-            path = _joined(folder if included else top, word)
+            path = _join_path(folder if included else top, word)
             is_meant = included or re.fullmatch(_LOOKS_LIKE_A_PATH, word)
             if word and (is_meant or _is_file(path)) and not path.startswith(f"{folder}/refs/"):
                 found += 1
                 yield path
                 if included and depth:
-                    yield from _named(path, top, depth - 1)
+                    yield from _find_named_paths(path, top, depth - 1)
 
 
 def _hooks_paths(text: str, top: str) -> Iterator[str]:
     for value in re.findall(_HOOKS_PATH, text):
-        path = _joined(top, value.strip().strip('"'))
+        path = _join_path(top, value.strip().strip('"'))
         if path != top:
             yield path
             if path.endswith("/.husky/_"):
                 yield path.removesuffix("/_")  # whose files husky's own hooks run
 
 
-def _joined(folder: str, path: str) -> str:
+def _join_path(folder: str, path: str) -> str:
     return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))  # noqa: PTH111, PTH118
 
 

@@ -18,7 +18,7 @@ from time import perf_counter
 import anyio.to_thread
 
 from pinfold.sandbox.contract import MOST_GROWTH, Limits, Spec
-from pinfold.sandbox.processes import deleted_maps, descendants, pid_of
+from pinfold.sandbox.processes import descendants, find_deleted_maps, pid_of
 
 TICK_S, IDLE_S = 0.2, 0.5
 """How often the disk is looked at: while something runs, and between."""
@@ -106,7 +106,7 @@ class Growth:
         """As last counted."""
         return self._grown > self.limit
 
-    async def ended(self, *, has_changed: bool | None) -> str | None:
+    async def finish(self, *, has_changed: bool | None) -> str | None:
         """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if nobody knows."""
         self._runs = False
         if has_changed is False and len(self._folders) == 1:
@@ -158,7 +158,7 @@ class Growth:
             if not count.is_whole or count.closed > self._start.closed:
                 grown = max(grown, lost)
             elif self._body is not None and (self._runs or lost - grown > self._allowed):
-                held, mapped = await anyio.to_thread.run_sync(unlinked, self._body, self._folders)
+                held, mapped = await anyio.to_thread.run_sync(count_unlinked, self._body, self._folders)
                 held += max(0, min(mapped, lost - grown - held))
             self._grown, self._held, self._free_then = grown + held, held, free
             # What an undo took back is held until its process is gone: it gives nobody room.
@@ -168,10 +168,10 @@ class Growth:
             self._took_s = self._counted_at - began
 
     def _count_few(self) -> Count | None:
-        return counted(self._folders, most=FEW)
+        return count_usage(self._folders, most=FEW)
 
     def _count_all(self, before: float | None = None) -> Count:
-        count = counted(self._folders, until=perf_counter() + COUNT_S, before=before)
+        count = count_usage(self._folders, until=perf_counter() + COUNT_S, before=before)
         assert count is not None
         return count
 
@@ -197,7 +197,7 @@ def growth_of(spec: Spec) -> Growth:
     return Growth([*folders, *(str(mount.path) for mount in spec.mounts if mount.writable)], spec.limits)
 
 
-def counted(
+def count_usage(
     folders: Iterable[str],
     *,
     most: int | None = None,
@@ -206,7 +206,7 @@ def counted(
 ) -> Count | None:
     """What they hold. None if that is more than `most`; not whole if it took too long. `before`: what was not written since."""
     allocated = closed = seen = 0
-    with _held() as bases:
+    with _close_descriptors() as bases:
         waiting: list[tuple[str, int | None]] = [(folder, None) for folder in folders]
         is_whole = True
         while waiting and is_whole:
@@ -243,7 +243,7 @@ def counted(
     return Count(allocated * _BLOCK, closed, is_whole)
 
 
-def unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
+def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
     """Bytes on the disks of these folders, of files without a name that a process of the session still holds open.
 
     And of those that are only mapped, as much as is mapped: how much of that is on the disk nobody says.
@@ -258,14 +258,14 @@ def unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
                     status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
                     if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev in devices:
                         held[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
-        for device, inode, size in deleted_maps(pid):
+        for device, inode, size in find_deleted_maps(pid):
             if device in devices:
                 mapped[device, inode] = max(size, mapped.get((device, inode), 0))
     return sum(held.values()), sum(size for file, size in mapped.items() if file not in held)
 
 
 @contextmanager
-def _held() -> Generator[list[int]]:
+def _close_descriptors() -> Generator[list[int]]:
     fds: list[int] = []
     try:
         yield fds

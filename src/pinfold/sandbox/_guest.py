@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from pinfold.sandbox._body import Body, Report
+from pinfold.sandbox._body import GuestProcess, Report
 from pinfold.sandbox._deaths import Death, End, how_it_died
-from pinfold.sandbox._keeper_ports import Keeping
+from pinfold.sandbox._keeper_ports import WorkspaceGuard
 from pinfold.sandbox._output import Output
-from pinfold.sandbox._values import Encoded
+from pinfold.sandbox._values import EncodedAnswer
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
     ChannelBroken,
@@ -30,7 +30,7 @@ from pinfold.sandbox.channel import (
     Ran,
     ReplyReader,
     frame,
-    framed,
+    frame_parts,
 )
 from pinfold.sandbox.contract import SandboxUnavailable
 
@@ -50,12 +50,18 @@ class Guest:
     """Owns the body, the channel and both streams."""
 
     def __init__(
-        self, body: Body, channel: socket.socket, stdout: Output, stderr: Output, *, greeted: bool = False
+        self,
+        body: GuestProcess,
+        channel: socket.socket,
+        stdout: Output,
+        stderr: Output,
+        *,
+        greeted: bool = False,
     ) -> None:
         self.body = body
         self.stdout = stdout
         self.stderr = stderr
-        self.keeper: Keeping | None = None
+        self.keeper: WorkspaceGuard | None = None
         """Looks after the workspace while this guest lives."""
         self.scratch = ""
         """A folder of this machine's disk that it has to itself, besides those it was given."""
@@ -150,7 +156,7 @@ class Guest:
             more = {"calls": True} if calls else {}
             self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
 
-    async def asked(
+    async def ask(
         self, op: str, body: bytes, reply_bytes: int, limit_s: float, **fields: str | int
     ) -> End | None:
         """How a request that is no cell ended; None if it has not in time."""
@@ -176,7 +182,7 @@ class Guest:
             await self._waiter
         return self._end
 
-    async def called(self, take: OnGuestCall) -> None:
+    async def serve_calls(self, take: OnGuestCall) -> None:
         """Until the open request has ended, or `hear_no_more`: each call of it, and each that is dropped, as it comes."""
         self._takes = take
         try:
@@ -186,19 +192,19 @@ class Guest:
         finally:  # or whoever was cancelled here would be given the first calls of the next request
             self._takes = None
 
-    def hear_no_more(self) -> None:
+    def stop_serving_calls(self) -> None:
         """Of calls, though the request has not ended."""
         self._takes = None
         self._wake()
 
-    def answer(self, call: GuestCall, answer: Encoded) -> None:
+    def answer(self, call: GuestCall, answer: EncodedAnswer) -> None:
         """To the open request only: what comes too late is nobody's."""
         self._reader.open_calls -= 1
         if self._busy and self._end is None and self.death is None:
             header = {"id": self._id, "op": "answer", "call": call.number, **answer.header}
-            self._send(*framed(header, answer.parts))
+            self._send(*frame_parts(header, answer.parts))
 
-    async def nested(
+    async def run_nested(
         self, call: int, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None
     ) -> Ran | None:
         """Have the program that waits for this call run a command meanwhile, and tell how it ended. One at a time.
@@ -230,12 +236,12 @@ class Guest:
         self.body.interrupt()
         self._is_interrupted = True
 
-    async def calm(self) -> None:
+    async def settle_interrupt(self) -> None:
         """An interrupt that was sent is not on its way any more: a program that starts now would be ended by it."""
         if self._is_interrupted and self.death is None:
             self._is_interrupted = False
             with suppress(SandboxUnavailable):  # then its end is near, and `_on_exit` says how
-                await self.body.interrupted()
+                await self.body.wait_for_interrupt()
 
     def kill(self, why: str) -> None:
         if self.death is None and self._killed_for is None:
@@ -251,14 +257,14 @@ class Guest:
         if self.death is None:
             self.body.kill()
 
-    async def ended(self, why: str) -> None:
+    async def kill_and_wait(self, why: str) -> None:
         """Kill it and see it dead."""
         self.hang_up()
         self.kill(why)
         await self.end()
         self.give_up_copies()
 
-    async def stopped(self, why: str) -> Death:
+    async def stop_program(self, why: str) -> Death:
         """After a reply: end its program with all that it started, and see them dead. Copies stay."""
         self._busy, self._end = True, self.death
         self.kill(why)
@@ -270,7 +276,7 @@ class Guest:
         self._busy = self._closing = True
         self._end = self.death
         if self.death is None:
-            self.body.closing()
+            self.body.prepare_close()
             with suppress(OSError):
                 self._channel.shutdown(socket.SHUT_WR)
 
@@ -398,16 +404,16 @@ class Guest:
             if self.body.report_fd is not None:
                 self._loop.remove_reader(self.body.report_fd)  # the session ends, and `_on_exit` says how
         elif report.cells:
-            self._ended(report.code, report.out_of_memory, report.cells)
+            self._record_death(report.code, report.out_of_memory, report.cells)
         else:
             self._last_report = report
 
     def _on_exit(self) -> None:
         last = self._last_report
         code = last.code if last else self.body.reap()
-        self._ended(code, last.out_of_memory if last else self.body.out_of_memory)
+        self._record_death(code, last.out_of_memory if last else self.body.out_of_memory)
 
-    def _ended(self, code: int, out_of_memory: bool, cells: tuple[int, ...] = ()) -> None:
+    def _record_death(self, code: int, out_of_memory: bool, cells: tuple[int, ...] = ()) -> None:
         # A reply it sent before it died still counts, unless it was killed.
         with suppress(ChannelBroken):
             while self._busy and (data := self._receive()):

@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox._gitdir import tracked
-from pinfold.sandbox._naming import shown
+from pinfold.sandbox._gitdir import read_tracked_paths
+from pinfold.sandbox._naming import format_name
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.folders import Folder
@@ -86,16 +86,16 @@ class FileHistory:
         return self._versions.last
 
     @classmethod
-    def where_possible(cls, workspace: Path, folder: Path | None = None) -> FileHistory | str:
+    def create_if_possible(cls, workspace: Path, folder: Path | None = None) -> FileHistory | str:
         """Or why not."""
         try:
             return cls(workspace, folder)
         except (OSError, RuntimeError, ValueError, SandboxError) as error:
             return f"Undo brings back variables only, no files: {error}."
 
-    def touched(self) -> Names:
+    def get_touched_names(self) -> Names:
         """Names to which something happened since the files were last looked at."""
-        return self._versions.touched()
+        return self._versions.get_touched_names()
 
     async def before(self, cell: int) -> None:
         """Again, if it was given up before it ran."""
@@ -165,7 +165,7 @@ class FileHistory:
             if path in changes.texts and not UNSEEN & set(path.split("/"))
         ]
         files = tuple(
-            ChangedFile(path=shown(path), how=how, before=self._text(before), after=self._text(after))
+            ChangedFile(path=format_name(path), how=how, before=self._text(before), after=self._text(after))
             for path, how in found[:LISTED]
             for before, after in [changes.texts[path]]
         )
@@ -181,11 +181,11 @@ class FileHistory:
     async def restore(self, to: int) -> list[str]:
         """The workspace as it was after this cell. What must be said about it, a line each. Raises SandboxError."""
         await self.after()
-        return _told(await anyio.to_thread.run_sync(self._versions.restore, to))
+        return _describe_restored(await anyio.to_thread.run_sync(self._versions.restore, to))
 
-    def tracked_secrets(self) -> str | None:
+    def describe_tracked_secrets(self) -> str | None:
         """What no mask hides, in a line: secrets that git has in its objects."""
-        found = [path for path in tracked(f"{self._workspace}/.git") if is_masked(path)]
+        found = [path for path in read_tracked_paths(f"{self._workspace}/.git") if is_masked(path)]
         if not found:
             return None
         return f"Git keeps copies that code in the session can read: {_names(found)}. Masking hides the files only."
@@ -200,7 +200,7 @@ class FileHistory:
             self._scratch.remove()
 
 
-def uncovered(coverage: Coverage) -> str | None:
+def describe_uncovered(coverage: Coverage) -> str | None:
     """What undo will not bring back, in a line; None if it brings back everything that code may change and a user keeps.
 
     Git's own files are git's affair.
@@ -224,7 +224,7 @@ def _by_folder(paths: Sequence[str]) -> list[str]:
     ]
 
 
-def _told(restored: Restored) -> list[str]:
+def _describe_restored(restored: Restored) -> list[str]:
     said: list[str] = []
     if left := [path for path in restored.left if not REMADE & set(path.split("/"))]:
         said.append(f"Left as it is, because it was changed outside of cells: {_names(left)}.")
@@ -237,4 +237,4 @@ def _told(restored: Restored) -> list[str]:
 
 
 def _names(paths: Iterable[str]) -> str:
-    return join_names([*map(shown, paths)], NAMED)
+    return join_names([*map(format_name, paths)], NAMED)

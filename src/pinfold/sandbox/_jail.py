@@ -11,18 +11,18 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._asking import LauncherGone
-from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._body import JailedProcess
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._keeper_ports import Keeping
-from pinfold.sandbox._keepers import Keepers
-from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._launcher import Ends, Launcher, begun
+from pinfold.sandbox._keeper_ports import WorkspaceGuard
+from pinfold.sandbox._keepers import FileGuards
+from pinfold.sandbox._keeping import FileGuard
+from pinfold.sandbox._launcher import Ends, Launcher, start_guest
 from pinfold.sandbox._output import Output
-from pinfold.sandbox._request import Mounted, mounts_of, request
+from pinfold.sandbox._request import MountPoint, mounts_of, request
 from pinfold.sandbox.contract import SandboxUnavailable, Spec
-from pinfold.sandbox.views.keeping import ViewKeeper
-from pinfold.sandbox.views.place import Place
+from pinfold.sandbox.views.keeping import ViewGuard
+from pinfold.sandbox.views.place import ViewFolder
 
 TRIES = 3
 """A warm launcher may end with its owner, just as we ask it."""
@@ -37,9 +37,9 @@ class Guests:
         self._launcher = launcher
         self._probe = probe
         self._spec = spec
-        self._walk: asyncio.Future[list[Mounted]] | None = None
+        self._walk: asyncio.Future[list[MountPoint]] | None = None
         self._early_history: asyncio.Future[FileHistory | str] | None = None
-        self._view: Place | None = None
+        self._view: ViewFolder | None = None
 
     @property
     def is_proof(self) -> bool:
@@ -59,7 +59,7 @@ class Guests:
         if spec.writable and spec.view is None:
             self._early_history = asyncio.ensure_future(begin_history())
 
-    async def history_taken(self) -> FileHistory | str | None:
+    async def take_history(self) -> FileHistory | str | None:
         """That of the workspace's files, if it has begun; from now on the caller's."""
         early, self._early_history = self._early_history, None
         return await early if early else None
@@ -73,21 +73,21 @@ class Guests:
         walk, self._walk = self._walk, None
         mounts = await (walk or anyio.to_thread.run_sync(mounts_of, spec))
         if spec.view is not None and self._view is None:
-            self._view = await anyio.to_thread.run_sync(Place, spec.workspace, spec.view)
+            self._view = await anyio.to_thread.run_sync(ViewFolder, spec.workspace, spec.view)
         ask = functools.partial(request, spec, mounts, self._view)
         ends = await self._ends(await anyio.to_thread.run_sync(ask) if self._view else ask())
         guest = self._guest(ends)
 
-        async def keep() -> Keeping:
-            made_by = _view_keeper if spec.view else keeper_of
-            return await anyio.to_thread.run_sync(made_by, mounts, Jailed(ends.control, ends.pidfd))
+        async def keep() -> WorkspaceGuard:
+            made_by = _make_view_guard if spec.view else make_guard
+            return await anyio.to_thread.run_sync(made_by, mounts, JailedProcess(ends.control, ends.pidfd))
 
-        return await begun(guest, spec.limits, keep if spec.writable else None)
+        return await start_guest(guest, spec.limits, keep if spec.writable else None)
 
     def _guest(self, ends: Ends) -> Guest:
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        return Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs)
+        return Guest(JailedProcess(ends.control, ends.pidfd), ends.channel, *outputs)
 
     async def _ends(self, asked: dict[str, object]) -> Ends:
         for tries_left in reversed(range(TRIES)):
@@ -108,7 +108,7 @@ class Guests:
         with anyio.CancelScope(shield=True):
             if self._walk:
                 await asyncio.gather(self._walk, return_exceptions=True)
-            history = await self.history_taken()
+            history = await self.take_history()
             if isinstance(history, FileHistory):
                 await history.close()
         if self._view is not None:
@@ -117,18 +117,18 @@ class Guests:
 
 def history_of(spec: Spec) -> FileHistory | str:
     """In a thread. Or why there is none."""
-    return FileHistory.where_possible(spec.workspace, spec.state / "files" if spec.state else None)
+    return FileHistory.create_if_possible(spec.workspace, spec.state / "files" if spec.state else None)
 
 
-def keeper_of(mounts: list[Mounted], body: Jailed) -> Keeping:
+def make_guard(mounts: list[MountPoint], body: JailedProcess) -> WorkspaceGuard:
     """Of the workspace, and of every other folder that the session may change."""
     others = [mount for mount in mounts[1:] if mount.writable and mount.source.is_dir()]
-    keepers = {mount.path: _keeper(mount, body) for mount in (mounts[0], *others)}
-    return Keepers(keepers) if others else keepers[mounts[0].path]
+    keepers = {mount.path: _make_file_guard(mount, body) for mount in (mounts[0], *others)}
+    return FileGuards(keepers) if others else keepers[mounts[0].path]
 
 
-def _keeper(mount: Mounted, body: Jailed) -> Keeper:
-    return Keeper(
+def _make_file_guard(mount: MountPoint, body: JailedProcess) -> FileGuard:
+    return FileGuard(
         str(mount.source),
         mount.guards,
         shown=mount.path,
@@ -137,6 +137,6 @@ def _keeper(mount: Mounted, body: Jailed) -> Keeper:
     )
 
 
-def _view_keeper(mounts: list[Mounted], body: Jailed) -> ViewKeeper:
+def _make_view_guard(mounts: list[MountPoint], body: JailedProcess) -> ViewGuard:
     workspace = mounts[0]
-    return ViewKeeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+    return ViewGuard(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)

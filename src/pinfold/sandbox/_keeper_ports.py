@@ -16,7 +16,7 @@ _NAMED = 8
 """Paths in one line."""
 
 
-class Keeping(Protocol):
+class WorkspaceGuard(Protocol):
     """What a session asks of its keeper. `names`: what the history of the files saw happen; None where there is none."""
 
     def before(self, names: Names | None = NOTHING) -> None:
@@ -45,11 +45,11 @@ class Keeping(Protocol):
         """Nothing of the session runs any more: put back what was fought over, and say what cannot be."""
         ...
 
-    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
         """As `settle`, at the end of the session, for everything."""
         ...
 
-    def parting(self) -> tuple[str, ...]:
+    def final_notices(self) -> tuple[str, ...]:
         """What the user must know when the session has ended."""
         ...
 
@@ -63,7 +63,7 @@ class Keeping(Protocol):
         """Readable when `noticed` should be called; None: only cells are looked at."""
         ...
 
-    def noticed(self, names: Names | None = NOTHING) -> None: ...
+    def on_names_changed(self, names: Names | None = NOTHING) -> None: ...
 
     def close(self) -> None: ...
 
@@ -79,7 +79,7 @@ class Mounts(Struct, frozen=True, kw_only=True):
         return bool(self.masked or self.pinned or self.protected)
 
 
-class KeeperReport:
+class GuardReport:
     """A line for each thing put back or told, and what the user must know in the end."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class KeeperReport:
         lines, self._lines = self._lines, []
         return tuple(lines)
 
-    def parting(self, is_there: Callable[[str], bool]) -> tuple[str, ...]:
+    def final_notices(self, is_there: Callable[[str], bool]) -> tuple[str, ...]:
         lines = list(self.lost.values())
         told = [f"{path} ({row.program})" for path, row in self.told.items() if is_there(path)]
         if told:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import select
 from collections.abc import Mapping
 
-from pinfold.sandbox._keeping import Keeper
+from pinfold.sandbox._keeping import FileGuard
 from pinfold.sandbox._new_names import NOTHING, Names
 
 
-class Keepers:
+class FileGuards:
     """The first is of the workspace: of it the history of the files tells names, and its lines name paths in there."""
 
-    def __init__(self, keepers: Mapping[str, Keeper]) -> None:
+    def __init__(self, keepers: Mapping[str, FileGuard]) -> None:
         """By the path of the folder."""
         self._keepers = keepers
         self._workspace = next(iter(keepers), "")
@@ -29,12 +29,14 @@ class Keepers:
         for path, keeper in self._keepers.items():
             keeper.before(self._names(path, names))
 
-    def noticed(self, names: Names | None = NOTHING) -> None:
+    def on_names_changed(self, names: Names | None = NOTHING) -> None:
         for path, keeper in self._keepers.items():
-            keeper.noticed(self._names(path, names))
+            keeper.on_names_changed(self._names(path, names))
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._named({path: it.after(self._names(path, names)) for path, it in self._keepers.items()})
+        return self._prefix_paths(
+            {path: it.after(self._names(path, names)) for path, it in self._keepers.items()}
+        )
 
     def allow(self, path: str) -> None:
         for keeper in self._keepers.values():
@@ -49,21 +51,23 @@ class Keepers:
         return next((keeper.fought for keeper in self._keepers.values() if keeper.fought), None)
 
     def settle(self) -> tuple[str, ...]:
-        return self._named({path: keeper.settle() for path, keeper in self._keepers.items()})
+        return self._prefix_paths({path: keeper.settle() for path, keeper in self._keepers.items()})
 
-    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._named({path: it.last(self._names(path, names)) for path, it in self._keepers.items()})
+    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        return self._prefix_paths(
+            {path: it.settle_all(self._names(path, names)) for path, it in self._keepers.items()}
+        )
 
-    def parting(self) -> tuple[str, ...]:
+    def final_notices(self) -> tuple[str, ...]:
         return tuple(
             line if path == self._workspace else f"In {path}: {line}"
             for path, keeper in self._keepers.items()
-            for line in keeper.parting()
+            for line in keeper.final_notices()
         )
 
     @property
     def lost(self) -> tuple[str, ...]:
-        return self._named({path: keeper.lost for path, keeper in self._keepers.items()})
+        return self._prefix_paths({path: keeper.lost for path, keeper in self._keepers.items()})
 
     def close(self) -> None:
         self._poll.close()
@@ -74,7 +78,7 @@ class Keepers:
         """Of other folders nobody tells, unless only what they saw themselves is asked for."""
         return names if path == self._workspace or names is NOTHING else None
 
-    def _named(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    def _prefix_paths(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(
             line if path == self._workspace else f"{path}/{line}"
             for path, said in lines.items()

@@ -15,11 +15,24 @@ from contextlib import suppress
 from msgspec import Struct
 
 from pinfold.sandbox._contents import Content, Contents, File, Odd
-from pinfold.sandbox._git_content import is_plain, is_pointer_within, links_in, made_plain, written_folders
+from pinfold.sandbox._git_content import (
+    find_written_folders,
+    is_plain,
+    is_pointer_within,
+    links_in,
+    strip_unsafe,
+)
 from pinfold.sandbox._gitdir import REBASE, is_gitdir, rebase_commands
-from pinfold.sandbox._keeper_ports import ADVICE, KeeperReport, Mounts
+from pinfold.sandbox._keeper_ports import ADVICE, GuardReport, Mounts
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
-from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_within, mountable
+from pinfold.sandbox._workspace import (
+    STEERING,
+    GuardedPaths,
+    find_gitdir_guards,
+    follow_links,
+    is_within,
+    mountable,
+)
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
 from pinfold.sandbox.inotify import FOLDERS, Watch
 
@@ -30,7 +43,7 @@ _FEW = 64
 """Folders that are all watched: of more, the history of the files tells names, and opening a session takes no longer."""
 
 
-class Keeper:
+class FileGuard:
     """Of one workspace and one session. Paths inside are relative to the workspace.
 
     `mounted`: what `guards` names is mounted before any code runs. `remount` is told what must be mounted now.
@@ -40,7 +53,7 @@ class Keeper:
     def __init__(
         self,
         top: str,
-        guards: Guards,
+        guards: GuardedPaths,
         *,
         shown: str | None = None,
         mounted: bool = True,
@@ -61,7 +74,7 @@ class Keeper:
         self._masked = {path[cut:]: (device, inode) for path, device, inode in guards.masked}
         self._places = {path[cut:]: self._place(path[cut:]) for path in guards.pinned}
         self._steering = {
-            path[len(top) + 1 :] for name in STEERING for path in followed(f"{top}/{name}", top)
+            path[len(top) + 1 :] for name in STEERING for path in follow_links(f"{top}/{name}", top)
         }
         self._was: dict[str, Content] = {}
         for path in guards.kept:
@@ -77,7 +90,7 @@ class Keeper:
         """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
         self._rows: dict[str, Row] = {}
         """Of what a program would obey, once seen."""
-        self._report = KeeperReport()
+        self._report = GuardReport()
         self._again: Counter[str] = Counter()
         """How often a path was put back while no cell ran."""
         self._allowed: set[str] = set()
@@ -112,7 +125,7 @@ class Keeper:
     def lost(self) -> tuple[str, ...]:
         return tuple(self._report.lost.values())
 
-    def _loosen(self, guards: Guards) -> None:
+    def _loosen(self, guards: GuardedPaths) -> None:
         self._loose.update(self._shared)
         for path, was in self._was.items():
             real = mountable(f"{self._top}/{path}", self._top)
@@ -126,7 +139,7 @@ class Keeper:
         self._allowed.clear()
         self._running = True
 
-    def noticed(self, names: Names | None = NOTHING) -> None:
+    def on_names_changed(self, names: Names | None = NOTHING) -> None:
         self._check(names, is_midway=self._running)
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
@@ -138,9 +151,9 @@ class Keeper:
         self._allowed.add(path)
 
     def settle(self) -> tuple[str, ...]:
-        return self.last(NOTHING)
+        return self.settle_all(NOTHING)
 
-    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
         self._running = True  # whatever differs by now, the session did
         self._check(names)
         if self._unseen:
@@ -156,8 +169,8 @@ class Keeper:
         self._running = False
         return self._report.take_lines()
 
-    def parting(self) -> tuple[str, ...]:
-        return self._report.parting(lambda path: self._status(path) is not None)
+    def final_notices(self) -> tuple[str, ...]:
+        return self._report.final_notices(lambda path: self._status(path) is not None)
 
     def close(self) -> None:
         self._contents.close()
@@ -190,14 +203,14 @@ class Keeper:
             self._judge(set(self._was), set(self._places))
             self._refuse_links(self._all_links())
         elif renamed or written:
-            self._happened(renamed, written)
+            self._handle_changes(renamed, written)
         elif self._loose or not self._mounted:
             # Nothing happened to a name, so what was not there is not there now.
             self._judge({path for path in self._suspects() if self._was[path] is not None}, set())
         if happened is None or not self.sees_names:
             self._look_beyond(names, is_lost=happened is None and self.sees_names)
         if renamed or written or names or self._later:
-            new = Names(renamed, written).merged(names or NOTHING).merged(self._later)
+            new = Names(renamed, written).merge(names or NOTHING).merge(self._later)
             found = self._names.look(new)
             self._later = NOTHING
             if is_midway and (found.obeyed or found.told):
@@ -224,7 +237,7 @@ class Keeper:
         """Where the watch alone is not enough: a descriptor opened early writes without closing."""
         return set(self._loose if self._mounted else self._was)
 
-    def _happened(self, renamed: set[str], written: set[str]) -> None:
+    def _handle_changes(self, renamed: set[str], written: set[str]) -> None:
         gitdirs = tuple(f"{gitdir}/" for gitdir in self._gitdirs())
         above = {"/".join(parts[:n]) for parts in map(_parts, self._was) for n in range(1, len(parts))}
         folders = False
@@ -294,7 +307,7 @@ class Keeper:
                 elif self._is_made(path):
                     self._take_out(path, now)
                 else:
-                    self._put_back(path, was, now)
+                    self._restore(path, was, now)
             if path in self._loose and not self._is_made(path):
                 self._protect(path)
 
@@ -328,7 +341,7 @@ class Keeper:
             self._leftovers = self._ask_leftovers()
         return not self._leftovers
 
-    def _put_back(self, path: str, was: Content, now: Content, words: str = "") -> None:
+    def _restore(self, path: str, was: Content, now: Content, words: str = "") -> None:
         """What could not be put back stays wanted as it was. `words` for what was taken out of it."""
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
@@ -384,9 +397,9 @@ class Keeper:
                 if now is not None:
                     self._adopt(path)
             else:
-                self._bring_back(path, place)
+                self._restore_place(path, place)
 
-    def _bring_back(self, path: str, place: _Place) -> None:
+    def _restore_place(self, path: str, place: _Place) -> None:
         where = os.readlink(f"/proc/self/fd/{place.fd}")  # noqa: PTH115
         inside = where.startswith(f"{self._top}/") and not where.endswith(" (deleted)")
         if inside and self._contents.rename(where[len(self._top) + 1 :], path):
@@ -405,7 +418,7 @@ class Keeper:
             return
         is_users = self._is_users_time()
         folder = f"{self._top}/{path}" if path else self._top
-        kept = names_of(guards_of_gitdir(folder, self._top).kept, self._top) - self._was.keys()
+        kept = names_of(find_gitdir_guards(folder, self._top).kept, self._top) - self._was.keys()
         if path and (path == ".git" or is_users):
             self._places[path] = self._place(path)
             self._pin(path)
@@ -426,9 +439,9 @@ class Keeper:
     def _take_out(self, name: str, now: Content) -> None:
         """What is not plain of something in a git folder that the session made."""
         points = is_pointer_within(self._top, name, now, self._is_guarded)
-        self._was[name] = was = now if points else made_plain(name, now)
+        self._was[name] = was = now if points else strip_unsafe(name, now)
         if now != was:
-            self._put_back(name, was, now, "held what git would run; that has been taken out")
+            self._restore(name, was, now, "held what git would run; that has been taken out")
 
     def _tell_rebases(self) -> None:
         for gitdir in self._gitdirs():
@@ -483,7 +496,7 @@ class Keeper:
         if self._watch is None:
             return
         above = {folder for path in (*self._was, *self._places) for folder in self._above(path)}
-        written = [folder for gitdir in self._gitdirs() for folder in written_folders(self._top, gitdir)]
+        written = [folder for gitdir in self._gitdirs() for folder in find_written_folders(self._top, gitdir)]
         secret = {f"{self._top}/{path}".rpartition("/")[0] for path in self._masked}
         try:
             self._watch.add_all(sorted(above))

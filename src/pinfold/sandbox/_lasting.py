@@ -16,12 +16,12 @@ from typing import Any, Self, cast
 import anyio
 from msgspec.structs import replace
 
-from pinfold.sandbox._body import Body, Jailed
+from pinfold.sandbox._body import GuestProcess, JailedProcess
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._history import FileHistory, uncovered
-from pinfold.sandbox._making import DEPTH_S, done, remade
+from pinfold.sandbox._history import FileHistory, describe_uncovered
+from pinfold.sandbox._making import DEPTH_S, restore_guest, run_operation
 from pinfold.sandbox._new_names import NOTHING, Names
-from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
+from pinfold.sandbox._saved import RESTORE_S, SavedStates, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.contract import ChangedFiles, Resumed, SandboxError, SandboxUnavailable, UndoRefused
@@ -45,14 +45,14 @@ class Undone:
     """Whether those of the workspace went back as well."""
 
 
-class LastingSession(GuestSession):
+class DurableSession(GuestSession):
     """`history`, once it is there, is that of the workspace's files; a session that may not write to them has none."""
 
     def __init__(
         self,
         *,
         history: Callable[[], Awaitable[FileHistory | str]] | None = None,
-        saved: Saved,
+        saved: SavedStates,
         **given: Any,
     ) -> None:
         super().__init__(**given)
@@ -72,7 +72,7 @@ class LastingSession(GuestSession):
         self._undone: list[Undone] = []
         """For `redo`, the last one last."""
         self._sources: dict[int, str] = {}
-        self._processes: dict[int, tuple[Body, int]] = {}
+        self._processes: dict[int, tuple[GuestProcess, int]] = {}
         """Of the steps that were commands: in which session, and its number there."""
 
     @property
@@ -87,26 +87,26 @@ class LastingSession(GuestSession):
     def resumed(self) -> Resumed | None:
         return self._resumed
 
-    async def uncovered(self) -> tuple[str, ...]:
+    async def describe_uncovered(self) -> tuple[str, ...]:
         async with self._lock:
             before, self._notices = self._notices, ()
             await self._with_history()
             said, self._notices = self._notices, before
             return said
 
-    async def gone_on(self) -> Self:
+    async def resume(self) -> Self:
         """From where another process left the session, if one did; else nothing is left of it."""
         try:
-            await self._go_on()
+            await self._resume()
         except BaseException:
             await self.close()
             raise
         return self
 
-    async def _go_on(self) -> None:
+    async def _resume(self) -> None:
         if not self._saved.is_durable:
             return
-        way = await anyio.to_thread.run_sync(self._saved.trail.told)
+        way = await anyio.to_thread.run_sync(self._saved.trail.load)
         if not way.number:
             self._saved.forget_all()
             return
@@ -116,7 +116,7 @@ class LastingSession(GuestSession):
             cut = None if self._are_commands([way.cut or 0]) else way.cut
             if cut is not None:
                 self._lose([cut])
-            self._resumed = _without(await self._come_to_life(), cut, self._path)
+            self._resumed = _without(await self._revive(), cut, self._path)
             self._lose(self._resumed.missing)
             if self._path and self._guest:
                 await self._have_copied(self._guest, self._path[-1])
@@ -124,25 +124,25 @@ class LastingSession(GuestSession):
     @staticmethod
     async def _have_copied(guest: Guest, cell: int) -> None:
         guest.copies.add(cell)
-        await done(guest, "copy", cell=cell)
+        await run_operation(guest, "copy", cell=cell)
 
-    async def _come_to_life(self) -> Resumed:
+    async def _revive(self) -> Resumed:
         """As the path says, or as far as it can be had. A saved state that does not let itself be made is forgotten."""
         until = perf_counter() + RESTORE_S
         while True:
             guest = await self._live_guest()
             try:
-                return await remade(guest, self._saved, self._sources, self._path)
+                return await restore_guest(guest, self._saved, self._sources, self._path)
             except UndoRefused:
-                await guest.ended("it was given up")
+                await guest.kill_and_wait("it was given up")
                 self._guest = None
                 self._saved.forget_last_of(self._path)
                 if perf_counter() > until:  # one gets in, with less of it
                     self._saved.forget_all()
 
     @asynccontextmanager
-    async def frozen(self) -> AsyncGenerator[None]:
-        async with self._saved.idle(), super().frozen():
+    async def freeze(self) -> AsyncGenerator[None]:
+        async with self._saved.idle(), super().freeze():
             yield
 
     async def save(self) -> None:
@@ -176,9 +176,9 @@ class LastingSession(GuestSession):
     def _names(self) -> Names | None:
         if self._keeper is not None and self._keeper.sees_names:
             return NOTHING
-        return self._history.touched() if self._history else None
+        return self._history.get_touched_names() if self._history else None
 
-    def _told(self) -> tuple[str, ...]:
+    def _take_notices(self) -> tuple[str, ...]:
         notices, self._notices = self._notices, ()
         return notices
 
@@ -191,14 +191,14 @@ class LastingSession(GuestSession):
         if self._history is not None:
             names = self._names()
             if self._keeper and names is not NOTHING:
-                self._keeper.noticed(names)
+                self._keeper.on_names_changed(names)
             await self._history.before(self._next)
 
-    def _numbered(self, code: str) -> dict[str, int]:
+    def _number_cell(self, code: str) -> dict[str, int]:
         self._number = self._next
         self._sources[self._number] = code
         self._path.append(self._number)
-        self._saved.trail.runs(self._number, code)
+        self._saved.trail.record_run(self._number, code)
         return {"cell": self._number}
 
     def _began(self, guest: Guest, pid: int) -> None:
@@ -209,7 +209,7 @@ class LastingSession(GuestSession):
         """All of them: then the variables are the same before and after."""
         return all(self._sources.get(cell) == COMMAND for cell in cells)
 
-    async def _went_well(self, *, again: bool) -> None:
+    async def _on_success(self, *, again: bool) -> None:
         if not again and self._guest is not None:
             self._guest.copies.add(self._number)
         try:
@@ -217,20 +217,20 @@ class LastingSession(GuestSession):
                 await self._history.after(spilled=self._stopped_for is not None)
                 self._notices += self._history.said
         finally:
-            self._saved.trail.ended(self._number)
+            self._saved.trail.record_end(self._number)
             self._save_soon()
 
     def _has_changed_files(self) -> bool | None:
         return None if self._history is None else not self._history.is_quiet
 
-    def _note_way(self) -> None:
-        self._saved.trail.at(self._path, [one.cells for one in self._undone])
+    def _record_path(self) -> None:
+        self._saved.trail.record_path(self._path, [one.cells for one in self._undone])
 
     def _lose(self, cells: Sequence[int]) -> None:
         """What these did to variables cannot be had again."""
         if cells:
             self._sources.update(dict.fromkeys(cells, ""))
-            self._saved.trail.lost(cells)
+            self._saved.trail.record_lost(cells)
 
     def _save_soon(self) -> None:
         if self._saved.is_durable and (self._saving is None or self._saving.done()):
@@ -260,7 +260,7 @@ class LastingSession(GuestSession):
                 async with self._lock:
                     guest, path = self._guest, self._path[:]
                     if guest is not None and guest.death is None:
-                        await done(guest, "idle")
+                        await run_operation(guest, "idle")
             if guest is not None and guest.death is None:
                 kept = [cell for cell in path if cell in guest.copies]
                 await self._saved.save_all(guest.body, kept, depth_s, self._has_leisure)
@@ -287,9 +287,9 @@ class LastingSession(GuestSession):
             if isinstance(history, FileHistory):
                 self._history = history
                 self._number = max(self._number, history.last)  # should only it know of earlier ones
-                lacks = [history.tracked_secrets()]
+                lacks = [history.describe_tracked_secrets()]
                 if self._resumed is None:  # else it was said when the session began
-                    lacks.insert(0, uncovered(history.coverage))
+                    lacks.insert(0, describe_uncovered(history.coverage))
             else:
                 lacks = [history]
             self._notices += tuple(filter(None, lacks))
@@ -323,12 +323,12 @@ class LastingSession(GuestSession):
     async def _drop_copies(self, guest: Guest) -> None:
         """Of states that nobody can go to any more."""
         with suppress(SandboxUnavailable):  # the cell to come will say so
-            await cast("Jailed", guest.body).ask(b"forget", {"known": sorted(self._sources)})
+            await cast("JailedProcess", guest.body).ask(b"forget", {"known": sorted(self._sources)})
 
 
 async def end_parked(parked: Guest) -> None:
     parked.listen()
-    await parked.ended("it was undone")
+    await parked.kill_and_wait("it was undone")
     if parked.keeper:
         parked.keeper.close()
 

@@ -19,10 +19,10 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox import warm
-from pinfold.sandbox._asking import LauncherGone, asked
+from pinfold.sandbox._asking import LauncherGone, send_request
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeper_ports import Keeping
+from pinfold.sandbox._keeper_ports import WorkspaceGuard
 from pinfold.sandbox._paper import MESSAGE_BYTES
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.processes import stamp
@@ -86,7 +86,7 @@ class Launcher:
         """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
         await self.ready()
         assert self._socket is not None
-        return self._ends(*await asked(self._socket, b'{"op": "open"}', request, ANSWER_S))
+        return self._ends(*await send_request(self._socket, b'{"op": "open"}', request, ANSWER_S))
 
     def _ends(self, answer: bytes, fds: list[int]) -> Ends:
         if not answer:
@@ -107,7 +107,7 @@ class Launcher:
         """Until as many sessions are ready as it keeps. Raises SandboxUnavailable."""
         await self.ready()
         assert self._socket is not None
-        answer, _ = await asked(self._socket, b'{"op": "warm"}', {}, START_S)
+        answer, _ = await send_request(self._socket, b'{"op": "warm"}', {}, START_S)
         if reason(answer):
             raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
 
@@ -119,11 +119,11 @@ class Launcher:
     def listen(self, path: Path) -> None:
         """Let other processes of this user have sessions of it, through a socket at `path`."""
         assert self._socket is not None
-        with warm.listening(path) as listener:
+        with warm.open_listener(path) as listener:
             words = json.dumps({"op": "listen", "proven": self.proven}).encode()
             socket.send_fds(self._socket, [words], [listener.fileno()])
 
-    async def gone(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Wait until it has ended, as it does when its zygote is lost."""
         assert self._socket is not None
         while self._is_alive():
@@ -153,7 +153,7 @@ class Launcher:
             if self._is_alive():
                 return
             self.end()
-            if self._joins and (peer := warm.joined(self._settings, self._guest)):
+            if self._joins and (peer := warm.connect_warm(self._settings, self._guest)):
                 peer.settimeout(ANSWER_S)
                 self._socket, self.proven = peer, True
                 return
@@ -182,7 +182,9 @@ class Launcher:
             self.views = bool(json.loads(hello).get("views"))
 
 
-async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keeping]] | None = None) -> Guest:
+async def start_guest(
+    guest: Guest, limits: Limits, keep: Callable[[], Awaitable[WorkspaceGuard]] | None = None
+) -> Guest:
     """The guest, once it has said hello, and with the keeper that `keep` makes. Raises SandboxUnavailable."""
     try:
         if keep:
@@ -191,7 +193,7 @@ async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keepi
         await _greet(guest, limits.start_s)
     except BaseException:
         with anyio.CancelScope(shield=True):
-            await guest.ended("it was given up")
+            await guest.kill_and_wait("it was given up")
         if guest.keeper:
             guest.keeper.close()
         raise

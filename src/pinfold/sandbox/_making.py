@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
-from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._body import JailedProcess
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._naming import shown
-from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._naming import format_name
+from pinfold.sandbox._saved import SavedStates, Unsaved
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
@@ -29,7 +29,7 @@ NAMED = 8
 """Variables that are named in one line."""
 
 
-async def greeted(guest: Guest) -> None:
+async def wait_for_hello(guest: Guest) -> None:
     """It has said hello. Raises UndoRefused."""
     try:
         end = await asyncio.wait_for(guest.end(), WAKE_S)
@@ -39,25 +39,27 @@ async def greeted(guest: Guest) -> None:
         raise UndoRefused(f"the state did not come to life: {end.how}")
 
 
-async def done(guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
-    end = await guest.asked(op, body, REFUSAL_BYTES, WAKE_S, **fields)
+async def run_operation(guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
+    end = await guest.ask(op, body, REFUSAL_BYTES, WAKE_S, **fields)
     return isinstance(end, Reply) and end.status == "ok"
 
 
-async def replayed(guest: Guest, sources: Mapping[int, str], cells: Sequence[int]) -> bool:
+async def replay_cells(guest: Guest, sources: Mapping[int, str], cells: Sequence[int]) -> bool:
     """Cells of which no copy was left, because they can be run again. Whether they can."""
-    return await done(guest, "replay", json.dumps([[cell, sources[cell]] for cell in cells]).encode())
+    return await run_operation(
+        guest, "replay", json.dumps([[cell, sources[cell]] for cell in cells]).encode()
+    )
 
 
-async def woken(
-    guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]
+async def wake_snapshot(
+    guest: Guest, saved: SavedStates, sources: Mapping[int, str], path: Sequence[int]
 ) -> tuple[Guest | None, tuple[str, ...]]:
     """The copy of the state after these cells, in place of `guest`, and what must be said of it.
 
     None if there is none that is whole: what can be saved of it, or of those before it, has been. Raises UndoRefused,
     SandboxUnavailable.
     """
-    body = cast("Jailed", guest.body)
+    body = cast("JailedProcess", guest.body)
     kept = [cell for cell in path if cell in guest.copies]
     ours, theirs = socket.socketpair()
     asked = {"cells": kept, "known": sorted(sources)}
@@ -77,9 +79,9 @@ async def woken(
     copy.keeper, copy.copies = guest.keeper, guest.copies
     copy.is_tried = True
     try:
-        await greeted(copy)
+        await wait_for_hello(copy)
         later = path[path.index(cell) + 1 :]
-        is_there = not later or await replayed(copy, sources, later)
+        is_there = not later or await replay_cells(copy, sources, later)
         if is_there:
             await body.ask(b"take", {})
     except BaseException:
@@ -97,25 +99,27 @@ def _give_up(copy: Guest) -> None:
     copy.hang_up_channel()
 
 
-async def remade(guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]) -> Resumed:
+async def restore_guest(
+    guest: Guest, saved: SavedStates, sources: Mapping[int, str], path: Sequence[int]
+) -> Resumed:
     """Have a new guest be as after these cells, or as many of them as can be. Raises UndoRefused."""
     has = saved.cells
     base = next((length for length in range(len(path), 0, -1) if path[length - 1] in has), 0)
     labels: tuple[Label, ...] = ()
     if base:
-        labels = await saved.restored(guest, path[base - 1], {cell: sources[cell] for cell in path[:base]})
+        labels = await saved.restore(guest, path[base - 1], {cell: sources[cell] for cell in path[:base]})
     end = base
-    while end < len(path) and await replayed(guest, sources, [path[end]]):
+    while end < len(path) and await replay_cells(guest, sources, [path[end]]):
         end += 1
-    labels += await _bound_by(guest, set(path[base:end]))
+    labels += await _names_bound_by(guest, set(path[base:end]))
     missing = tuple(cell for cell in path[end:] if sources[cell] != COMMAND)
     return Resumed(cell=path[end - 1] if end else 0, missing=missing, labels=labels)
 
 
-def what_is_lost(back: Resumed) -> list[str]:
+def describe_lost(back: Resumed) -> list[str]:
     """A line each."""
     said: list[str] = []
-    lost = [f"{shown(it.name)} ({shown(it.reason)})" for it in back.labels if it.status == "lost"]
+    lost = [f"{format_name(it.name)} ({format_name(it.reason)})" for it in back.labels if it.status == "lost"]
     if lost:
         said.append(f"Lost: {join_names(lost, NAMED)}.")
     if back.missing:
@@ -123,9 +127,9 @@ def what_is_lost(back: Resumed) -> list[str]:
     return said
 
 
-async def _bound_by(guest: Guest, cells: set[int]) -> tuple[Label, ...]:
+async def _names_bound_by(guest: Guest, cells: set[int]) -> tuple[Label, ...]:
     """The names these cells have bound."""
-    end = await guest.asked("variables", b"", INVENTORY_BYTES, WAKE_S) if cells else None
+    end = await guest.ask("variables", b"", INVENTORY_BYTES, WAKE_S) if cells else None
     if not isinstance(end, Reply):
         return ()
     try:

@@ -6,7 +6,7 @@ MOST = 200
 """Characters of one name."""
 
 
-def shown(name: str) -> str:
+def format_name(name: str) -> str:
     """In one line, without what could steer a terminal, and not endless."""
     cut = name if len(name) <= MOST else f"{name[:MOST]}..."
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in cut)

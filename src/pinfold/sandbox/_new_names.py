@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import DATA, NAMES, is_gitdir
-from pinfold.sandbox._workspace import Guards, Walk, is_within, stamp_of
+from pinfold.sandbox._workspace import GuardedPaths, Walk, is_within, stamp_of
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
 from pinfold.sandbox.safe_files import link_target, open_up
 from pinfold.sandbox.secret_files import is_masked
@@ -37,7 +37,7 @@ class Names(Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.renamed or self.written)
 
-    def merged(self, other: Names) -> Names:
+    def merge(self, other: Names) -> Names:
         return Names(self.renamed | other.renamed, self.written | other.written)
 
 
@@ -61,7 +61,7 @@ class Found(Struct):
 class NameCheck:
     """Of one workspace. Paths are relative to it."""
 
-    def __init__(self, top: str, guards: Guards) -> None:
+    def __init__(self, top: str, guards: GuardedPaths) -> None:
         self._top = top
         self._environments = guards.environments
         self._told = guards.told

@@ -12,7 +12,7 @@ MESSAGE_BYTES = 1 << 16
 
 
 @contextmanager
-def paper(request: Mapping[str, Any]) -> Generator[int]:
+def open_request_file(request: Mapping[str, Any]) -> Generator[int]:
     fd = os.memfd_create("request", os.MFD_CLOEXEC)
     try:
         os.write(fd, json.dumps(request).encode())

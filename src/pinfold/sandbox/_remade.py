@@ -14,8 +14,8 @@ from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._lasting import end_parked
-from pinfold.sandbox._making import done
-from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._making import run_operation
+from pinfold.sandbox._saved import SavedStates, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._slot import Launcher
 from pinfold.sandbox._undo import UndoableSession
@@ -25,7 +25,7 @@ WAIT_S = 0.1
 """For a state that is still being saved; then the next one is not."""
 
 
-class RemadeSession(UndoableSession):
+class SavedStateSession(UndoableSession):
     """Only of what is saved anything comes back; one state is being saved at a time, beside the cells."""
 
     def __init__(self, **given: Any) -> None:
@@ -60,7 +60,7 @@ class RemadeSession(UndoableSession):
             if not self._receiving.done():
                 self._has_gap = True
                 return
-        told = await self._saved.told_by(guest, anyway=self._has_gap)
+        told = await self._saved.fork_saver(guest, anyway=self._has_gap)
         if told is not None:
             self._has_gap = False
             self._receiving = asyncio.get_running_loop().create_task(self._receive(cell, told))
@@ -83,7 +83,7 @@ class RemadeSession(UndoableSession):
             with anyio.CancelScope(shield=True):
                 await self._receiving
 
-    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:  # noqa: ARG002
+    async def _wake(self, guest: Guest, path: list[int]) -> Guest | None:  # noqa: ARG002
         return None
 
     async def _end_processes(self, guest: Guest, pids: list[int]) -> bool:
@@ -109,25 +109,25 @@ class _Prepared:
 
     async def launch(self) -> Guest:
         guest = await self._launcher.launch()
-        await done(guest, "prepare")
+        await run_operation(guest, "prepare")
         return guest
 
 
-async def opened_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> Session:
+async def open_saved_state_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> Session:
     """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
     if spec.state is None or not capabilities.durable:
-        return await GuestSession.opened(launcher, capabilities, spec.limits, growth=growth_of(spec))
+        return await GuestSession.start(launcher, capabilities, spec.limits, growth=growth_of(spec))
     files = spec.state / "files"
 
     async def history() -> FileHistory | str:
-        return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace, files)
+        return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec.workspace, files)
 
-    session = await RemadeSession.opened(
+    session = await SavedStateSession.start(
         _Prepared(launcher),
         capabilities,
         spec.limits,
         history=history if spec.writable else None,
-        saved=Saved(spec.state),
+        saved=SavedStates(spec.state),
         growth=growth_of(spec),
     )
-    return await session.gone_on()
+    return await session.resume()

@@ -16,11 +16,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.sandbox._body import Body, Jailed
+from pinfold.sandbox._body import GuestProcess, JailedProcess
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._store import Stalled, Store, Unsaved
-from pinfold.sandbox._trail import Trail
+from pinfold.sandbox._trail import CellJournal
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES
 from pinfold.sandbox.contract import Label, UndoRefused
 from pinfold.sandbox.folders import Folder
@@ -31,7 +31,7 @@ RESTORE_S = 300.0
 HUNG = "saving it does not end"
 
 
-class Saved:
+class SavedStates:
     """Of one session: in `folder`, else for as long as it lives."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -42,7 +42,7 @@ class Saved:
         self._saving = asyncio.Lock()
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.trail = Trail(folder / "trail" if folder else None)
+        self.trail = CellJournal(folder / "trail" if folder else None)
 
     @property
     def is_durable(self) -> bool:
@@ -68,17 +68,21 @@ class Saved:
         return self._store
 
     async def save_all(
-        self, body: Body, path: Sequence[int], depth_s: float, go_on: Callable[[], bool] = lambda: True
+        self,
+        body: GuestProcess,
+        path: Sequence[int],
+        depth_s: float,
+        go_on: Callable[[], bool] = lambda: True,
     ) -> None:
         """The last of these states, and as many before it as there is time for. Raises Unsaved, SandboxUnavailable."""
         until = perf_counter() + depth_s
         while path:
-            cell = await self._save(cast("Jailed", body), path)
+            cell = await self._save(cast("JailedProcess", body), path)
             if cell is None or perf_counter() > until or not go_on():
                 return
             path = path[: path.index(cell)]
 
-    async def _save(self, body: Jailed, path: Sequence[int]) -> int | None:
+    async def _save(self, body: JailedProcess, path: Sequence[int]) -> int | None:
         """The last state of these of which a copy is left: its cell. None if there is none."""
         async with self._saving:
             for _ in range(TRIES):
@@ -94,7 +98,7 @@ class Saved:
                     if cell in self.store.cells:
                         return cell
                     try:
-                        await self._received(cell, ours)
+                        await self._receive(cell, ours)
                     except Stalled as stalled:
                         await body.ask(b"unsave", {})
                         self._hung[stalled.name] = HUNG
@@ -108,14 +112,14 @@ class Saved:
         async with self._saving:
             yield
 
-    async def told_by(self, guest: Guest, *, anyway: bool) -> socket.socket | None:
+    async def fork_saver(self, guest: Guest, *, anyway: bool) -> socket.socket | None:
         """Where a fork of the guest tells its state; None if the last cell can be run again instead, unless `anyway`."""
         try:
-            ours = await _handed(guest)
+            ours = await _hand_socket(guest)
         except UndoRefused:
             return None
         try:
-            await _answered(guest, "save", b"", REFUSAL_BYTES, anyway=int(anyway))
+            await _ask_guest(guest, "save", b"", REFUSAL_BYTES, anyway=int(anyway))
         except UndoRefused:
             ours.close()
             return None
@@ -126,12 +130,12 @@ class Saved:
         async with self._saving:
             with told:
                 try:
-                    await self._received(cell, told)
+                    await self._receive(cell, told)
                 except Stalled as stalled:
                     self._hung[stalled.name] = HUNG
                     raise
 
-    async def _received(self, cell: int, saver: socket.socket) -> None:
+    async def _receive(self, cell: int, saver: socket.socket) -> None:
         """A thread cannot be cancelled, but what it listens to can be ended."""
         receiving = asyncio.ensure_future(asyncio.to_thread(self.store.receive, cell, saver, self._hung))
         try:
@@ -148,17 +152,17 @@ class Saved:
         for cell in self.cells:
             self.store.forget(cell)
 
-    async def restored(self, guest: Guest, cell: int, sources: Mapping[int, str]) -> tuple[Label, ...]:
+    async def restore(self, guest: Guest, cell: int, sources: Mapping[int, str]) -> tuple[Label, ...]:
         """Make a new guest what it was after `cell`. Raises UndoRefused."""
         try:
-            told = await anyio.to_thread.run_sync(self.store.told, cell)
+            told = await anyio.to_thread.run_sync(self.store.load_state, cell)
         except Unsaved as error:
             raise UndoRefused(str(error)) from error
         told["sources"] = {str(number): code for number, code in sources.items()}
-        ours = await _handed(guest)
+        ours = await _hand_socket(guest)
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
         try:
-            answer = await _answered(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
+            answer = await _ask_guest(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
             return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_Row]))
         except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
@@ -183,9 +187,9 @@ def _label(row: _Row) -> Label:
     return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
 
 
-async def _handed(guest: Guest) -> socket.socket:
+async def _hand_socket(guest: Guest) -> socket.socket:
     """Our end of a socket that the guest has the other one of. Raises UndoRefused."""
-    await _answered(guest, "receive", b"", REFUSAL_BYTES)
+    await _ask_guest(guest, "receive", b"", REFUSAL_BYTES)
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -196,8 +200,8 @@ async def _handed(guest: Guest) -> socket.socket:
     return ours
 
 
-async def _answered(guest: Guest, op: str, body: bytes, reply_bytes: int, **fields: int) -> bytes:
-    end = await guest.asked(op, body, reply_bytes, RESTORE_S, **fields)
+async def _ask_guest(guest: Guest, op: str, body: bytes, reply_bytes: int, **fields: int) -> bytes:
+    end = await guest.ask(op, body, reply_bytes, RESTORE_S, **fields)
     if end is None:
         raise UndoRefused(f"the state did not come back within {RESTORE_S:g} s")
     if isinstance(end, Death):

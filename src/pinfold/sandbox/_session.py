@@ -12,7 +12,7 @@ from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline, verdict
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._slot import GONE, Slot
+from pinfold.sandbox._slot import GONE, GuestSlot
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
@@ -44,7 +44,7 @@ BEFORE = "the variables are as before the cell"
 BACK = "variables and files are as before it"
 
 
-class GuestSession(Slot):
+class GuestSession(GuestSlot):
     """The Session of every provider whose guest is one process on this machine. No fork, no undo."""
 
     async def run(
@@ -80,14 +80,14 @@ class GuestSession(Slot):
         guest.stdout.begin(on_output)
         guest.stderr.begin(on_output)
         source = code.encode("utf-8", "surrogatepass")
-        fields = self._numbered(code)
+        fields = self._number_cell(code)
         if self._growth:
             self._growth.begin(guest.body.fd, guest.scratch, self._is_too_much)
         guest.post("run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
         self._runs = "cell"
         self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
         try:
-            end = await self._settled(guest, deadline, on_call)
+            end = await self._await_end(guest, deadline, on_call)
             self._stopped_for = deadline.why
         finally:
             self._runs = None
@@ -96,14 +96,14 @@ class GuestSession(Slot):
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         rolled_back = False
         end = await self._end_fight(guest, end)
-        self._stopped_for = await self._outgrown() or self._stopped_for
+        self._stopped_for = await self._check_growth() or self._stopped_for
         if isinstance(end, Death):
             self._guest = None
-            rolled_back = await self._came_back(guest, end, ran=True)
+            rolled_back = await self._recover(guest, end, ran=True)
         else:
-            await self._went_well(again=end.again)
+            await self._on_success(again=end.again)
             if end.out_of_memory:
-                rolled_back = await self._taken_back(guest)
+                rolled_back = await self._roll_back(guest)
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
@@ -181,7 +181,7 @@ class GuestSession(Slot):
     ) -> CommandOutcome:
         if not self._capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
-        command = Command.checked(
+        command = Command.create(
             argv,
             limits=self._limits,
             timeout_s=timeout_s,
@@ -202,15 +202,15 @@ class GuestSession(Slot):
                     await self._about_to_run(cell)
                 # A caller that is cancelled already must not start anything.
                 await anyio.lowlevel.checkpoint_if_cancelled()
-                return await self._commanded(guest, command, is_step=cell is not None)
+                return await self._run_command(guest, command, is_step=cell is not None)
         finally:
-            command.over()
+            command.finish()
 
-    async def _commanded(self, guest: Guest, command: Command, *, is_step: bool) -> CommandOutcome:
+    async def _run_command(self, guest: Guest, command: Command, *, is_step: bool) -> CommandOutcome:
         if self._keeper:
             self._keeper.before()
         if is_step:
-            self._numbered(COMMAND)
+            self._number_cell(COMMAND)
         started = perf_counter()
         fields = {"head": len(command.head), "tell": command.heard is not None}
         if self._growth:
@@ -221,19 +221,19 @@ class GuestSession(Slot):
         # The guest keeps to the limit by itself; should it not, it is given up.
         self._deadline = deadline = Deadline(guest, command.timeout_s + self._limits.reply_s, 0.0)
         try:
-            end = await self._settled(guest, deadline)
+            end = await self._await_end(guest, deadline)
         finally:
             self._runs = None
             if self._keeper:
                 notices = self._keeper.after(self._names())
         end = await self._end_fight(guest, end)
-        self._stopped_for = await self._outgrown() or deadline.why
+        self._stopped_for = await self._check_growth() or deadline.why
         try:
-            return await self._command_ended(guest, end, command, notices, is_step=is_step, started=started)
+            return await self._finish_command(guest, end, command, notices, is_step=is_step, started=started)
         finally:
             self._stopped_for = None
 
-    async def _command_ended(
+    async def _finish_command(
         self,
         guest: Guest,
         end: End,
@@ -245,7 +245,7 @@ class GuestSession(Slot):
     ) -> CommandOutcome:
         if isinstance(end, Death):
             self._notices += notices
-            return await self._died_under(guest, end, command.name, is_step=is_step)
+            return await self._on_command_death(guest, end, command.name, is_step=is_step)
         try:
             ran = command_outcome(end.body)
         except ChannelBroken as broken:
@@ -253,7 +253,7 @@ class GuestSession(Slot):
             raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
         if is_step:
             self._began(guest, ran.pid)
-            await self._went_well(again=True)
+            await self._on_success(again=True)
             notices, self._notices = notices + self._notices, ()
         outcome = replace(ran.outcome, duration_s=perf_counter() - started, notices=notices)
         if why := self._stopped_for:
@@ -261,12 +261,14 @@ class GuestSession(Slot):
             outcome = replace(outcome, status="error", stderr=outcome.stderr + f"{why}{back}\n".encode())
         return outcome
 
-    async def _died_under(self, guest: Guest, death: Death, name: str, *, is_step: bool) -> CommandOutcome:
+    async def _on_command_death(
+        self, guest: Guest, death: Death, name: str, *, is_step: bool
+    ) -> CommandOutcome:
         """Raises SandboxUnavailable, unless it is a step that could be taken back."""
         how = f"the interpreter died while it ran {name!r}: {self._stopped_for or death.how}"
         if is_step:
             self._forget(f"died while it ran {name!r}: {death.how}")
-            if await self._came_back(guest, death, ran=True):
+            if await self._recover(guest, death, ran=True):
                 self._lost = None
                 notices, self._notices = self._notices, ()
                 return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=notices)

@@ -14,13 +14,13 @@ from typing import Any, Literal, Protocol, Self
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox._answering import Answering
-from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._answering import CellCalls
+from pinfold.sandbox._body import JailedProcess
 from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._growth import Growth
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeper_ports import Keeping
+from pinfold.sandbox._keeper_ports import WorkspaceGuard
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
 from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall, SandboxUnavailable
@@ -49,7 +49,7 @@ class Launcher(Protocol):
         ...
 
 
-class Slot:
+class GuestSlot:
     """What runs in it is a cell, or a command."""
 
     def __init__(
@@ -69,14 +69,14 @@ class Slot:
         self._guest: Guest | None = None
         self._runs: Literal["cell", "step", "aside"] | None = None
         """Now: a cell, a command that counts as one, or a command that does not."""
-        self._answering: Answering | None = None
+        self._answering: CellCalls | None = None
         """The calls of the cell that runs."""
         self._deadline: Deadline | None = None
         """Of what runs."""
         self._stopped_for: str | None = None
         """What has just run, before its time."""
         self._closed = False
-        self._keeper: Keeping | None = None
+        self._keeper: WorkspaceGuard | None = None
         self._notices: tuple[str, ...] = ()
         """What the keeper said, until a cell's outcome has."""
         self._parting: tuple[str, ...] = ()
@@ -88,10 +88,10 @@ class Slot:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    def _kept_by(self, keeper: Keeping | None) -> None:
+    def _set_guard(self, keeper: WorkspaceGuard | None) -> None:
         """From now on `keeper` looks after the workspace, around each cell and when it is woken."""
         loop = asyncio.get_running_loop()
-        before = self._keeper_left()
+        before = self._release_guard()
         if before:
             before.close()
         self._keeper = keeper
@@ -101,7 +101,7 @@ class Slot:
     def _look_after_files(self) -> None:
         """Something happened to a name. What fights over a guarded file while no cell runs is ended."""
         if self._keeper:
-            self._keeper.noticed()
+            self._keeper.on_names_changed()
             if (path := self._keeper.fought) and not self._runs and self._guest is not None:
                 self._guest.kill(FOUGHT.format(path))
 
@@ -114,7 +114,7 @@ class Slot:
         if self._keeper is None or self._keeper.fought is None:
             return end
         if not isinstance(end, Death):
-            end = await guest.stopped(FOUGHT.format(self._keeper.fought))
+            end = await guest.stop_program(FOUGHT.format(self._keeper.fought))
         self._notices += self._keeper.settle()
         return end
 
@@ -133,18 +133,18 @@ class Slot:
         """Once it is closed: guarded files that could not be put back, a line each."""
         return self._lost_files
 
-    def _keeper_left(self) -> Keeping | None:
+    def _release_guard(self) -> WorkspaceGuard | None:
         """The keeper, which is not woken any more, but can be again."""
         keeper, self._keeper = self._keeper, None
         if keeper:
-            self._parting += keeper.parting()
+            self._parting += keeper.final_notices()
             self._lost_files += keeper.lost
         if keeper and keeper.fd is not None:
             asyncio.get_running_loop().remove_reader(keeper.fd)
         return keeper
 
     @classmethod
-    async def opened(
+    async def start(
         cls,
         launcher: Launcher,
         capabilities: Capabilities,
@@ -162,7 +162,7 @@ class Slot:
         return session
 
     @contextmanager
-    def held(self) -> Generator[None]:
+    def pause_clock(self) -> Generator[None]:
         deadline = self._deadline if self._runs == "cell" else None
         if deadline:
             deadline.pause()
@@ -173,14 +173,14 @@ class Slot:
                 deadline.go_on()
 
     @asynccontextmanager
-    async def frozen(self) -> AsyncGenerator[None]:
+    async def freeze(self) -> AsyncGenerator[None]:
         is_cells = (
             self._answering is not None and self._answering.is_open
         )  # which holds the lock, and waits for us
         async with nullcontext() if is_cells else self._lock:
             guest = self._guest if is_cells else await self._live_guest()
             body = guest.body if guest else None
-            if not isinstance(body, Jailed):
+            if not isinstance(body, JailedProcess):
                 raise NotSupported("the processes of this sandbox cannot be stopped")
             try:
                 if not await body.freeze():
@@ -210,11 +210,11 @@ class Slot:
         elif not self._lock.locked():
             self._guest.kill(why)
 
-    async def _outgrown(self) -> str | None:
+    async def _check_growth(self) -> str | None:
         """What has just run, in words."""
         if self._growth is None:
             return None
-        return await self._growth.ended(has_changed=self._has_changed_files())
+        return await self._growth.finish(has_changed=self._has_changed_files())
 
     def _has_changed_files(self) -> bool | None:
         """What has just run, of the workspace; None if nobody knows."""
@@ -231,14 +231,14 @@ class Slot:
                 self._guest.kill("the session was closed")
             async with self._lock:
                 if self._keeper:
-                    self._keeper.noticed(self._names())
+                    self._keeper.on_names_changed(self._names())
                 if self._guest is not None:
                     await self._retire(self._guest)
                 if self._keeper:  # nothing runs any more: what is put back now stays so
                     names = self._names()
-                    self._parting += await anyio.to_thread.run_sync(self._keeper.last, names)
+                    self._parting += await anyio.to_thread.run_sync(self._keeper.settle_all, names)
                 await self._launcher.release()
-                self._kept_by(None)
+                self._set_guard(None)
 
     async def _retire(self, guest: Guest) -> None:
         """Lets the guest close the program's files, bounded, then ends it."""
@@ -260,16 +260,16 @@ class Slot:
         if guest is not None and guest.death is not None:
             self._forget(f"died between cells: {guest.death.how}")
             if self._keeper:
-                self._keeper.noticed(self._names())
+                self._keeper.on_names_changed(self._names())
                 self._notices += self._keeper.settle()
-            if await self._came_back(guest, guest.death, ran=False):
+            if await self._recover(guest, guest.death, ran=False):
                 self._notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
                 self._lost = None
         if self._guest is None:
             await self._launcher.sweep()
             self._guest = await self._launcher.launch()
-            self._kept_by(self._guest.keeper)
-        await self._guest.calm()
+            self._set_guard(self._guest.keeper)
+        await self._guest.settle_interrupt()
         return self._guest
 
     async def _ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:
@@ -278,28 +278,28 @@ class Slot:
             guest = await self._live_guest()
             guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
             deadline = Deadline(guest, self._limits.reply_s, 0.0)
-            end = await self._settled(guest, deadline)
+            end = await self._await_end(guest, deadline)
             if isinstance(end, Death):
                 self._forget(f"died while it served {op!r}: {end.how}")
                 raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
             return end
 
-    async def _settled(self, guest: Guest, deadline: Deadline, on_call: OnCall | None = None) -> End:
+    async def _await_end(self, guest: Guest, deadline: Deadline, on_call: OnCall | None = None) -> End:
         """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
         try:
             if on_call is not None:
-                self._answering = Answering(guest, deadline, on_call)
+                self._answering = CellCalls(guest, deadline, on_call)
                 await self._answering.serve()
             return await guest.end()
         except BaseException:  # cancelled, or a failure of `on_call`
             deadline.now(self._limits.interrupt_grace_s)
-            await self._stopped(guest)
+            await self._await_stop(guest)
             raise
         finally:
             self._answering = None
             deadline.cancel()
 
-    async def _stopped(self, guest: Guest) -> None:
+    async def _await_stop(self, guest: Guest) -> None:
         with anyio.CancelScope(shield=True):
             try:
                 end = await guest.end()
@@ -315,14 +315,14 @@ class Slot:
     async def _end_stopped(self, guest: Guest, end: End) -> None:
         if isinstance(end, Death):
             self._forget(f"was cancelled: {end.how}")
-            if await self._came_back(guest, end, ran=self._runs in ("cell", "step")):
+            if await self._recover(guest, end, ran=self._runs in ("cell", "step")):
                 self._lost = None
         elif self._runs == "cell":
-            await self._went_well(again=end.again)
+            await self._on_success(again=end.again)
         elif self._runs == "step":
             with suppress(ChannelBroken):  # what is wrong with it nobody will read
                 self._began(guest, command_outcome(end.body).pid)
-            await self._went_well(again=True)
+            await self._on_success(again=True)
 
     def _forget(self, how: str) -> None:
         self._guest = None
@@ -331,20 +331,20 @@ class Slot:
     async def _about_to_run(self, cell: int | None) -> None:
         """A cell, if nothing comes between; `cell` is its number, if the caller has one."""
 
-    def _numbered(self, code: str) -> Mapping[str, int]:  # noqa: ARG002 - for those who keep states
+    def _number_cell(self, code: str) -> Mapping[str, int]:  # noqa: ARG002 - for those who keep states
         """What a cell's request says besides; it runs now."""
         return {}
 
     def _began(self, guest: Guest, pid: int) -> None:
         """The command that is a step was this process inside."""
 
-    async def _went_well(self, *, again: bool) -> None:
+    async def _on_success(self, *, again: bool) -> None:
         """The cell has ended, and its interpreter has not. `again`: it left no copy, for it can be run again."""
 
-    async def _taken_back(self, guest: Guest) -> bool:  # noqa: ARG002
+    async def _roll_back(self, guest: Guest) -> bool:  # noqa: ARG002
         """What the cell that has just ended did, if there is a way."""
         return False
 
-    async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
+    async def _recover(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
         """Be in the state after the last cell that ended well, if there is a way. `ran`: another cell did, which ended it."""
         return False

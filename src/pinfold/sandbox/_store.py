@@ -80,7 +80,7 @@ class Around(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
 
 
-class Told(msgspec.Struct, frozen=True):
+class SavedState(msgspec.Struct, frozen=True):
     entries: tuple[Row, ...]
     cells: dict[str, int]
     around: Around
@@ -113,7 +113,7 @@ class Store:
         self._needs: dict[int, frozenset[str]] = {}
         for path in self._states.glob("*.json"):
             with suppress(ValueError, OSError, RecursionError):
-                self._needs[int(path.stem)] = _needs(msgspec.json.decode(path.read_bytes(), type=Told))
+                self._needs[int(path.stem)] = _needs(msgspec.json.decode(path.read_bytes(), type=SavedState))
 
     @property
     def cells(self) -> set[int]:
@@ -145,12 +145,12 @@ class Store:
 
     def _hear(self, cell: int, said: IO[bytes]) -> None:
         at, begun = "", len(self._sizes)
-        room = self._cap - sum(self._sizes[it] for it in self._sizes.keys() - self._wanted())
+        room = self._cap - sum(self._sizes[it] for it in self._sizes.keys() - self._find_needed())
         while True:
             try:
-                line = _parsed(said.readline(LINE_BYTES))
+                line = _parse_line(said.readline(LINE_BYTES))
                 if line.entries is not None and line.around is not None:
-                    self._keep(cell, Told(entries=line.entries, cells=line.cells, around=line.around))
+                    self._keep(cell, SavedState(entries=line.entries, cells=line.cells, around=line.around))
                     return
                 if line.bytes is not None:
                     room -= line.size
@@ -164,11 +164,11 @@ class Store:
             except TimeoutError:
                 raise Stalled(at) from None
 
-    def told(self, cell: int) -> dict[str, Any]:
+    def load_state(self, cell: int) -> dict[str, Any]:
         """For the guest that is to be as it was after `cell`. Raises Unsaved."""
         try:
             read = (self._states / f"{cell}.json").read_bytes()
-            return msgspec.to_builtins(msgspec.json.decode(read, type=Told))
+            return msgspec.to_builtins(msgspec.json.decode(read, type=SavedState))
         except (OSError, ValueError, RecursionError) as error:
             raise Unsaved(f"the saved state after cell {cell} cannot be read: {error}") from error
 
@@ -204,7 +204,7 @@ class Store:
         partial.rename(self._bytes / digest)
         self._sizes[digest] = size
 
-    def _keep(self, cell: int, told: Told) -> None:
+    def _keep(self, cell: int, told: SavedState) -> None:
         partial = self._states / "partial"
         partial.write_bytes(msgspec.json.encode(told))
         partial.rename(self._states / f"{cell}.json")
@@ -215,24 +215,24 @@ class Store:
         """The newest state stays."""
         while len(self._needs) > 1 and self._is_full():
             self.forget(min(self._needs))
-        for digest in self._sizes.keys() - self._wanted():
+        for digest in self._sizes.keys() - self._find_needed():
             (self._bytes / digest).unlink(missing_ok=True)
             del self._sizes[digest]
 
     def _is_full(self) -> bool:
-        wanted = self._wanted()
+        wanted = self._find_needed()
         is_large = len(wanted) > BLOBS or sum(self._sizes[it] for it in wanted) > self._cap
         return is_large or len(self._needs) > MOST
 
-    def _wanted(self) -> set[str]:
+    def _find_needed(self) -> set[str]:
         return set[str]().union(*self._needs.values()) & self._sizes.keys()
 
 
-def _needs(told: Told) -> frozenset[str]:
+def _needs(told: SavedState) -> frozenset[str]:
     return frozenset(digest for row in told.entries for digest in (row.digest, *row.needs) if digest)
 
 
-def _parsed(line: bytes) -> _Said:
+def _parse_line(line: bytes) -> _Said:
     """Straight into what it may be, so that no more of it is made than that."""
     if not line.endswith(b"\n"):
         raise Unsaved("the copy that was to be saved ended early, or does not end")

@@ -17,7 +17,7 @@ COMMAND = "pass  # a program was run beside the cells"
 
 
 @dataclass(slots=True)
-class Way:
+class CellPath:
     number: int = 0
     """Of the last cell."""
     path: list[int] = field(default_factory=list[int])
@@ -30,22 +30,22 @@ class Way:
     """The cell that ran when the process ended."""
 
 
-class Trail:
+class CellJournal:
     """With no file nothing is written."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self._fd = -1
 
-    def told(self) -> Way:
+    def load(self) -> CellPath:
         """And open it, for what comes."""
-        way = Way()
+        way = CellPath()
         if self._file is None:
             return way
         lines = self._file.read_bytes().splitlines(keepends=True) if self._file.exists() else []
         for line in lines:
             try:
-                _go(way, json.loads(line))
+                _apply_line(way, json.loads(line))
             except (
                 ValueError,
                 TypeError,
@@ -53,22 +53,22 @@ class Trail:
                 IndexError,
             ):  # cut off, or damaged: the rest still says something
                 continue
-        _mend(way)
+        _repair_path(way)
         self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if lines and not lines[-1].endswith(b"\n"):
             os.write(self._fd, b"\n")
         return way
 
-    def runs(self, number: int, code: str) -> None:
+    def record_run(self, number: int, code: str) -> None:
         self._write("runs", number, code)
 
-    def ended(self, number: int) -> None:
+    def record_end(self, number: int) -> None:
         self._write("ended", number)
 
-    def at(self, path: Sequence[int], undone: Sequence[Sequence[int]]) -> None:
+    def record_path(self, path: Sequence[int], undone: Sequence[Sequence[int]]) -> None:
         self._write("at", path, undone)
 
-    def lost(self, numbers: Sequence[int]) -> None:
+    def record_lost(self, numbers: Sequence[int]) -> None:
         """What these cells did to variables."""
         self._write("lost", numbers)
 
@@ -92,7 +92,7 @@ class Trail:
                 self._file.unlink(missing_ok=True)
 
 
-def _go(way: Way, line: list[Any]) -> None:
+def _apply_line(way: CellPath, line: list[Any]) -> None:
     match line[0]:
         case "runs":
             _, number, code = line
@@ -112,7 +112,7 @@ def _go(way: Way, line: list[Any]) -> None:
             raise ValueError(f"{line} is nothing that happens")
 
 
-def _mend(way: Way) -> None:
+def _repair_path(way: CellPath) -> None:
     """Where lines are missing: what a cell was is lost, and no number is given twice."""
     cells = [*way.path, *(cell for cells in way.undone for cell in cells)]
     for cell in cells:

@@ -7,12 +7,12 @@ from typing import Any, NoReturn, cast
 
 import anyio
 
-from pinfold.sandbox._body import Jailed
-from pinfold.sandbox._branch import Branch, branched
+from pinfold.sandbox._body import JailedProcess
+from pinfold.sandbox._branch import Branch, open_branch
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._lasting import LastingSession, Undone, end_parked
-from pinfold.sandbox._making import done, remade, what_is_lost, woken
+from pinfold.sandbox._lasting import DurableSession, Undone, end_parked
+from pinfold.sandbox._making import describe_lost, restore_guest, run_operation, wake_snapshot
 from pinfold.sandbox.contract import Resumed, SandboxUnavailable, Session, UndoRefused, What
 
 NO_COPY = "The process that held the state is gone: its variables come from what was saved."
@@ -22,7 +22,7 @@ BRANCHES_ENDED = (
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
 
 
-class UndoableSession(LastingSession):
+class UndoableSession(DurableSession):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self._branches: list[Branch] = []
@@ -35,12 +35,12 @@ class UndoableSession(LastingSession):
                 return ()
             await self._with_history()
             if what != "files":
-                await done(guest, "idle")  # or the state we leave could not be gone back to
+                await run_operation(guest, "idle")  # or the state we leave could not be gone back to
             stays = what != "files" and await self._can_stay(guest, self._path[length:])
             if what != "variables":
                 await self._restore_files(self._path[:length])
             if what == "files":
-                return self._told()
+                return self._take_notices()
             try:
                 parked = None if stays else await self._go(guest, self._path[:length])
             except UndoRefused:
@@ -49,8 +49,8 @@ class UndoableSession(LastingSession):
                 raise
             self._undone.append(Undone(cells=self._path[length:], parked=parked, files=what == "all"))
             del self._path[length:]
-            self._note_way()
-            return self._told()
+            self._record_path()
+            return self._take_notices()
 
     async def redo(self) -> tuple[str, ...]:
         async with self._lock:
@@ -66,26 +66,26 @@ class UndoableSession(LastingSession):
                 if left := await self._go(guest, path):
                     await end_parked(left)
             else:
-                await guest.ended("it was undone")
+                await guest.kill_and_wait("it was undone")
                 self._guest = last.parked
                 last.parked.listen()
-                self._kept_by(last.parked.keeper)
+                self._set_guard(last.parked.keeper)
             self._path = path
             self._undone.pop()
-            self._note_way()
+            self._record_path()
             if last.files:
                 await self._restore_files(path)
-            return self._told()
+            return self._take_notices()
 
     async def fork(self) -> Session:
         """A session over the same live data. While it is open, nobody may write to the workspace."""
         async with self._lock:
             guest = await self._live_guest()
             state = self._path[-1] if self._path else 0
-            await cast("Jailed", guest.body).ask(b"expect", {"cell": state})
+            await cast("JailedProcess", guest.body).ask(b"expect", {"cell": state})
             await self._have_copied(guest, state)
-            await done(guest, "idle")
-            branch = await branched(guest, state, of=self, limits=self._limits)
+            await run_operation(guest, "idle")
+            branch = await open_branch(guest, state, of=self, limits=self._limits)
             self._branches.append(branch)
             return branch
 
@@ -94,8 +94,8 @@ class UndoableSession(LastingSession):
             raise UndoRefused("only an open branch of this session can be kept")
         async with self._lock:
             guest = await self._live_guest()
-            body = cast("Jailed", guest.body)
-            kept = branch.given_up()
+            body = cast("JailedProcess", guest.body)
+            kept = branch.hand_over()
             self._branches.remove(branch)
             await self._close_branches()
             guest.leave()
@@ -106,10 +106,10 @@ class UndoableSession(LastingSession):
             self._guest = Guest(body, branch.channel, kept.stdout, kept.stderr, greeted=True)
             self._guest.keeper, self._guest.copies = guest.keeper, guest.copies
             await self._about_to_run(None)
-            self._numbered(KEPT_BRANCH)
-            await done(self._guest, "adopted")
+            self._number_cell(KEPT_BRANCH)
+            await run_operation(self._guest, "adopted")
             await self._have_copied(self._guest, self._number)
-            await self._went_well(again=False)
+            await self._on_success(again=False)
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -141,10 +141,10 @@ class UndoableSession(LastingSession):
 
     async def _end_processes(self, guest: Guest, pids: list[int]) -> bool:
         """What these commands started; with it goes whatever else began later. Whether all of that has ended."""
-        answer, _ = await cast("Jailed", guest.body).ask(b"since", {"pid": min(pids)})
+        answer, _ = await cast("JailedProcess", guest.body).ask(b"since", {"pid": min(pids)})
         return bool(answer.get("ended"))
 
-    async def _taken_back(self, guest: Guest) -> bool:
+    async def _roll_back(self, guest: Guest) -> bool:
         cell = self._path.pop()
         try:
             left = await self._go(guest, self._path)
@@ -154,12 +154,12 @@ class UndoableSession(LastingSession):
         if left is not None:
             await end_parked(left)
         self._sources.pop(cell, None)
-        self._note_way()
+        self._record_path()
         with suppress(UndoRefused):  # then they are as the code left them, and it is said
             await self._restore_files(self._path)
         return True
 
-    async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:
+    async def _recover(self, guest: Guest, death: Death, *, ran: bool) -> bool:
         if ran:
             self._path.pop()
             if self._history is not None:
@@ -167,12 +167,12 @@ class UndoableSession(LastingSession):
         try:
             if death.cells and self._path:
                 with suppress(SandboxUnavailable, UndoRefused):  # the program has ended its copies as well
-                    self._guest = await self._woken(guest, self._path)
+                    self._guest = await self._wake(guest, self._path)
             if self._guest is None:
-                await self._begin_again(self._path, or_less=True)
+                await self._restart(self._path, or_less=True)
         except (SandboxUnavailable, UndoRefused):
             self._lose(self._path)
-        self._note_way()
+        self._record_path()
         if death.cells and (self._guest is None or self._guest.body is not guest.body):
             guest.give_up_session()
         if self._guest is None:
@@ -189,7 +189,7 @@ class UndoableSession(LastingSession):
         """
         guest.leave()
         try:
-            copy = await self._woken(guest, path) if path else None
+            copy = await self._wake(guest, path) if path else None
         except BaseException:
             guest.listen()
             raise
@@ -198,35 +198,35 @@ class UndoableSession(LastingSession):
             self._guest = copy
             return None
         try:
-            await self._begin_again(path)
+            await self._restart(path)
         except BaseException:
             guest.listen()
             raise
         return guest
 
-    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
-        copy, said = await woken(guest, self._saved, self._sources, path)
+    async def _wake(self, guest: Guest, path: list[int]) -> Guest | None:
+        copy, said = await wake_snapshot(guest, self._saved, self._sources, path)
         self._notices += said
         return copy
 
-    async def _begin_again(self, path: list[int], *, or_less: bool = False) -> None:
+    async def _restart(self, path: list[int], *, or_less: bool = False) -> None:
         """From saved state, or the start, if what is missing can be run again. Raises UndoRefused, SandboxUnavailable."""
         fresh = await self._launcher.launch()
         try:
-            back = await remade(fresh, self._saved, self._sources, path)
+            back = await restore_guest(fresh, self._saved, self._sources, path)
             _be_enough(back, path, or_less=or_less)
             self._lose(back.missing)
             if back.labels:
                 await self._have_copied(fresh, path[-1])
-            self._notices += (*(NO_COPY for _ in back.labels[:1] if or_less), *what_is_lost(back))
+            self._notices += (*(NO_COPY for _ in back.labels[:1] if or_less), *describe_lost(back))
         except BaseException:
-            await fresh.ended("it was given up")
+            await fresh.kill_and_wait("it was given up")
             if fresh.keeper:
                 fresh.keeper.close()
             raise
         self._guest = fresh
-        self._keeper_left()  # the parked guest still has it, or its last one has closed it
-        self._kept_by(fresh.keeper)
+        self._release_guard()  # the parked guest still has it, or its last one has closed it
+        self._set_guard(fresh.keeper)
         if self._branches:
             await self._close_branches()
             self._notices += (BRANCHES_ENDED,)
@@ -235,8 +235,8 @@ class UndoableSession(LastingSession):
 def _be_enough(back: Resumed, path: list[int], *, or_less: bool) -> None:
     """`or_less`: whatever could be had of it, if that was anything. Raises UndoRefused."""
     if back.missing and not (or_less and back.cell):
-        _not_kept(path)
+        _refuse_not_kept(path)
 
 
-def _not_kept(path: list[int]) -> NoReturn:
+def _refuse_not_kept(path: list[int]) -> NoReturn:
     raise UndoRefused(f"the state after cell {path[-1]} is no longer kept")

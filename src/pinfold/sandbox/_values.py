@@ -13,12 +13,12 @@ from pinfold.sandbox.contract import Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedAnswer:
     header: Mapping[str, Json]
     parts: tuple[bytes, ...]
 
 
-def encoded(answer: Answer) -> Encoded:
+def encode_answer(answer: Answer) -> EncodedAnswer:
     """What does not fit is a failure."""
     if answer.status != "ok":
         return _failure(str(answer.value), refused=answer.status == "refused")
@@ -28,16 +28,16 @@ def encoded(answer: Answer) -> Encoded:
     if len(body) > ANSWER_BYTES:
         return _failure(f"its result has {len(body):,} bytes; a cell can be given {ANSWER_BYTES:,}")
     if not beside:
-        return Encoded({"ok": True}, (body,))
+        return EncodedAnswer({"ok": True}, (body,))
     parts = tuple(data for _, data in beside)
     if (size := sum(map(len, parts))) > BESIDE_BYTES:
         return _failure(f"its result has {size:,} bytes; a cell can be given {BESIDE_BYTES:,}")
     told = [(path, "arrow" if isinstance(data, Arrow) else "bytes", len(data)) for path, data in beside]
-    return Encoded({"ok": True, "json": len(body), "beside": told}, (body, *parts))
+    return EncodedAnswer({"ok": True, "json": len(body), "beside": told}, (body, *parts))
 
 
-def _failure(reason: str, *, refused: bool = False) -> Encoded:
-    return Encoded({"ok": False}, (json.dumps({"refused": refused, "reason": reason}).encode(),))
+def _failure(reason: str, *, refused: bool = False) -> EncodedAnswer:
+    return EncodedAnswer({"ok": False}, (json.dumps({"refused": refused, "reason": reason}).encode(),))
 
 
 def _without_bytes(value: Json, path: list[str | int], beside: list[tuple[list[str | int], bytes]]) -> Json:

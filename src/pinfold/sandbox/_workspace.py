@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
-from pinfold.sandbox._gitdir import DATA, is_gitdir, obeyed, usual_hooks
+from pinfold.sandbox._gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
 from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
 from pinfold.sandbox.inotify import FOLDERS
 from pinfold.sandbox.name_patterns import NamePatterns
@@ -60,7 +60,7 @@ Stamp: TypeAlias = tuple[int, int]
 """Inode, and when it last changed."""
 
 
-class Guards(Struct, frozen=True, kw_only=True):
+class GuardedPaths(Struct, frozen=True, kw_only=True):
     """By the path the session sees; each masked file with its device and inode, so that no other is taken for it."""
 
     masked: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
@@ -80,7 +80,7 @@ class Guards(Struct, frozen=True, kw_only=True):
     """Every folder, but those of git's data; None if they are more than can be watched."""
 
 
-def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
+def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
     """What to guard in the folder or file `source`, which the session sees at `shown`.
 
     `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. Raises SandboxUnavailable.
@@ -95,35 +95,39 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
 
         environments = [read_environment(top, home) for home in homes]
         found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
-    kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _kept_of(gitdir, top)))
+    kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _find_gitdir_paths(gitdir, top)))
     kept += found.pointers
     if steers:
-        kept += [path for name in STEERING for path in followed(f"{top}/{name}", top)]
+        kept += [path for name in STEERING for path in follow_links(f"{top}/{name}", top)]
         if f"{top}/.git" not in found.gitdirs and f"{top}/.git" not in found.pointers:
             kept.append(f"{top}/.git")
         through = [match.path for _, match in found.through_links if match.row.response == "put back"]
-        kept += [path for name in (*found.put_back(), *through) for path in followed(f"{top}/{name}", top)]
+        kept += [
+            path
+            for name in (*found.paths_to_restore(), *through)
+            for path in follow_links(f"{top}/{name}", top)
+        ]
     protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
     if steers:
         protected += ours_within(top)
     cut = len(top)
-    return Guards(
+    return GuardedPaths(
         masked=[(shown + path[cut:], device, inode) for path, device, inode in found.masked],
         pinned=[shown + path[cut:] for path in found.gitdirs],
         protected=sorted({shown + path[cut:] for path in protected}),
-        hidden=[shown + path[cut:] for path in fewer(found.too_deep)],
+        hidden=[shown + path[cut:] for path in reduce_folders(found.too_deep)],
         kept=[shown + path[cut:] for path in dict.fromkeys(kept)],
-        told={name: stamp_of(f"{top}/{name}") for name in found.told()},
+        told={name: stamp_of(f"{top}/{name}") for name in found.paths_to_report()},
         environments=environments,
         folders=found.folders if len(found.folders) <= FOLDERS else None,
     )
 
 
-def guards_of_gitdir(gitdir: str, top: str) -> Guards:
+def find_gitdir_guards(gitdir: str, top: str) -> GuardedPaths:
     """What to guard in a git folder below `top` that was made after the walk; all by the path on the host."""
-    kept = list(_kept_of(gitdir, top))
+    kept = list(_find_gitdir_paths(gitdir, top))
     protected = {real for path in kept if (real := mountable(path, top))}
-    return Guards(pinned=[gitdir], protected=sorted(protected), kept=kept)
+    return GuardedPaths(pinned=[gitdir], protected=sorted(protected), kept=kept)
 
 
 def why_not_mountable(mount: Mount) -> str | None:
@@ -133,7 +137,7 @@ def why_not_mountable(mount: Mount) -> str | None:
         return "it belongs to the system; name a folder of your own"
     if any(path.is_relative_to(place) for place in _OWN_PLACES):
         return "a session keeps things of its own there"
-    if mount.writable and any(path.is_relative_to(ours) for ours in _installed()):
+    if mount.writable and any(path.is_relative_to(ours) for ours in _find_installation()):
         return "Pinfold's own program lies there and must not be changed from inside; mount it read-only"
     return None
 
@@ -148,13 +152,13 @@ def mountable(path: str, top: str) -> str | None:
     return real if real.startswith(f"{top}/") and os.path.lexists(real) else None
 
 
-def _kept_of(gitdir: str, top: str) -> Iterator[str]:
+def _find_gitdir_paths(gitdir: str, top: str) -> Iterator[str]:
     parent, _, name = gitdir.rpartition("/")
-    for path in (*obeyed(gitdir), *usual_hooks(parent if name == ".git" else gitdir)):
-        yield from followed(path, top)
+    for path in (*find_obeyed_paths(gitdir), *usual_hooks(parent if name == ".git" else gitdir)):
+        yield from follow_links(path, top)
 
 
-def followed(path: str, top: str) -> Iterator[str]:
+def follow_links(path: str, top: str) -> Iterator[str]:
     """Each link on the way to what `path` means, and then that, as far as it is below `top`."""
     for _ in range(_LINKS):
         if not path.startswith(f"{top}/"):
@@ -176,7 +180,7 @@ def _first_link(path: str, top: str) -> str | None:
     return None
 
 
-def fewer(folders: set[str]) -> list[str]:
+def reduce_folders(folders: set[str]) -> list[str]:
     """These, or so few above them that each can be a mount."""
     longest = _LONGEST
     while len(folders) > _FEW and longest > 1:
@@ -185,7 +189,7 @@ def fewer(folders: set[str]) -> list[str]:
     return sorted(folders)
 
 
-class _Opened:
+class _OpenedFolders:
     """Folders that were closed to ourselves, opened to be looked into, and closed again at the end.
 
     Code could open them just as we do. One that belongs to somebody else it cannot look into either.
@@ -255,7 +259,7 @@ class Walk:
         self._top = top
         self._steers = steers
         self._is_last = is_last
-        self._names = _noted(autorun_files.TABLE)
+        self._names = _compile_patterns(autorun_files.TABLE)
         self._known: dict[str, bool] = {}
         """Of each name so far, whether it is looked at more closely."""
         self._linked: set[tuple[int, int]] = set()
@@ -275,7 +279,7 @@ class Walk:
         """Folders relative to the top."""
         return [path.rpartition("/")[0] for path, row in self.autorun.items() if row.pattern == "pyvenv.cfg"]
 
-    def put_back(self) -> list[str]:
+    def paths_to_restore(self) -> list[str]:
         homes = self.environments
         return [
             path
@@ -284,16 +288,18 @@ class Walk:
             and (row.only_in != "environment" or any(is_within(path, home) for home in homes))
         ]
 
-    def told(self) -> list[str]:
+    def paths_to_report(self) -> list[str]:
         through = ((link, match.row) for link, match in self.through_links)
         return [path for path, row in (*self.autorun.items(), *through) if row.response == "tell"]
 
     def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
         """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
-        with _Opened() as opened:
+        with _OpenedFolders() as opened:
             self._walk_from(look, opened)
 
-    def _walk_from(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _Opened) -> None:
+    def _walk_from(
+        self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders
+    ) -> None:
         waiting = [(self._top, False)]
         count = 0
         while waiting:
@@ -393,7 +399,7 @@ class Walk:
 
 
 @functools.lru_cache(maxsize=2)
-def _noted(table: tuple[autorun_files.Row, ...]) -> NamePatterns:
+def _compile_patterns(table: tuple[autorun_files.Row, ...]) -> NamePatterns:
     """What is looked at more closely."""
     return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
 
@@ -414,11 +420,15 @@ def stamp_of(path: str) -> Stamp:
 
 def ours_within(top: str) -> list[str]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
-    return [path for path in map(str, _installed()) if path.startswith(f"{top}/") and os.path.lexists(path)]
+    return [
+        path
+        for path in map(str, _find_installation())
+        if path.startswith(f"{top}/") and os.path.lexists(path)
+    ]
 
 
 @functools.cache
-def _installed() -> list[Path]:
+def _find_installation() -> list[Path]:
     package = Path(__file__).resolve().parents[1]
     installed = [package, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
     checkout = package.parents[1]

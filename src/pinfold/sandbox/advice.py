@@ -42,7 +42,7 @@ class Facts:
     def works(self, feature: str) -> bool:
         return self.features.get(feature) == ""
 
-    def shown(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """For people and programs; the keys are stable."""
         return {
             "system": self.system,

@@ -129,7 +129,7 @@ def _shared_memory() -> Generator[int]:
             libc.shmctl(page, _REMOVE, None)
 
 
-async def holes(session: Session) -> list[str]:
+async def find_holes(session: Session) -> list[str]:
     """What this session could do that an isolated one must not. An empty list is the proof."""
     with bait() as program:
         outcome = await session.run(program, timeout_s=20)

@@ -162,7 +162,7 @@ def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
 
 
-def framed(header: Mapping[str, object], parts: Sequence[bytes]) -> tuple[bytes, ...]:
+def frame_parts(header: Mapping[str, object], parts: Sequence[bytes]) -> tuple[bytes, ...]:
     """As `frame`, of a body in parts; in one piece if that is small."""
     if len(parts) == 1 and len(parts[0]) <= PIECE_BYTES:
         return (frame(header, parts[0]),)
@@ -235,7 +235,7 @@ class ReplyReader:
             if header.status not in BEFORE_THE_END:
                 if len(come) > end:
                     raise ChannelBroken("it answered more than once")
-                reply = self._checked(header, bytes(come[body:end]))
+                reply = self._check_reply(header, bytes(come[body:end]))
                 self._buffer.clear()
                 self._id = None
                 return reply
@@ -319,7 +319,7 @@ class ReplyReader:
             raise ChannelBroken("it dropped a call that it never made")
         self._on_call(header.call)
 
-    def _checked(self, header: Header, body: bytes) -> Reply:
+    def _check_reply(self, header: Header, body: bytes) -> Reply:
         if len(body) > self._body_bytes:
             raise ChannelBroken(f"it answered with {len(body)} bytes")
         if header.status not in self._statuses:

@@ -375,7 +375,7 @@ class Session(Protocol):
 
 
 @runtime_checkable
-class Parting(Protocol):
+class GuardedSession(Protocol):
     """A session that looks after the files of its workspace until everything in it has ended."""
 
     def allow_edit(self, path: str) -> None:
@@ -394,7 +394,7 @@ class Parting(Protocol):
 
 
 @runtime_checkable
-class Saving(Protocol):
+class Savable(Protocol):
     """A session that saves its variables beside the cells, and can be asked not to be late."""
 
     async def save(self) -> None:
@@ -404,7 +404,7 @@ class Saving(Protocol):
 
 @runtime_checkable
 class Freezable(Protocol):
-    def frozen(self) -> AbstractAsyncContextManager[None]:
+    def freeze(self) -> AbstractAsyncContextManager[None]:
         """Meanwhile no process of the session runs, nor does any cell, command or save begin.
 
         Raises NotSupported where the sandbox has no such power, SandboxUnavailable where the processes do not stop.
@@ -447,7 +447,7 @@ class Resumable(Session, Protocol):
         """
         ...
 
-    def held(self) -> AbstractContextManager[None]:
+    def pause_clock(self) -> AbstractContextManager[None]:
         """Meanwhile the clock of the cell that runs stands still: it waits for somebody outside."""
         ...
 
@@ -466,7 +466,7 @@ class Resumable(Session, Protocol):
         """What came back; None for a session that began here."""
         ...
 
-    async def uncovered(self) -> tuple[str, ...]:
+    async def describe_uncovered(self) -> tuple[str, ...]:
         """What undo will not bring back, a line each; asked before the first cell, it is not said with that."""
         ...
 

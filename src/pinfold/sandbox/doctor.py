@@ -20,7 +20,7 @@ from pinfold.sandbox import provider_named, provider_names
 from pinfold.sandbox._launcher import GUEST
 from pinfold.sandbox.advice import Facts, advice
 from pinfold.sandbox.auto import Auto
-from pinfold.sandbox.canaries import holes
+from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.contract import Capabilities, SandboxError, Session, Spec
 from pinfold.sandbox.folders import folder
 from pinfold.sandbox.levels import lacks
@@ -43,7 +43,7 @@ print(json.dumps({"python": platform.python_version(), "executable": sys.executa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class SandboxCheck:
     """One sandbox."""
 
     name: str
@@ -63,7 +63,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    sandboxes: tuple[Checked, ...]
+    sandboxes: tuple[SandboxCheck, ...]
     kernel: Mapping[str, object]
     auto: str | None = None
     """The sandbox that `auto` takes here; looked for only where every sandbox is."""
@@ -74,21 +74,21 @@ class Report:
         return any(checked.status == "proven" for checked in self.sandboxes)
 
 
-async def examined(
+async def examine(
     names: Iterable[str] = (), *, python: Path | None = None, limit_s: float = START_S
 ) -> Report:
     """These sandboxes, or every one there is but the one that isolates nothing; side by side, each for so long at most.
 
     `python` runs the cells.
     """
-    facts = await anyio.to_thread.run_sync(gathered)
+    facts = await anyio.to_thread.run_sync(gather_facts)
     asked = tuple(names)
     chosen = asked or tuple(name for name in provider_names() if name not in (UNSAFE, "auto"))
-    found: dict[str, Checked] = {}
+    found: dict[str, SandboxCheck] = {}
     auto: str | None = None
 
     async def check(name: str) -> None:
-        found[name] = await _checked(name, facts, python, limit_s)
+        found[name] = await _check_sandbox(name, facts, python, limit_s)
 
     async def resolve() -> None:
         nonlocal auto
@@ -99,7 +99,7 @@ async def examined(
             tasks.start_soon(check, name)
         if not asked:
             tasks.start_soon(resolve)
-    return Report(sandboxes=tuple(found[name] for name in chosen), kernel=facts.shown(), auto=auto)
+    return Report(sandboxes=tuple(found[name] for name in chosen), kernel=facts.as_dict(), auto=auto)
 
 
 async def _auto(limit_s: float) -> str | None:
@@ -112,7 +112,7 @@ async def _auto(limit_s: float) -> str | None:
         return None
 
 
-async def _checked(name: str, facts: Facts, python: Path | None, limit_s: float) -> Checked:
+async def _check_sandbox(name: str, facts: Facts, python: Path | None, limit_s: float) -> SandboxCheck:
     try:
         provider = provider_named(name, python=python)
         with folder("workspace") as place, anyio.fail_after(limit_s):
@@ -121,26 +121,30 @@ async def _checked(name: str, facts: Facts, python: Path | None, limit_s: float)
             try:
                 await session.run("40 + 2")
                 took_ms = (perf_counter() - began) * 1000
-                checked = await _proven(name, provider.capabilities, session, took_ms, facts)
+                checked = await _prove(name, provider.capabilities, session, took_ms, facts)
                 # `auto` goes by the name of what it took, once it has.
                 return replace(checked, lacks=tuple(lacks(provider.name)))
             finally:
                 await session.close()
     except (SandboxError, OSError) as error:  # a timeout is one
         if isinstance(error, TimeoutError):
-            return Checked(name=name, status="refused", cause=f"{LATE} {limit_s:g} s", fix=WAIT)
+            return SandboxCheck(name=name, status="refused", cause=f"{LATE} {limit_s:g} s", fix=WAIT)
         cause, fix = advice(facts) if name != "landlock" else (None, None)
         words = str(error)
-        return Checked(name=name, status="refused", cause=f"{words} ({cause})" if cause else words, fix=fix)
+        return SandboxCheck(
+            name=name, status="refused", cause=f"{words} ({cause})" if cause else words, fix=fix
+        )
     except Exception as error:  # noqa: BLE001 - a provider of someone else's may fail in any way
-        return Checked(name=name, status="refused", cause=f"it failed: {error!r}")
+        return SandboxCheck(name=name, status="refused", cause=f"it failed: {error!r}")
 
 
-async def _proven(name: str, can: Capabilities, session: Session, took_ms: float, facts: Facts) -> Checked:
-    found = await holes(session) if can.isolated else []
+async def _prove(
+    name: str, can: Capabilities, session: Session, took_ms: float, facts: Facts
+) -> SandboxCheck:
+    found = await find_holes(session) if can.isolated else []
     status: Health = "leaky" if found else "proven" if can.isolated else "unsafe"
     level: Level = "none" if status != "proven" else "full" if can.mounts else "lite"
-    return Checked(
+    return SandboxCheck(
         name=name,
         status=status,
         level=level,
@@ -160,7 +164,7 @@ async def _environment(session: Session) -> Mapping[str, object]:
         return {}
 
 
-def gathered() -> Facts:
+def gather_facts() -> Facts:
     """What there is to know about this machine without starting a sandbox."""
     features: dict[str, object] = {}
     if sys.platform == "linux":

@@ -31,14 +31,14 @@ class Folder:
         place, word = tempfile.gettempdir(), os.urandom(4).hex()
         unlocked = f"{place}/.pinfold-{word}"
         os.mkdir(unlocked, 0o700)  # noqa: PTH102 - sessions wait for this
-        self._lock = held(unlocked)
+        self._lock = hold_lock(unlocked)
         # It gets the name a cleanup looks for only once it is locked.
         self.path = Path(f"{place}/pinfold-{kind}.{word}")
         os.rename(unlocked, self.path)  # noqa: PTH104
 
     def remove(self) -> None:
         if self._lock >= 0:
-            removed(self.path)
+            remove_folder(self.path)
             os.close(self._lock)
             self._lock = -1
 
@@ -52,7 +52,7 @@ def folder(kind: str) -> Generator[Path]:
         made.remove()
 
 
-def removed(path: Path) -> bool:
+def remove_folder(path: Path) -> bool:
     """All of it, whatever a session has put there: closed folders, thousands in each other. Whether it is gone."""
     with suppress(OSError):
         parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -66,7 +66,7 @@ def removed(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
-def abandoned(within: Path | None = None) -> list[Path]:
+def find_abandoned(within: Path | None = None) -> list[Path]:
     """Temporary folders of this user whose maker is gone."""
     found: list[Path] = []
     with os.scandir(within or tempfile.gettempdir()) as entries:
@@ -88,7 +88,7 @@ def abandoned(within: Path | None = None) -> list[Path]:
     return sorted(found)
 
 
-def held(path: Path | str) -> int:
+def hold_lock(path: Path | str) -> int:
     """Lock the folder until this process ends or closes what is returned."""
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_SH)

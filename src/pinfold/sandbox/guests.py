@@ -26,7 +26,7 @@ from pinfold.sandbox._body import Subprocess
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._output import Output, widen
-from pinfold.sandbox._remade import opened_session
+from pinfold.sandbox._remade import open_saved_state_session
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.folders import Folder
 
@@ -63,7 +63,7 @@ async def open_guest(
     """
     refuse_extras(spec, "this sandbox")
     guests = _Subprocesses(spec, confine, str(python or sys.executable))
-    return await opened_session(guests, capabilities, spec)
+    return await open_saved_state_session(guests, capabilities, spec)
 
 
 class _Subprocesses:
@@ -89,10 +89,10 @@ class _Subprocesses:
             name = command[0] if command else self._python
             raise SandboxUnavailable(f"could not start {name!r}: {error}; is it still installed?") from error
         try:
-            await self._greeted(guest, command[0])
+            await self._wait_for_hello(guest, command[0])
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await guest.ended("it was given up")
+                await guest.kill_and_wait("it was given up")
             raise
         return guest
 
@@ -153,7 +153,7 @@ class _Subprocesses:
         )
         return self._confine(program)
 
-    async def _greeted(self, guest: Guest, name: str) -> None:
+    async def _wait_for_hello(self, guest: Guest, name: str) -> None:
         with anyio.move_on_after(self._spec.limits.start_s):
             end = await guest.end()
             if isinstance(end, Death):

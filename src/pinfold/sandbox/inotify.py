@@ -42,7 +42,7 @@ class Watch:
         given = Path("/proc/sys/fs/inotify/max_user_watches").read_text(encoding="ascii")
         self._most = min(most, int(given) // 4)
         self._events = events
-        self.fd = self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self.fd = self._check_result(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._poll = select.poll()
         self._poll.register(self.fd, select.POLLIN)
         self._folders: dict[int, str] = {}
@@ -61,7 +61,7 @@ class Watch:
         else:  # whatever the path means by now, this is the one that was opened
             place, flags = f"/proc/self/fd/{folder}", _NOT_UNLINKED
         asked = self._events | _ONLY_FOLDERS | flags
-        number = self._called(self._libc.inotify_add_watch(self.fd, os.fsencode(place), asked))
+        number = self._check_result(self._libc.inotify_add_watch(self.fd, os.fsencode(place), asked))
         if self._numbers.get(path) == number:
             return False
         if number in self._folders:
@@ -113,7 +113,7 @@ class Watch:
     def is_quiet(self) -> bool:
         return not self._happened and not self._lost and not self._poll.poll(0)
 
-    def happened(self) -> dict[str, int] | None:
+    def take_events(self) -> dict[str, int] | None:
         """By path, since the last call; None: too much to say."""
         self.collect()
         happened, self._happened = self._happened, {}
@@ -122,15 +122,15 @@ class Watch:
 
     def changes(self) -> tuple[set[str], set[str]] | None:
         """As `happened`: paths whose name means something else, and paths written in place."""
-        happened = self.happened()
+        happened = self.take_events()
         return None if happened is None else _split(happened)
 
-    def noted(self) -> Collection[str] | None:
+    def peek_paths(self) -> Collection[str] | None:
         """The paths that `happened` will tell of; None: too much to say."""
         self.collect()
         return None if self._lost else self._happened.keys()
 
-    def touched(self) -> tuple[set[str], set[str]] | None:
+    def peek_touched(self) -> tuple[set[str], set[str]] | None:
         """What `changes` will say."""
         self.collect()
         return None if self._lost else _split(self._happened)
@@ -155,7 +155,7 @@ class Watch:
             del self._numbers[path]
 
     @staticmethod
-    def _called(result: int) -> int:
+    def _check_result(result: int) -> int:
         if result < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))

@@ -20,20 +20,20 @@ from typing import Any, Literal
 import anyio.to_thread
 
 from pinfold.sandbox._asking import LauncherGone
-from pinfold.sandbox._body import Watched
+from pinfold.sandbox._body import WatchedProcess
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeper_ports import Keeping
-from pinfold.sandbox._keepers import Keepers
-from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._launcher import GUEST, Launcher, begun
+from pinfold.sandbox._keeper_ports import WorkspaceGuard
+from pinfold.sandbox._keepers import FileGuards
+from pinfold.sandbox._keeping import FileGuard
+from pinfold.sandbox._launcher import GUEST, Launcher, start_guest
 from pinfold.sandbox._output import Output
-from pinfold.sandbox._remade import opened_session
-from pinfold.sandbox._request import MOUNTS, of_one_process
-from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable
-from pinfold.sandbox.canaries import holes
+from pinfold.sandbox._remade import open_saved_state_session
+from pinfold.sandbox._request import MOUNTS, process_limits
+from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
+from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.folders import folder
-from pinfold.sandbox.namespaces import ETC, SYSTEM, entered, homes
+from pinfold.sandbox.namespaces import ETC, SYSTEM, homes, resolve_python
 from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
 from pinfold.text import join_names
 
@@ -66,7 +66,7 @@ class Landlock:
         guest: Path = GUEST,
     ) -> None:
         """`allow_unmasked`: a workspace may hold secrets, and code may read them. `abi`: use no newer Landlock than this."""
-        self._python = entered(python or Path(sys.executable))
+        self._python = resolve_python(python or Path(sys.executable))
         self._allow_unmasked = allow_unmasked
         self._abi = min(abi, landlock_abi())
         self._guest = guest
@@ -88,7 +88,7 @@ class Landlock:
         refuse_extras(spec, self.name)
         place = await anyio.to_thread.run_sync(self._place, spec)
         await self._prove(place.owner)
-        session = await self._opened(place, spec)
+        session = await self._open(place, spec)
         self._also = (AS_ROOT if os.geteuid() == place.owner[0] == 0 else "") + (
             NO_SITE.format(spec.site) if spec.site and not place.site else ""
         )
@@ -97,9 +97,9 @@ class Landlock:
     async def probe(self, spec: Spec | None = None) -> None:  # noqa: ARG002 - nothing is prepared
         await self._prove((os.geteuid(), os.getegid()))
 
-    async def _opened(self, place: _Place, spec: Spec) -> Session:
-        guests = _Guests(_lent(place), spec, place)
-        return await opened_session(guests, self.capabilities, spec)
+    async def _open(self, place: _Place, spec: Spec) -> Session:
+        guests = _Guests(_borrow_launcher(place), spec, place)
+        return await open_saved_state_session(guests, self.capabilities, spec)
 
     async def _prove(self, owner: tuple[int, int]) -> None:
         """Once for each user that sessions run as: what is claimed is tried, not assumed."""
@@ -113,9 +113,9 @@ class Landlock:
                 os.chown(workspace, *owner)
             spec = Spec(workspace=workspace)
             place = replace(self._place(spec), warm="never")
-            session = await self._opened(place, spec)
+            session = await self._open(place, spec)
             try:
-                found = await holes(session)
+                found = await find_holes(session)
             finally:
                 await session.close()
         if found:
@@ -129,7 +129,7 @@ class Landlock:
                 f"the workspace {str(spec.workspace)!r} is not a folder; create it first"
             )
         workspace = spec.workspace.resolve()
-        shown = [_Shown(workspace, writable=spec.writable, steers=True), *_asked_for(spec)]
+        shown = [_VisiblePath(workspace, writable=spec.writable, steers=True), *_list_mounts(spec)]
         if not self._allow_unmasked:
             _refuse_secrets([each.guards for each in shown])
         owner = workspace.stat()
@@ -146,7 +146,7 @@ class Landlock:
         )
 
 
-class _Shown:
+class _VisiblePath:
     """Something of the host's, at its own path. Raises SandboxUnavailable."""
 
     def __init__(self, path: Path, *, writable: bool = False, steers: bool = False) -> None:
@@ -162,12 +162,12 @@ class _Shown:
             )
         self.path = str(real)
         self.writable = writable
-        self.guards = guarded(real, self.path, steers=steers)
+        self.guards = find_guarded_paths(real, self.path, steers=steers)
         if writable:
             _refuse_set_id(self.guards)
 
 
-def _refuse_set_id(guards: Guards) -> None:
+def _refuse_set_id(guards: GuardedPaths) -> None:
     """A shared mapping changes such a file and leaves it its bit."""
     for path in guards.protected:
         mode = os.lstat(path).st_mode
@@ -178,15 +178,17 @@ def _refuse_set_id(guards: Guards) -> None:
             )
 
 
-def _asked_for(spec: Spec) -> list[_Shown]:
+def _list_mounts(spec: Spec) -> list[_VisiblePath]:
     """Besides the workspace."""
     if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
         raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
     for mount in spec.mounts:
         if why := why_not_mountable(mount):
             raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
-    shown = [_Shown(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts]
-    shown += (_Shown(path) for path in spec.data.values())
+    shown = [
+        _VisiblePath(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts
+    ]
+    shown += (_VisiblePath(path) for path in spec.data.values())
     return shown
 
 
@@ -207,7 +209,7 @@ def landlock_abi() -> int:
     return max(0, ctypes.CDLL(None).syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
 
 
-def _refuse_secrets(seen: list[Guards]) -> None:
+def _refuse_secrets(seen: list[GuardedPaths]) -> None:
     # A host's socket is masked elsewhere; here no session can make one to reach it with.
     files = [
         path for guards in seen for path, _, _ in guards.masked if not stat.S_ISSOCK(os.lstat(path).st_mode)
@@ -260,7 +262,7 @@ class _Place:
         }
 
 
-class _Lent:
+class _BorrowedLauncher:
     """A launcher and how many sessions use it."""
 
     def __init__(self, place: _Place) -> None:
@@ -269,20 +271,20 @@ class _Lent:
 
 
 _lock = threading.Lock()
-_places: dict[_Place, _Lent] = {}
+_places: dict[_Place, _BorrowedLauncher] = {}
 _proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
-def _lent(place: _Place) -> _Lent:
+def _borrow_launcher(place: _Place) -> _BorrowedLauncher:
     """For one more session."""
     with _lock:
-        lent = _places.pop(place, None) or _Lent(place)
+        lent = _places.pop(place, None) or _BorrowedLauncher(place)
         _places[place] = lent
         lent.users += 1
         return lent
 
 
-def _given_back(lent: _Lent) -> list[_Lent]:
+def _return_launcher(lent: _BorrowedLauncher) -> list[_BorrowedLauncher]:
     """One session less; all but the last few that nobody uses are then for the caller to end."""
     with _lock:
         lent.users -= 1
@@ -299,7 +301,7 @@ def _end_all() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, lent: _Lent, spec: Spec, place: _Place) -> None:
+    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Place) -> None:
         self._lent = lent
         self._spec = spec
         self._place = place
@@ -311,20 +313,20 @@ class _Guests:
             ends = await self._lent.launcher.open(self._request())
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        body = Watched(ends.control, ends.pidfd)
+        body = WatchedProcess(ends.control, ends.pidfd)
         guest = Guest(body, ends.channel, *outputs)
         guest.scratch = ends.folder
 
-        async def keep() -> Keeping:
-            return await anyio.to_thread.run_sync(_keepers, self._place, body)
+        async def keep() -> WorkspaceGuard:
+            return await anyio.to_thread.run_sync(_make_guards, self._place, body)
 
-        return await begun(guest, self._spec.limits, keep if self._place.writable else None)
+        return await start_guest(guest, self._spec.limits, keep if self._place.writable else None)
 
     async def sweep(self) -> None:
         """A session's init has ended everything before it said so."""
 
     async def release(self) -> None:
-        for unused in _given_back(self._lent):
+        for unused in _return_launcher(self._lent):
             await anyio.to_thread.run_sync(unused.launcher.end)
 
     def _request(self) -> dict[str, object]:
@@ -332,7 +334,7 @@ class _Guests:
         return {
             "memory": limits.memory_bytes,
             "processes": limits.processes,
-            "limits": of_one_process(limits),
+            "limits": process_limits(limits),
             "environment": {
                 "PATH": f"{self._place.python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
@@ -343,13 +345,13 @@ class _Guests:
         }
 
 
-def _keepers(place: _Place, body: Watched) -> Keepers:
+def _make_guards(place: _Place, body: WatchedProcess) -> FileGuards:
     """No mount is in a session's way here, so cells are looked after in each folder it may change."""
-    return Keepers(
+    return FileGuards(
         {
-            path: Keeper(
+            path: FileGuard(
                 path,
-                guarded(Path(path), path, steers=True),
+                find_guarded_paths(Path(path), path, steers=True),
                 mounted=False,
                 leftovers=body.has_leftovers,
             )

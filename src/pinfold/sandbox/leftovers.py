@@ -9,26 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold.sandbox._launcher import GUEST
-from pinfold.sandbox.folders import abandoned, in_use, removed
+from pinfold.sandbox.folders import find_abandoned, in_use, remove_folder
 from pinfold.sandbox.guests import end_marked
 from pinfold.sandbox.processes import strays
 
-__all__ = ["in_use", "removed", "swept"]
+__all__ = ["in_use", "remove_folder", "sweep_leftovers"]
 _SWEEP_S = 30.0
 
 
-def swept(*, dry_run: bool) -> Iterator[tuple[str, str]]:
+def sweep_leftovers(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     """End and remove it, or only name it; yields the kind and the name of each."""
     for stray in strays():
         if stray.end(dry_run=dry_run):
             yield "process", f"{stray.pid} ({stray.program})"
-    folders = abandoned()
+    folders = find_abandoned()
     for folder in folders:
         yield from (("process", str(pid)) for pid in end_marked(folder, dry_run=dry_run))
     for group in _groups("list" if dry_run else "remove"):
         yield "control group", group
     for folder in folders:
-        if dry_run or _removed(folder):
+        if dry_run or _remove_abandoned(folder):
             yield "folder", str(folder)
 
 
@@ -43,10 +43,10 @@ def _groups(what: str) -> list[str]:
         return []
 
 
-def _removed(folder: Path) -> bool:
+def _remove_abandoned(folder: Path) -> bool:
     # Only a folder that carried a lock is known to be ours with all that is in it.
     if "." in folder.name.lstrip("."):
-        return removed(folder)
+        return remove_folder(folder)
     try:
         folder.rmdir()
     except OSError:

@@ -18,9 +18,9 @@ from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._jail import Guests, history_of
 from pinfold.sandbox._launcher import GUEST, Launcher
-from pinfold.sandbox._saved import Saved
+from pinfold.sandbox._saved import SavedStates
 from pinfold.sandbox._undo import UndoableSession
-from pinfold.sandbox.canaries import holes
+from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.folders import folder
 from pinfold.sandbox.seccomp import compile_filter
@@ -67,7 +67,7 @@ class Namespaces:
 
         `program` and `guest` are the system call filter and the code inside, ours unless given.
         """
-        self._python = entered(python or Path(sys.executable))
+        self._python = resolve_python(python or Path(sys.executable))
         self._pool = pool
         self._program = program or compile_filter()
         self._guest = guest
@@ -104,7 +104,7 @@ class Namespaces:
         if spec.view is not None and not self._launcher().views:
             await guests.release()
             raise SandboxUnavailable(NO_VIEWS)
-        return await self._opened(guests, spec)
+        return await self._open(guests, spec)
 
     async def probe(self, spec: Spec | None = None) -> None:
         """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable.
@@ -135,7 +135,7 @@ class Namespaces:
                 await self.prove(launcher)
                 launcher.listen(path)
                 await on_ready()
-                await launcher.gone()
+                await launcher.wait_until_ended()
             finally:
                 path.unlink(missing_ok=True)
                 launcher.end()
@@ -152,28 +152,28 @@ class Namespaces:
             _launchers[key] = Launcher(self._settings(), self._guest)
         return _launchers[key]
 
-    async def _opened(self, guests: Guests, spec: Spec) -> Session:
+    async def _open(self, guests: Guests, spec: Spec) -> Session:
         async def history() -> FileHistory | str:
-            if there := await guests.history_taken():
+            if there := await guests.take_history():
                 return there
             if spec.view is not None:
                 return NO_FILES
             return await anyio.to_thread.run_sync(history_of, spec)
 
         given = history if spec.writable and not guests.is_proof else None
-        saved = Saved(spec.state)
-        session = await UndoableSession.opened(
+        saved = SavedStates(spec.state)
+        session = await UndoableSession.start(
             guests, self.capabilities, spec.limits, history=given, saved=saved, growth=growth_of(spec)
         )
-        return await session.gone_on()
+        return await session.resume()
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""
         with folder("proof") as place:
             spec = Spec(workspace=place)
-            session = await self._opened(Guests(launcher, spec), spec)
+            session = await self._open(Guests(launcher, spec), spec)
             try:
-                found = await holes(session)
+                found = await find_holes(session)
             finally:
                 await session.close()
         if found:
@@ -213,7 +213,7 @@ def _end_launchers() -> None:
         launcher.end()
 
 
-def entered(python: Path) -> Path:
+def resolve_python(python: Path) -> Path:
     """A virtual environment is entered by its own name; anything else by where it really is."""
     return python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
 

@@ -98,7 +98,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def deleted_maps(pid: int) -> Iterator[tuple[int, int, int]]:
+def find_deleted_maps(pid: int) -> Iterator[tuple[int, int, int]]:
     """Device, inode and mapped bytes of each file that is mapped and has no name any more."""
     with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
         for line in lines:

@@ -97,7 +97,7 @@ class SafeFolder:
         return int.from_bytes(kind.raw[: ctypes.sizeof(ctypes.c_long)], "little") if known else 0
 
     @contextmanager
-    def opened(self, path: str, flags: int = os.O_PATH) -> Generator[int]:
+    def open_below(self, path: str, flags: int = os.O_PATH) -> Generator[int]:
         """Not followed if it is a link itself, which only O_PATH opens."""
         how = _How(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, self._resolve)
         name = os.fsencode(path or ".")
@@ -113,7 +113,7 @@ class SafeFolder:
     def status(self, path: str) -> os.stat_result | None:
         """None: it is not there."""
         try:
-            with self.opened(path) as fd:
+            with self.open_below(path) as fd:
                 return os.fstat(fd)
         except OSError as error:
             if error.errno in _ABSENT:
@@ -124,7 +124,7 @@ class SafeFolder:
     def place(self, path: str, *, writable: bool = False) -> Generator[tuple[int, str]]:
         """The folder a path's last name is in, and that name. A folder that must be written is opened up until `finish`."""
         folder, _, name = path.rpartition("/")
-        with self.opened(folder, os.O_PATH | os.O_DIRECTORY) as fd:
+        with self.open_below(folder, os.O_PATH | os.O_DIRECTORY) as fd:
             if writable and (mode := stat.S_IMODE(os.fstat(fd).st_mode)) & 0o300 != 0o300:
                 self._opened_up.setdefault(folder, mode)
                 chmod(fd, mode | 0o700)
@@ -133,7 +133,7 @@ class SafeFolder:
     def finish(self) -> None:
         """Folders that were opened up are as before; what is gone or no folder any more is passed over."""
         for folder, mode in self._opened_up.items():
-            with suppress(OSError), self.opened(folder, os.O_PATH | os.O_DIRECTORY) as fd:
+            with suppress(OSError), self.open_below(folder, os.O_PATH | os.O_DIRECTORY) as fd:
                 chmod(fd, mode)
         self._opened_up.clear()
 
@@ -184,7 +184,7 @@ class SafeFolder:
 
     def give(self, path: str, mode: int, owner: tuple[int, int], *, is_folder: bool) -> None:
         """Mode and owner, to what is of the same kind. No file gets set-id bits: a session may have it mapped for writing."""
-        with self.opened(path) as fd:
+        with self.open_below(path) as fd:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode) != is_folder or stat.S_ISLNK(status.st_mode):
                 raise Changed(0, "it is something else now", path)
@@ -222,7 +222,7 @@ class SafeFolder:
             remove_all(folder, name)
 
     def let_read(self, path: str) -> None:
-        with self.opened(path) as fd:
+        with self.open_below(path) as fd:
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
                 chmod(fd, stat.S_IMODE(status.st_mode) | 0o400)
@@ -242,7 +242,7 @@ def name_aside(path: str) -> str:
     return f"{path}.undone-{secrets.token_hex(4)}"
 
 
-def reopened(fd: int) -> int:
+def reopen(fd: int) -> int:
     """For reading, what was opened as a path: the name may mean something else by now, the descriptor does not."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -348,7 +348,7 @@ def remove_all(parent: int, name: str, *, most: int | None = None) -> None:
     except FileNotFoundError:
         return
     except (IsADirectoryError, PermissionError):
-        folder = _entered(parent, name)
+        folder = _enter_folder(parent, name)
         try:
             _empty(folder, most)
         finally:
@@ -371,13 +371,13 @@ def _empty(folder: int, most: int | None) -> None:
 
 
 def _lift(folder: int, name: str) -> None:
-    below = _entered(folder, name)
+    below = _enter_folder(folder, name)
     try:
         for inner in names_in(below):
             try:
                 os.unlink(inner, dir_fd=below)
             except (IsADirectoryError, PermissionError):
-                os.close(_entered(below, inner))
+                os.close(_enter_folder(below, inner))
                 os.rename(inner, secrets.token_hex(8), src_dir_fd=below, dst_dir_fd=folder)
     finally:
         os.close(below)
@@ -385,7 +385,7 @@ def _lift(folder: int, name: str) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
-def _entered(parent: int, name: str) -> int:
+def _enter_folder(parent: int, name: str) -> int:
     """A folder, opened and made ours to change."""
     fd = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)
     try:

@@ -127,7 +127,7 @@ def compile_filter(
     works on a process by its number. Calls in `asked` wait for the answer of a listener, those in `refused` are refused,
     those in `also` allowed, whatever the rules say.
     """
-    machine = _known(machine)
+    machine = _check_machine(machine)
     numbers = _ARCHES[machine][1]
     rules = _rules() | (_shared_rules() if shared else {})
     for answer, names in (("ask", asked), ("deny", refused)):
@@ -136,7 +136,7 @@ def compile_filter(
     targets = {numbers[name]: "allow" for name in ALLOWED | also if name in numbers}
     targets |= {numbers[name]: "absent" for name in ABSENT if name in numbers}
     targets |= {numbers[name]: name for name in rules}
-    return _compiled(machine, targets, rules, "deny")
+    return _compile(machine, targets, rules, "deny")
 
 
 def compile_read_only_filter(machine: str = "") -> bytes:
@@ -144,7 +144,7 @@ def compile_read_only_filter(machine: str = "") -> bytes:
 
     No socket of a path's either: whoever listens there may write.
     """
-    machine = _known(machine)
+    machine = _check_machine(machine)
     numbers = _ARCHES[machine][1]
     changes = METADATA | {*_ATTRIBUTES, "setxattrat", "removexattrat", "file_setattr", "truncate"}
     targets = {numbers[name]: "deny" for name in changes if name in numbers}
@@ -158,17 +158,17 @@ def compile_read_only_filter(machine: str = "") -> bytes:
     }
     rules = {name: rule for name, rule in rules.items() if name in numbers}
     targets |= {numbers[name]: name for name in rules}
-    return _compiled(machine, targets, rules, "allow")
+    return _compile(machine, targets, rules, "allow")
 
 
-def _known(machine: str) -> str:
+def _check_machine(machine: str) -> str:
     machine = machine or platform.machine()
     if machine not in _ARCHES:
         raise SandboxUnavailable(f"there is no system call filter for {machine}; x86_64 and aarch64 have one")
     return machine
 
 
-def _compiled(machine: str, targets: dict[int, str], rules: dict[str, list[_Step]], other: str) -> bytes:
+def _compile(machine: str, targets: dict[int, str], rules: dict[str, list[_Step]], other: str) -> bytes:
     """`other`: the answer to calls that have no target."""
     arch = _ARCHES[machine][0]
     steps: list[_Step] = [(_LOAD, _ARCH), _Jump(_EQUAL, arch, "ours", "foreign"), "foreign", (_RETURN, _KILL)]
@@ -179,7 +179,7 @@ def _compiled(machine: str, targets: dict[int, str], rules: dict[str, list[_Step
     steps += _search(_ranges(targets, other), "search")
     for name, rule in rules.items():
         steps += _block(name, rule)
-    return _assembled(steps)
+    return _assemble(steps)
 
 
 def _rules() -> dict[str, list[_Step]]:
@@ -362,7 +362,7 @@ def _search(ranges: list[tuple[int, str]], label: str) -> list[_Step]:
     return [upper, low, *_search(ranges[:middle], low), high, *_search(ranges[middle:], high)]
 
 
-def _assembled(steps: list[_Step]) -> bytes:
+def _assemble(steps: list[_Step]) -> bytes:
     places: dict[str, int] = {}
     code: list[tuple[int, int] | _Jump] = []
     for step in steps:
@@ -370,10 +370,10 @@ def _assembled(steps: list[_Step]) -> bytes:
             places[step] = len(code)
         else:
             code.append(step)
-    return b"".join(_encoded(step, places, here) for here, step in enumerate(code, start=1))
+    return b"".join(_encode_step(step, places, here) for here, step in enumerate(code, start=1))
 
 
-def _encoded(step: tuple[int, int] | _Jump, places: dict[str, int], here: int) -> bytes:
+def _encode_step(step: tuple[int, int] | _Jump, places: dict[str, int], here: int) -> bytes:
     if not isinstance(step, _Jump):
         return struct.pack("<HBBI", step[0], 0, 0, step[1])
     if step.code == _ALWAYS:

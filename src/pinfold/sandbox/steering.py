@@ -15,7 +15,7 @@ from pinfold.sandbox.contract import FileRefused
 _OF_GIT = ("hooks", "config", "commondir", "modules", "worktrees")
 
 
-def steering_path(path: str, workspace: Path) -> str | None:
+def find_protected_path(path: str, workspace: Path) -> str | None:
     """Relative to the workspace, if it names a file that is protected. Only by its name: where links lead is the sandbox's
     to say."""
     top = str(workspace)
@@ -47,7 +47,7 @@ def steers_agent(path: str) -> bool:
     return path.partition("/")[0] in STEERING
 
 
-def read_steering(path: str, workspace: Path) -> bytes | None:
+def read_protected_file(path: str, workspace: Path) -> bytes | None:
     """Its content, None if it is not there. Raises FileRefused."""
     contents = Contents(str(workspace))
     try:
@@ -61,7 +61,7 @@ def read_steering(path: str, workspace: Path) -> bytes | None:
     return content.data
 
 
-def write_steering(path: str, data: bytes, workspace: Path) -> None:
+def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
     """Never through a link. Raises FileRefused."""
     contents = Contents(str(workspace))
     try:

@@ -56,17 +56,17 @@ def socket_in(folder: Path, settings: Mapping[str, Any], guest: Path) -> Path:
     return folder / f"launcher-{digest[:32]}.sock"
 
 
-def joined(settings: Mapping[str, Any], guest: Path) -> socket.socket | None:
+def connect_warm(settings: Mapping[str, Any], guest: Path) -> socket.socket | None:
     """A connection to a launcher that is warm and proven, if there is one."""
     name = ""
     for folder in filter(_is_private, _Places.folders):
         name = name or socket_in(folder, settings, guest).name
-        if peer := _connected(folder / name):
+        if peer := _connect_socket(folder / name):
             return peer
     return None
 
 
-def _connected(path: Path) -> socket.socket | None:
+def _connect_socket(path: Path) -> socket.socket | None:
     if not path.exists():
         return None
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -82,7 +82,7 @@ def _connected(path: Path) -> socket.socket | None:
     return None
 
 
-def listening(path: Path) -> socket.socket:
+def open_listener(path: Path) -> socket.socket:
     """For other processes of the same user, and for no one before it is theirs alone."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -25,7 +25,7 @@ def by_duckdb(connection: Any, source: Any, typed: Any) -> Any:
     made: list[dict[str, Any]] = []
     rows = connection.sql(sources.query("count(*)", source)).fetchall()[0][0]
     for name, kind in typed:
-        column = sources.named(name)
+        column = sources.quote_column(name)
         count = connection.sql(sources.query(f"count({column})", source)).fetchall()[0][0]
         one: dict[str, Any] = {"column": name, "type": kind, "count": count, "nulls": rows - count}
         if count and kind in ("BIGINT", "DOUBLE"):
@@ -43,7 +43,7 @@ def by_duckdb(connection: Any, source: Any, typed: Any) -> Any:
 
 def describe(path: str, use: Any, *, quick: bool) -> dict[str, Any]:
     try:
-        (figures, rows, whole), source = tables.reading(path, use, ordered=False, quick=quick)
+        (figures, rows, whole), source = tables.read_table(path, use, ordered=False, quick=quick)
     except Refused as refused:
         return {"refused": str(refused)}
     return {"figures": figures, "rows": rows, "whole": whole, "notes": source.notes}

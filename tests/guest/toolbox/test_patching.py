@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pinfold.guest.toolbox import patching
 from pinfold.guest.toolbox.answering import Refused
 from pinfold.guest.toolbox.differences import diff
-from pinfold.guest.toolbox.patches import parsed
+from pinfold.guest.toolbox.patches import parse_patch
 
 pytestmark = pytest.mark.unit
 lines = st.lists(st.text(st.sampled_from("ab+- @\\\r"), max_size=3), max_size=25)
@@ -192,7 +192,7 @@ def test_a_patch_without_carriage_returns_fits_a_file_that_has_them(tmp_path: Pa
 
 
 def test_names_that_git_quotes_are_read(tmp_path: Path) -> None:
-    (change,) = parsed(
+    (change,) = parse_patch(
         'diff --git "a/\\303\\251 \\"x\\".txt" "b/\\303\\251 \\"x\\".txt"\n'
         '--- "a/\\303\\251 \\"x\\".txt"\n+++ "b/\\303\\251 \\"x\\".txt"\n@@ -1 +1 @@\n-1\n+2\n'
     )

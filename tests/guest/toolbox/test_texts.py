@@ -61,7 +61,7 @@ def test_an_edit_and_its_reverse_leave_the_bytes_as_they_were(
     assume(text.count(old) == 1 and new and old != new)
     # A text whose bytes say another encoding is another text.
     data = text.encode(encoding)
-    was = texts.decoded(data)
+    was = texts.decode_text(data)
     assume(was.text == text and not was.crlf and "\r\n" not in old + new)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
@@ -73,7 +73,7 @@ def test_an_edit_and_its_reverse_leave_the_bytes_as_they_were(
             return
         changed = texts.Text(before + new + after, was.encoding, was.mark)
         assert path.read_bytes() == changed.data("a")
-        again = texts.decoded(path.read_bytes())
+        again = texts.decode_text(path.read_bytes())
         assume((again.text, again.encoding) == (changed.text, was.encoding) and not again.crlf)
         refused = refusal(path, new, old)
         assert "times in" in refused if refused else path.read_bytes() == data

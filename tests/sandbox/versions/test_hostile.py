@@ -50,7 +50,7 @@ def put(top: SafeFolder, path: str, fill: Callable[[int], None], *, was: Stamp |
 
 WAYS_OUT: dict[str, Callable[[SafeFolder, str], object]] = {
     "looks": lambda top, path: top.status(path) or _refused(),
-    "opens": lambda top, path: top.opened(path).__enter__(),
+    "opens": lambda top, path: top.open_below(path).__enter__(),
     "writes": lambda top, path: put(top, path, lambda _: None, was=None),
     "links": lambda top, path: top.put_link(path, "y", OWNER, was=None),
     "makes": lambda top, path: top.make_folder(path),

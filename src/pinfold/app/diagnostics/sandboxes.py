@@ -11,7 +11,7 @@ from pinfold.app.environment import environment_status
 from pinfold.app.warm_helper import running_helper
 from pinfold.events import PinfoldError
 from pinfold.sandbox import is_built_in
-from pinfold.sandbox.doctor import Checked, Report
+from pinfold.sandbox.doctor import Report, SandboxCheck
 from pinfold.text import join_names
 
 
@@ -56,7 +56,7 @@ def report_findings(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]
     yield _kernel_finding(dict(report.kernel))
 
 
-def _sandbox_finding(checked: Checked, *, is_wanted: bool) -> Finding:
+def _sandbox_finding(checked: SandboxCheck, *, is_wanted: bool) -> Finding:
     cause, fix = checked.cause or "", checked.fix or ""
     match checked.status:
         case "proven":
@@ -73,7 +73,7 @@ def _sandbox_finding(checked: Checked, *, is_wanted: bool) -> Finding:
             return Finding(section="sandboxes", what=checked.name, standing=standing, cause=cause, fix=fix)
 
 
-def _describe_proof(checked: Checked) -> str:
+def _describe_proof(checked: SandboxCheck) -> str:
     words = [f"{checked.level.capitalize()} isolation verified"]
     if checked.first_result_ms:
         words.append(f"starts in {checked.first_result_ms / 1000:.1f} s")

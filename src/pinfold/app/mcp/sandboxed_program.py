@@ -14,7 +14,7 @@ from pinfold.app.mcp.placement import Launch
 from pinfold.app.mcp.tails import Tail
 from pinfold.app.tasks import background
 from pinfold.events import Json
-from pinfold.sandbox import Answer, Outcome, Parting, Session, Stream
+from pinfold.sandbox import Answer, GuardedSession, Outcome, Session, Stream
 
 logger = logging.getLogger(__name__)
 _PIECE = 256 << 10
@@ -177,6 +177,6 @@ async def run_sandboxed(session: Session, started: Launch, where: str) -> AsyncG
     finally:
         with anyio.CancelScope(shield=True):
             await session.close()
-            if isinstance(session, Parting):
+            if isinstance(session, GuardedSession):
                 add_closing_notices(session.parting, is_broken=bool(session.lost_files))
             await program.stdout.aclose()

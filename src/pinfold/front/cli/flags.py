@@ -122,10 +122,10 @@ def from_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def mount_settings(given: dict[str, Any]) -> dict[str, Any]:
     """What of the host's a session may see, checked, as options of it; None leaves it as it was."""
-    from pinfold.app import check_paths, mounts_of, named_paths
+    from pinfold.app import check_paths, mounts_of, parse_named_paths
 
     return {
-        "data": check_paths(named_paths(given["data"])) if given["data"] else None,
+        "data": check_paths(parse_named_paths(given["data"])) if given["data"] else None,
         "mounts": mounts_of(given["mount"]) if given["mount"] else None,
         "allow_unmasked": given["allow_unmasked"],
     }

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from pinfold.app import Link, Opening, check_paths, named_paths
+from pinfold.app import Link, Opening, check_paths, parse_named_paths
 from pinfold.events import Image, Say, TurnId
 from pinfold.front.cli.turn_output import is_closed
 
@@ -45,8 +45,10 @@ class TurnInput:
 
     def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, beside: bool) -> None:
         """`beside`: the prompt did not come from standard input, so that something else may."""
-        self.data: dict[str, Path] | None = dict(check_paths(named_paths([*data, *_files(attach)]))) or None
-        self._attached = check_paths(named_paths(_files(attach)))
+        self.data: dict[str, Path] | None = (
+            dict(check_paths(parse_named_paths([*data, *_files(attach)]))) or None
+        )
+        self._attached = check_paths(parse_named_paths(_files(attach)))
         self._prompt = prompt
         self._waits = _STDIN in attach
         if self._waits and not beside:

@@ -20,7 +20,7 @@ class OutOfTime(BaseException):
     """Not an Exception: the program's own handlers are not to take it for theirs."""
 
 
-class Bound:
+class TimeLimit:
     """Between `with` and its end SIGALRM is ours; what was there before comes back."""
 
     def __init__(self, seconds: float) -> None:
@@ -30,7 +30,7 @@ class Bound:
         self._running = False
 
     def __enter__(self) -> Self:
-        self._before = _signal(_ALARM, self._ring)
+        self._before = _signal(_ALARM, self._on_alarm)
         self._timer = _setitimer(_REAL, 0)
         return self
 
@@ -53,7 +53,7 @@ class Bound:
             self._running = False
             _setitimer(_REAL, 0)
 
-    def spare(self, work: Callable[[], Any]) -> Any:
+    def run_uncut(self, work: Callable[[], Any]) -> Any:
         """A step of ours within `run` that must not be cut; what follows has its time anew."""
         running, self._running = self._running, False
         try:
@@ -63,6 +63,6 @@ class Bound:
                 _setitimer(_REAL, self._seconds, AGAIN_S)
             self._running = running
 
-    def _ring(self, _signum: int, _frame: object) -> None:
+    def _on_alarm(self, _signum: int, _frame: object) -> None:
         if self._running:
             raise OutOfTime

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-class Groups:
+class VariableGroups:
     """Names that belong together."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -25,7 +25,7 @@ class Groups:
     def join(self, one: str, other: str) -> None:
         self._leader[self.leader(one)] = self.leader(other)
 
-    def ordered(self, uses: Mapping[str, set[str]]) -> list[list[str]]:
+    def sort_by_use(self, uses: Mapping[str, set[str]]) -> list[list[str]]:
         """Whoever is used comes first; those that use each other are joined."""
         while True:
             graph: dict[str, set[str]] = {}

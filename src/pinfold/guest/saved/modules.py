@@ -52,7 +52,7 @@ def full_name(value: Any) -> str | None:
     return f"{module_name}:{path}" if is_named(value, module_name, path) else None
 
 
-def kept_by_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[str, str]:
+def find_in_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[str, str]:
     """Of these objects, by number, the names of those that a module keeps too, with the module's name."""
     found: dict[str, str] = {}
     for module_name, module in list(sys.modules.items()):
@@ -63,7 +63,7 @@ def kept_by_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[s
     return found
 
 
-def kept_by_library(kind: type) -> dict[int, tuple[str, str]]:
+def find_in_library(kind: type) -> dict[int, tuple[str, str]]:
     """Values of a class that its own module keeps under a name: `dataclasses.MISSING` is one wherever it is.
 
     Only those that nobody changes: of the standard library's, and of others those that hold nothing.

@@ -23,9 +23,9 @@ from types import (
 from . import arrays, reducing, references
 from . import rebuilding as again
 from .kinds import SESSION, dict_of, kind_of, module_of, of_session, paths_of
-from .modules import is_named, kept_by_library
-from .reasons import OPEN_FILE, Unsaved, lost_kind
-from .reducing import Filling, Names
+from .modules import find_in_library, is_named
+from .reasons import OPEN_FILE, Unsaved, why_unsavable
+from .reducing import ClassMethods, ModuleGlobals
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -95,17 +95,17 @@ REDUCERS: dict[type, Reducer] = {
     BuiltinFunctionType: lambda _pickler, _value: NotImplemented,
     CellType: reducing.cell,
     CodeType: reducing.code,
-    Filling: reducing.filling,
+    ClassMethods: reducing.class_methods,
     FunctionType: reducing.function,
     GetSetDescriptorType: reducing.descriptor,
     MappingProxyType: references.mapping_proxy,
     MemberDescriptorType: reducing.descriptor,
     MethodType: reducing.method,
-    Names: reducing.names,
-    classmethod: reducing.wrapped,
+    ModuleGlobals: reducing.names,
+    classmethod: reducing.wrapped_method,
     memoryview: references.memory_view,
     property: reducing.property_,
-    staticmethod: reducing.wrapped,
+    staticmethod: reducing.wrapped_method,
 }
 BY_NAME: dict[str, Reducer] = {
     "_struct.Struct": references.structure,
@@ -121,7 +121,7 @@ BY_NAME: dict[str, Reducer] = {
     "builtins.odict_items": references.names_view,
     "builtins.odict_keys": references.names_view,
     "builtins.odict_values": references.names_view,
-    "functools._lru_cache_wrapper": reducing.cached,
+    "functools._lru_cache_wrapper": reducing.cached_function,
     "functools.cached_property": reducing.cached_property,
     "logging.Logger": references.logger,
     "numpy.dtype": arrays.dtype,
@@ -160,7 +160,7 @@ class TooLarge(Exception):
     """More bytes than a variable may have."""
 
 
-class How:
+class TypeTraits:
     """What is to be known of a type before one of its values is taken apart."""
 
     __slots__ = (
@@ -203,7 +203,7 @@ class Graph:
         """What libraries hand to all their values; nobody means to share it."""
         self.whole: set[int] = set()
         """Dicts that are the attributes of an object and something else too: it must come back as one."""
-        self._how: dict[type, How] = {}
+        self._how: dict[type, TypeTraits] = {}
         for module_name, name in LIVING:
             held = getattr(sys.modules.get(module_name), name, None)
             if held is not None:
@@ -218,28 +218,28 @@ class Graph:
         if kind in CONTAINERS or (how.has_identity and id(value) not in how.kept):
             self.known[id(value)] = name
 
-    def how(self, kind: type) -> How:
+    def how(self, kind: type) -> TypeTraits:
         known = self._how.get(kind)
         if known is None:
             known = self._how[kind] = _how(kind)
         return known
 
 
-def _how(kind: Any) -> How:
+def _how(kind: Any) -> TypeTraits:
     reducer = REDUCERS.get(kind)
     if reducer is not None:
-        how = How(reducer)
-        how.has_identity = kind not in (CodeType, Filling, Names)
+        how = TypeTraits(reducer)
+        how.has_identity = kind not in (CodeType, ClassMethods, ModuleGlobals)
         return how
     if issubclass(kind, type):
-        return How(reducing.class_)
+        return TypeTraits(reducing.class_)
     paths = paths_of(kind)
     reducer = next((BY_NAME[path] for path in paths if path in BY_NAME), None)
-    reason = lost_kind(kind)
-    how = How(_refuse(reason) if reason is not None and reducer is None else reducer)
+    reason = why_unsavable(kind)
+    how = TypeTraits(_refuse(reason) if reason is not None and reducer is None else reducer)
     how.has_identity = kind not in ATOMS and VALUES.isdisjoint(paths)
     how.may_be_named = "__call__" in dir(kind) and module_of(kind) != SESSION
-    how.kept = kept_by_library(kind)
+    how.kept = find_in_library(kind)
     how.is_sessions = module_of(kind) == SESSION and "enum.Enum" not in paths
     how.has_own_ways = _defines(kind, OWN_WAYS)
     how.has_hooks = _defines(kind, HOOKS)
@@ -360,14 +360,14 @@ class Pickler(_Pickler):
         key = id(obj)
         graph = self.graph
         if key in graph.known and key not in self._own and key not in graph.memory.frames:
-            return self._known(graph.known[key])
+            return self._note_use(graph.known[key])
         if kind in CONTAINERS:
             if kind is dict and key in self.seen:
                 self.found.twice.add(key)
             self.seen[key] = obj
         return None
 
-    def _known(self, pid: str | tuple[str, str]) -> str | tuple[str, str]:
+    def _note_use(self, pid: str | tuple[str, str]) -> str | tuple[str, str]:
         if type(pid) is str and pid != NAMESPACE:
             self.found.uses.add(pid)
         return pid
@@ -386,7 +386,7 @@ class Pickler(_Pickler):
             self.seen[id(obj)] = obj
         return self._sessions(obj, how) if how.is_sessions else NotImplemented
 
-    def _sessions(self, obj: Any, how: How) -> Any:
+    def _sessions(self, obj: Any, how: TypeTraits) -> Any:
         if how.has_own_ways:
             self.found.may_differ = True
             return NotImplemented

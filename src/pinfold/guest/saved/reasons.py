@@ -75,7 +75,7 @@ LOST = {
 """By the full name of a type, for it and its subclasses."""
 
 
-def lost_kind(kind: type) -> str | None:
+def why_unsavable(kind: type) -> str | None:
     return next((LOST[path] for path in paths_of(kind) if path in LOST), None)
 
 

@@ -64,7 +64,7 @@ COMPILED = (WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorTy
 BEHAVIOUR = (FunctionType, staticmethod, classmethod, property)
 
 
-class Filling:
+class ClassMethods:
     """The methods of a class, put in place before anything else of it is read."""
 
     __slots__ = ("attributes", "kind")
@@ -74,7 +74,7 @@ class Filling:
         self.attributes = attributes
 
 
-class Names:
+class ModuleGlobals:
     """The globals of a module that a new process has too."""
 
     __slots__ = ("module",)
@@ -117,13 +117,13 @@ def _globals_of(pickler: Pickler, value: FunctionType) -> object:
     module = sys.modules.get(names.get("__name__", ""))
     name = import_name(module)
     if name is not None and vars(module) is names:
-        return Names(name)
+        return ModuleGlobals(name)
     if "__spec__" in names and "__loader__" in names:
         raise Unsaved("a function of a module that cannot be imported again")
     return names
 
 
-def names(_: Pickler, value: Names) -> object:
+def names(_: Pickler, value: ModuleGlobals) -> object:
     return again.names_of, (value.module,)
 
 
@@ -131,7 +131,7 @@ def method(_: Pickler, value: MethodType) -> object:
     return again.make_method, (value.__func__, value.__self__)
 
 
-def wrapped(_: Pickler, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> object:
+def wrapped_method(_: Pickler, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> object:
     return type(value), (value.__func__,)
 
 
@@ -143,7 +143,7 @@ def cached_property(_: Pickler, value: Any) -> object:
     return again.make_cached_property, (value.func, value.attrname, value.__doc__)
 
 
-def cached(_: Pickler, value: Any) -> object:
+def cached_function(_: Pickler, value: Any) -> object:
     if is_named(value, getattr(value, "__module__", None), getattr(value, "__qualname__", None)):
         return NotImplemented
     options = value.cache_parameters()
@@ -201,7 +201,7 @@ def class_(_: Pickler, value: type) -> object:
     start = {name: own.pop(name) for name in CLASS_START if name in own}
     methods, attributes = _parts(value, own)
     args = (_meta(value), name_of(value), value.__bases__, start)
-    state = (Filling(value, methods), attributes, _registered(value))
+    state = (ClassMethods(value, methods), attributes, _virtual_subclasses(value))
     return again.make_class, args, state, None, None, again.finish_class
 
 
@@ -241,7 +241,7 @@ def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     return methods, attributes
 
 
-def _registered(kind: type) -> list[type] | None:
+def _virtual_subclasses(kind: type) -> list[type] | None:
     """Classes an abstract one was told to take for its own; None for a class that is not abstract."""
     abc = sys.modules.get("_abc")
     if abc is None or "_abc_impl" not in dict_of(kind):
@@ -261,26 +261,26 @@ def _enum(kind: Any) -> object:
     members = {name: member.value for name, member in kind.__members__.items()}
     held = {name: _own_of(member) for name, member in kind.__members__.items() if name == member.name}
     methods, attributes = _parts(kind, {key: own[key] for key in own if key not in members})
-    attributes = {key: attributes[key] for key in attributes if not _is_made(key)}
+    attributes = {key: attributes[key] for key in attributes if not _is_generated(key)}
     start = {name: own[name] for name in ("__module__", "__qualname__") if name in own}
     methods.pop("__new__", None)  # the one it keeps only finds members
     args = (meta, name_of(kind), kind.__bases__, start, members)
-    state = (Filling(kind, methods), attributes, {name: more for name, more in held.items() if more})
+    state = (ClassMethods(kind, methods), attributes, {name: more for name, more in held.items() if more})
     return again.make_enum, args, state, None, None, again.finish_enum
 
 
 def _own_of(member: Any) -> dict[str, Any]:
-    return {name: value for name, value in member.__dict__.items() if not _is_made(name)}
+    return {name: value for name, value in member.__dict__.items() if not _is_generated(name)}
 
 
-def _is_made(name: str) -> bool:
+def _is_generated(name: str) -> bool:
     """Whether `enum` makes the attribute for every class or member."""
     if name.startswith("__"):
         return name in ("__objclass__", "__new__", "__reduce_ex__", "__members__")
     return name.startswith("_") and name.endswith("_")
 
 
-def filling(_: Pickler, value: Filling) -> object:
+def class_methods(_: Pickler, value: ClassMethods) -> object:
     return again.fill_class, (value.kind, value.attributes)
 
 

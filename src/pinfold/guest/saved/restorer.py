@@ -21,11 +21,13 @@ MISSING = (1 << 64) - 1
 """The size of what the host does not have."""
 
 
-def restored(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
+def restore_session(
+    namespace: dict[str, object], told: Mapping[str, Any], fd: int
+) -> list[dict[str, object]]:
     """What became of each variable. `fd` leads to the host, which has the bytes."""
     around = told["around"]
     sys.path += [it for it in around["path"] if type(it) is str and it not in sys.path]
-    _go(around["folder"])
+    _change_folder(around["folder"])
     host = socket(fileno=fd)
     try:
         labels = restore(namespace, map(Entry.of_row, told["entries"]), _Reader(host).read)
@@ -34,7 +36,7 @@ def restored(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> 
     return [label.row() for label in labels]
 
 
-def _go(folder: str) -> None:
+def _change_folder(folder: str) -> None:
     try:
         os.chdir(folder)
     except (OSError, ValueError):  # it is no longer there
@@ -49,12 +51,12 @@ class _Reader:
 
     def read(self, digest: str) -> bytearray:
         self._host.sendall(digest.encode())
-        (size,) = SIZE.unpack(self._filled(SIZE.size))
+        (size,) = SIZE.unpack(self._read_exactly(SIZE.size))
         if size == MISSING:
             raise KeyError(digest)
-        return self._filled(size)
+        return self._read_exactly(size)
 
-    def _filled(self, size: int) -> bytearray:
+    def _read_exactly(self, size: int) -> bytearray:
         data = bytearray(size)
         view, at = memoryview(data), 0
         while at < size:

@@ -10,7 +10,7 @@ from json import loads
 from struct import Struct
 
 from . import rebuilding
-from .bounds import Bound, OutOfTime
+from .bounds import OutOfTime, TimeLimit
 from .entries import Label
 from .reasons import cut, one_line
 
@@ -46,13 +46,13 @@ def restore(
     time, becomes the memory of what is restored; all else is copied. Only what is whole is put there: a name that is
     lost keeps what it had.
     """
-    with Bound(seconds) as bound:
+    with TimeLimit(seconds) as bound:
         restoring = _Restoring(namespace, read, bound)
         return [restoring.label(entry) for entry in entries]
 
 
 class _Restoring:
-    def __init__(self, namespace: dict[str, object], read: Callable[[str], Memory], bound: Bound) -> None:
+    def __init__(self, namespace: dict[str, object], read: Callable[[str], Memory], bound: TimeLimit) -> None:
         self._namespace = namespace
         self._read = read
         self._bound = bound
@@ -124,7 +124,7 @@ class _Restoring:
     def _whole(self, digest: str) -> bytearray:
         """Its own copy, because two arrays with equal bytes are still two."""
         try:
-            data: Memory = self._bound.spare(lambda: self._read(digest))
+            data: Memory = self._bound.run_uncut(lambda: self._read(digest))
         except (KeyError, OSError):
             raise Missing("its saved bytes are gone") from None
         if sha256(data).hexdigest() != digest:

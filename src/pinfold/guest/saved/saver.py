@@ -9,7 +9,7 @@ from contextlib import suppress
 from json import dumps, loads
 from warnings import catch_warnings, simplefilter
 
-from ..children import reap, unheard
+from ..children import discard_sigchld, reap
 from .saving import save
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -45,11 +45,11 @@ class State:
 def leave_saver(state: State, fd: int, channel: int) -> None:
     """As `save_and_end`, in a fork of this process that the program cannot wait for."""
     try:
-        with unheard():
-            child = _forked()
+        with discard_sigchld():
+            child = _fork_quietly()
             if child == 0:
                 try:
-                    if _forked():
+                    if _fork_quietly():
                         _exit(0)
                 except OSError:  # no room for another process; this one must never answer beside the original
                     _exit(1)
@@ -62,7 +62,7 @@ def leave_saver(state: State, fd: int, channel: int) -> None:
         _close(fd)
 
 
-def _forked() -> int:
+def _fork_quietly() -> int:
     with catch_warnings():  # about threads, which the one that only reads does not need
         simplefilter("ignore")
         return _fork()

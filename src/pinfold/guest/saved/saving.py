@@ -15,14 +15,14 @@ from json import dumps
 from warnings import catch_warnings, simplefilter
 
 from . import arrays
-from .bounds import Bound, OutOfTime
+from .bounds import OutOfTime, TimeLimit
 from .comparing import Comparison
 from .entries import Entry
-from .grouping import Groups
+from .grouping import VariableGroups
 from .kinds import SESSION, module_of
-from .modules import full_name, import_name, inner_modules, is_empty, kept_by_modules
+from .modules import find_in_modules, full_name, import_name, inner_modules, is_empty
 from .pickling import ATOMS, Found, Graph, Pickler, Stream, TooLarge
-from .reasons import Unsaved, cut, lost_kind, one_line
+from .reasons import Unsaved, cut, one_line, why_unsavable
 from .restoring import LENGTH, read_stream
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -75,7 +75,7 @@ def save(
     `tell(name)` is called before the program's own code of that variable may run; a caller that had to end a copy
     because it hung there passes the name in `skip`, with the reason that it is lost for.
     """
-    with _quiet(), Bound(seconds) as bound:
+    with _quiet(), TimeLimit(seconds) as bound:
         saving = _Saving(namespace, bound, each_bytes, tell or (lambda _name: None))
         saving.take(skip or {})
         saving.group()
@@ -107,7 +107,7 @@ class _Part:
 
 class _Saving:
     def __init__(
-        self, namespace: dict[str, object], bound: Bound, each_bytes: int, tell: Callable[[str], None]
+        self, namespace: dict[str, object], bound: TimeLimit, each_bytes: int, tell: Callable[[str], None]
     ) -> None:
         self._bound = bound
         self._each_bytes = each_bytes
@@ -125,7 +125,7 @@ class _Saving:
     # Each variable alone
 
     def take(self, skip: Mapping[str, str]) -> None:
-        values = self._named(self._graph.namespace.copy(), skip)
+        values = self._select_values(self._graph.namespace.copy(), skip)
         for name, value in values.items():
             if name in skip:
                 self._lost[name] = skip[name]
@@ -136,7 +136,7 @@ class _Saving:
             if self._is_shared(part.found):
                 self._parts.remove(part)
                 self._add(part.own)
-        self._spread()
+        self._spread_losses()
 
     def _is_shared(self, found: Found) -> bool:
         graph = self._graph
@@ -153,7 +153,7 @@ class _Saving:
                 times[key] += 1
         self._graph.whole.update(key for key, number in times.items() if number > 1)
 
-    def _named(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
+    def _select_values(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
         """What is to be pickled. Modules, what is in them, and second names for a thing are not."""
         graph, first = self._graph, dict[int, str]()
         values: dict[str, object] = {}
@@ -179,9 +179,9 @@ class _Saving:
         name = next(iter(own))
         self._tell(name)
         try:
-            self._parts.append(self._bound.run(lambda: self._pickled(own)))
+            self._parts.append(self._bound.run(lambda: self._pickle(own)))
         except Unsaved as unsaved:
-            is_itself = len(own) == 1 and lost_kind(type(own[name])) is not None
+            is_itself = len(own) == 1 and why_unsavable(type(own[name])) is not None
             self._lose(own, str(unsaved) if is_itself else f"inside it: {unsaved}")
         except TooLarge:
             self._lose(own, f"it is larger than the {_megabytes(self._each_bytes)} kept of a variable")
@@ -194,7 +194,7 @@ class _Saving:
         for name in names:
             self._lost.setdefault(name, cut(reason))
 
-    def _pickled(self, own: dict[str, object]) -> _Part:
+    def _pickle(self, own: dict[str, object]) -> _Part:
         stream = Stream(self._each_bytes * len(own))
         value = next(iter(own.values()))
         if len(own) == 1 and arrays.is_npy(value, self._graph.memory):
@@ -207,7 +207,7 @@ class _Saving:
         pickler.dump(own)
         return _Part(own, "pickle", stream, pickler.found)
 
-    def _spread(self) -> None:
+    def _spread_losses(self) -> None:
         """What holds a lost variable is lost."""
         while True:
             kept: list[_Part] = []
@@ -227,7 +227,7 @@ class _Saving:
         """One part for variables that share what has no name, or hold each other; in order of who holds whom."""
         self._note_parted()
         parts = {name: part for part in self._parts for name in part.own}
-        groups = Groups(parts)
+        groups = VariableGroups(parts)
         owner: dict[int, str] = {}
         for name, part in parts.items():
             for key in part.found.seen.keys() - self._graph.ignored:
@@ -235,14 +235,14 @@ class _Saving:
                 if other is not name:
                     groups.join(other, name)
             part.found.seen.clear()
-        order = groups.ordered({name: part.found.uses for name, part in parts.items()})
+        order = groups.sort_by_use({name: part.found.uses for name, part in parts.items()})
         self._parts = []
         for names in order:
             if len(names) == 1:
                 self._parts.append(parts[names[0]])
             else:
                 self._add({name: parts[name].own[name] for name in names})
-        self._spread()
+        self._spread_losses()
 
     def _note_parted(self) -> None:
         """Say where memory that was one becomes several, and where a variable was an object of a module's."""
@@ -266,7 +266,7 @@ class _Saving:
             value = self._graph.namespace.get(name) if type(name) is str else None
             if not callable(value) and not is_empty(value):
                 wanted[key] = str(name)
-        for name, module_name in kept_by_modules(wanted, self._graph.namespace).items():
+        for name, module_name in find_in_modules(wanted, self._graph.namespace).items():
             self._note([name], f"a copy of what module {module_name!r} holds")
 
     def _note(self, names: Iterable[str], note: str) -> None:
@@ -284,7 +284,7 @@ class _Saving:
 
     def _drop(self) -> None:
         self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
-        self._spread()
+        self._spread_losses()
 
     def digest(self) -> None:
         for part in self._parts:

@@ -26,24 +26,24 @@ def answer(operations: dict[str, Operation]) -> None:
     except Refused as refused:
         reply = {"error": str(refused)}
     except OSError as error:
-        reply = {"error": told(error)}
+        reply = {"error": describe_error(error)}
     except MemoryError:
         reply = {"error": "this takes more memory than the session may use"}
     # ASCII: names that are not UTF-8 go as lone surrogates.
     sys.stdout.write(json.dumps(reply, allow_nan=False))
 
 
-def told(error: OSError) -> str:
+def describe_error(error: OSError) -> str:
     """What the system refused, in a line."""
     name = error.filename if isinstance(error.filename, str) else "it"
     if error.errno in (errno.EROFS, errno.EBUSY):
-        return f"{shown(name)} is protected or read-only: it cannot be changed from inside the session"
+        return f"{display_path(name)} is protected or read-only: it cannot be changed from inside the session"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{shown(name)}: permission denied"
-    return f"{shown(name)}: {error.strerror or error}"
+        return f"{display_path(name)}: permission denied"
+    return f"{display_path(name)}: {error.strerror or error}"
 
 
-def shown(path: str) -> str:
+def display_path(path: str) -> str:
     """As the model would write it: from the working folder where it lies in there."""
     here = os.getcwd()
     if path == here:
@@ -51,7 +51,7 @@ def shown(path: str) -> str:
     return path[len(here) + 1 :] if path.startswith(f"{here}/") else path
 
 
-def size_told(size: int) -> str:
+def format_size(size: int) -> str:
     if size < 1000:
         return f"{size} bytes"
     amount = float(size)

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from itertools import islice
 
-from .counting import SPREAD, Few, merged, np, repeated, runs_of, suspects
+from .counting import SPREAD, SmallCounter, find_candidates, find_repeated, merge_counts, np, runs_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _Column:
     def __init__(self, dtype: str, scratch: Scratch, few: int = FEW) -> None:
         self._dtype = np.dtype(dtype)
         self._scratch = scratch
-        self._few: Few | None = Few(self._dtype, few)
+        self._few: SmallCounter | None = SmallCounter(self._dtype, few)
         """None once they are too many."""
         self._turn = threading.Lock()
         self._low: Any = None
@@ -163,11 +163,11 @@ class Numbers(_Column):
         """The value that stands there when all are in order, counted from 0, and the next; the last has none but itself."""
         after = min(rank + 1, self.count - 1)
         if self._few:
-            values, counts = self._few.counted()
+            values, counts = self._few.get_counts()
             first, second = values[np.cumsum(counts).searchsorted([rank, after], "right")]
             return first, second
-        first, second = self._ranked(rank)
-        return first, self._ranked(after)[0] if second is None else second
+        first, second = self._find_rank(rank)
+        return first, self._find_rank(after)[0] if second is None else second
 
     def look_for(self, ranks: list[int]) -> None:
         """Go through the keys for all of them at once."""
@@ -181,13 +181,13 @@ class Numbers(_Column):
             bins = above >> np.uint64(shift)
             for at, pieces in found.items():
                 pieces.append(above[bins == np.uint64(at)])
-        self._near = {at: _sorted(pieces) + np.uint64(low) for at, pieces in found.items()}
+        self._near = {at: _sort_pieces(pieces) + np.uint64(low) for at, pieces in found.items()}
 
     def _key_ends(self) -> tuple[int, int]:
         low, high = (int(_keys(np.array([end], self._dtype))[0]) for end in self.ends())
         return low, high
 
-    def _ranked(self, rank: int) -> tuple[Any, Any]:
+    def _find_rank(self, rank: int) -> tuple[Any, Any]:
         """With the next, should that be among the keys that were looked at in the end."""
         low, high = self._key_ends()
         self._first = inside, shift = self._first or self._spread(low, high)
@@ -201,7 +201,7 @@ class Numbers(_Column):
             if not shift:
                 return self._value(low), self._value(low) if rank + 1 < inside[at] else None
             if inside[at] <= RANGE:
-                keys = near[at] if at in near else _sorted(self._above(low, high)) + np.uint64(low)
+                keys = near[at] if at in near else _sort_pieces(self._above(low, high)) + np.uint64(low)
                 return self._value(keys[rank]), self._value(keys[rank + 1]) if rank + 1 < len(keys) else None
             (inside, shift), near = self._spread(low, high), {}
 
@@ -261,7 +261,7 @@ class Kinds(_Column):
     def has(self, value: int) -> bool:
         values = np.array([value], self._dtype)
         if self._few:
-            return bool((self._few.counted()[0] == values).any())
+            return bool((self._few.get_counts()[0] == values).any())
         key = values.view(np.uint64) * SPREAD
         bucket = int(key[0] >> _BUCKET_BITS)
         return any((self._scratch.read([one]) == key).any() for one in self._places(bucket, bucket + 1))
@@ -275,7 +275,7 @@ class Kinds(_Column):
     def _groups(self) -> Iterator[tuple[int, Array, Array]]:
         """How many values are different, and of those that are there more than once the counts; some buckets at a time."""
         if self._few:
-            values, counts = self._few.counted()
+            values, counts = self._few.get_counts()
             yield len(values), values, counts
             return
         ends = np.cumsum(np.sum([np.diff(starts) for _, starts in self._kept], axis=0))
@@ -286,14 +286,16 @@ class Kinds(_Column):
             last = max(first + 1, int(ends.searchsorted(done + RANGE, "right")))
             if int(ends[last - 1]) - done <= 4 * RANGE:
                 keys = self._scratch.read(self._places(first, last))
-                some = suspects(keys) if rare else keys
+                some = find_candidates(keys) if rare else keys
                 rare = rare and len(some) <= len(keys) // 2
-                values, counts = repeated(np.sort(some))
+                values, counts = find_repeated(np.sort(some))
                 number = len(keys) - int(counts.sum()) + len(values)
             else:  # some values are there very often, or there are very many
                 values, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
                 for one in self._places(first, last):
-                    values, counts = merged(values, counts, *runs_of(np.sort(self._scratch.read([one]))))
+                    values, counts = merge_counts(
+                        values, counts, *runs_of(np.sort(self._scratch.read([one])))
+                    )
                 number = len(values)
             yield number, (values * _BACK).view(self._dtype), counts
             first = last
@@ -360,7 +362,7 @@ def _keys(values: Array) -> Array:
     return values.view(np.uint64) ^ ((values.view(np.int64) >> 63).view(np.uint64) | _SIGN)
 
 
-def _sorted(pieces: Iterable[Array]) -> Array:
+def _sort_pieces(pieces: Iterable[Array]) -> Array:
     together = np.concatenate(list(pieces))
     together.sort()
     return together

@@ -21,7 +21,7 @@ SLOT_BITS = 14
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Few:
+class SmallCounter:
     """Different values and how often each is there. Most have a slot of their own, where they are found at once."""
 
     def __init__(self, dtype: Any, most: int) -> None:
@@ -57,13 +57,13 @@ class Few:
         self._owners[slots[free]] = values[free]
         at_home = self._owners[slots] == values
         self._owned[slots[at_home]] += counts[at_home]
-        self._rest = merged(*self._rest, values[~at_home], counts[~at_home])
+        self._rest = merge_counts(*self._rest, values[~at_home], counts[~at_home])
         return np.count_nonzero(self._owned) + len(self._rest[0]) <= self._most
 
     def _slots(self, bits: Array) -> Array:
         return (bits * SPREAD >> self._shift).view(np.int64)
 
-    def counted(self) -> tuple[Array, Array]:
+    def get_counts(self) -> tuple[Array, Array]:
         """In the order of the values."""
         slots = np.flatnonzero(self._owned)
         values = np.concatenate((self._owners[slots], self._rest[0])).view(self._dtype)
@@ -72,7 +72,7 @@ class Few:
 
     def all(self, at_once: int) -> Iterator[Array]:
         """Every value as often as it is there, so many at a time."""
-        values, counts = self.counted()
+        values, counts = self.get_counts()
         ends = np.cumsum(counts)
         for done in range(0, int(counts.sum()), at_once):
             here = np.clip((ends - counts, ends), done, done + at_once)
@@ -87,7 +87,7 @@ def runs_of(ordered: Array) -> tuple[Array, Array]:
     return ordered[starts], np.diff(starts, append=len(ordered))
 
 
-def suspects(keys: Array) -> Array:
+def find_candidates(keys: Array) -> Array:
     """All that are there more than once, and few others, or else all: a half of each key is sorted in half the time."""
     halves = (keys >> np.uint64(24)).astype(np.uint32)
     ordered = np.sort(halves)
@@ -99,14 +99,14 @@ def suspects(keys: Array) -> Array:
     return keys[marked[halves >> 16]]
 
 
-def repeated(ordered: Array) -> tuple[Array, Array]:
+def find_repeated(ordered: Array) -> tuple[Array, Array]:
     """Those that are there more than once, and how often."""
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
     starts = np.flatnonzero(np.diff(again, prepend=-2) != 1)
     return ordered[again[starts]], np.diff(starts, append=len(again)) + 1
 
 
-def merged(values: Array, counts: Array, more: Array, their: Array) -> tuple[Array, Array]:
+def merge_counts(values: Array, counts: Array, more: Array, their: Array) -> tuple[Array, Array]:
     if not len(values):
         return more, their
     together = np.concatenate((values, more))

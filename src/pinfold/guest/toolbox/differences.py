@@ -15,16 +15,18 @@ def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
     """Empty for two that are the same. A last line without its end is marked as git does."""
     if before == after:
         return ""
-    text = "".join(_marked(line) for line in _unified(lines_of(before), lines_of(after), old, new))
+    text = "".join(
+        _mark_missing_newline(line) for line in _format_unified(lines_of(before), lines_of(after), old, new)
+    )
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[... {len(text) - most:,} more characters of this diff]\n"
 
 
-def counted(before: str, after: str) -> tuple[int, int]:
+def count_changes(before: str, after: str) -> tuple[int, int]:
     """Lines added and removed; of texts too different to compare, all that differ."""
     a, b = lines_of(before), lines_of(after)
-    head, tail = _same(a, b)
+    head, tail = _count_same(a, b)
     a, b = a[head : len(a) - tail], b[head : len(b) - tail]
     if max(len(a), len(b)) > LINES:
         return len(b), len(a)
@@ -41,7 +43,7 @@ def lines_of(text: str) -> list[str]:
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
-def _same(a: list[str], b: list[str]) -> tuple[int, int]:
+def _count_same(a: list[str], b: list[str]) -> tuple[int, int]:
     """Lines that are the same at the beginning and at the end."""
     most = min(len(a), len(b))
     head = next((number for number in range(most) if a[number] != b[number]), most)
@@ -50,8 +52,8 @@ def _same(a: list[str], b: list[str]) -> tuple[int, int]:
     return head, tail
 
 
-def _unified(a: list[str], b: list[str], old: str, new: str) -> list[str]:
-    head, tail = _same(a, b)
+def _format_unified(a: list[str], b: list[str], old: str, new: str) -> list[str]:
+    head, tail = _count_same(a, b)
     first = max(0, head - CONTEXT)
     last_a, last_b = len(a) - max(0, tail - CONTEXT), len(b) - max(0, tail - CONTEXT)
     part_a, part_b = a[first:last_a], b[first:last_b]
@@ -82,5 +84,5 @@ def _span(start: int, length: int) -> str:
     return f"{begin}" if length == 1 else f"{begin},{length}"
 
 
-def _marked(line: str) -> str:
+def _mark_missing_newline(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -8,8 +8,8 @@ import re
 import stat
 import time
 
-from .answering import Refused, shown
-from .texts import SKIPPED, missing, resolved
+from .answering import Refused, display_path
+from .texts import SKIPPED, describe_missing, resolve_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,18 +27,22 @@ BRACES = 64
 def glob(pattern: str, path: str) -> dict[str, Any]:
     if not pattern.strip():
         raise Refused("pattern is empty; **/*.py finds every Python file")
-    top = resolved("/" if pattern.startswith("/") else path)
+    top = resolve_path("/" if pattern.startswith("/") else path)
     if not os.path.isdir(top):
-        raise Refused(missing(path) if not os.path.exists(top) else f"{shown(path)} is a file, not a folder")
+        raise Refused(
+            describe_missing(path)
+            if not os.path.exists(top)
+            else f"{display_path(path)} is a file, not a folder"
+        )
     until = time.monotonic() + WALK_S
     found: set[str] = set()
     whole = True
-    for one in _unbraced(pattern):
+    for one in _expand_braces(pattern):
         for name in _Walk(one, until).below(top):
             found.add(name)
         whole = whole and time.monotonic() < until
     names = sorted(found)
-    lines = [_named(name) for name in names[:NAMES]]
+    lines = [_format_name(name) for name in names[:NAMES]]
     if len(names) > NAMES:
         lines.append(f"[{NAMES:,} of {len(names):,}; narrow the pattern to see the others]")
     if not whole:
@@ -46,11 +50,13 @@ def glob(pattern: str, path: str) -> dict[str, Any]:
     return {"text": "\n".join(lines) if lines else f"[nothing matches {pattern}]", "count": len(names)}
 
 
-def _named(full: str) -> str:
-    return f"{shown(full)}/" if os.path.isdir(full) and not os.path.islink(full) else shown(full)
+def _format_name(full: str) -> str:
+    return (
+        f"{display_path(full)}/" if os.path.isdir(full) and not os.path.islink(full) else display_path(full)
+    )
 
 
-def _unbraced(pattern: str) -> list[str]:
+def _expand_braces(pattern: str) -> list[str]:
     """`a.{b,c}` as `a.b` and `a.c`."""
     made = [pattern]
     while len(made) < BRACES:

@@ -52,16 +52,16 @@ class Change:
         self.hunks: list[Hunk] = []
 
 
-def parsed(patch: str) -> list[Change]:
+def parse_patch(patch: str) -> list[Change]:
     lines = patch.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
-    lines = _unfenced(lines)
+    lines = _strip_fence(lines)
     begin = next((number for number, line in enumerate(lines) if line.strip() == "*** Begin Patch"), None)
     if begin is not None or any(_FILE.match(line) for line in lines):
-        changes = _Marked(lines[begin + 1 :] if begin is not None else lines).changes
+        changes = _BeginPatch(lines[begin + 1 :] if begin is not None else lines).changes
     else:
-        changes = _Unified(lines).changes
+        changes = _UnifiedDiff(lines).changes
     if not changes:
         raise Refused(
             "this is no patch: give a unified diff (--- a/FILE, +++ b/FILE, @@ -1,2 +1,2 @@) "
@@ -70,14 +70,14 @@ def parsed(patch: str) -> list[Change]:
     return changes
 
 
-def _unfenced(lines: list[str]) -> list[str]:
+def _strip_fence(lines: list[str]) -> list[str]:
     """Without a fence of Markdown around it all."""
     if len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```":
         return lines[1:-1]
     return lines
 
 
-class _Unified:
+class _UnifiedDiff:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._at = 0
@@ -107,8 +107,8 @@ class _Unified:
             word, _, rest = line.partition(" ")
             if line.startswith("--- ") and self._peek(1).startswith("+++ "):
                 old, new = _name(line[4:]), _name(self._peek(1)[4:])
-                change.path = change.path if old == "/dev/null" else _stripped(old, "a/")
-                change.to = change.to if new == "/dev/null" else _stripped(new, "b/")
+                change.path = change.path if old == "/dev/null" else _strip_prefix(old, "a/")
+                change.to = change.to if new == "/dev/null" else _strip_prefix(new, "b/")
                 self._at += 2
                 change.hunks = self._hunks(change.path)
                 break
@@ -139,7 +139,7 @@ class _Unified:
         if old.startswith("a/") and new.startswith("b/"):
             old, new = old[2:], new[2:]
         elif "/dev/null" in (old, new):
-            old, new = _stripped(old, "a/"), _stripped(new, "b/")
+            old, new = _strip_prefix(old, "a/"), _strip_prefix(new, "b/")
         if old == "/dev/null":
             change = Change("add", new)
         elif new == "/dev/null":
@@ -176,7 +176,7 @@ class _Unified:
 
     def _body(self, hunk: Hunk, old: int, new: int) -> None:
         """As many lines as the header counts; where it miscounts, as many as can be nothing else."""
-        until = self._counted(old, new)
+        until = self._find_hunk_end(old, new)
         while self._at < len(self._lines):
             line = self._lines[self._at]
             tag = line[:1] or " "
@@ -192,7 +192,7 @@ class _Unified:
     def _is_over(self, line: str) -> bool:
         return self._is_header() or not line.strip() or line.rstrip() == "--"
 
-    def _counted(self, old: int, new: int) -> int:
+    def _find_hunk_end(self, old: int, new: int) -> int:
         """Where the lines end that the header counts; here, if they are not what it says."""
         at = self._at
         while at < len(self._lines) and (old > 0 or new > 0):
@@ -222,13 +222,13 @@ def _git_names(line: str) -> tuple[str, str]:
     if rest.startswith('"'):
         end = re.match(r'"(?:[^"\\]|\\.)*"', rest)
         cut = end.end() if end else len(rest)
-        return _stripped(_name(rest[:cut]), "a/"), _stripped(_name(rest[cut + 1 :]), "b/")
+        return _strip_prefix(_name(rest[:cut]), "a/"), _strip_prefix(_name(rest[cut + 1 :]), "b/")
     # Names with spaces: where nothing is renamed, both halves are the same but for their first letter.
     half = len(rest) // 2
     if rest[half : half + 1] == " " and rest[2:half] == rest[half + 3 :]:
         return rest[2:half], rest[half + 3 :]
     old, _, new = rest.partition(" b/")
-    return _stripped(old, "a/"), _stripped(new, "b/")
+    return _strip_prefix(old, "a/"), _strip_prefix(new, "b/")
 
 
 def _name(text: str) -> str:
@@ -243,11 +243,11 @@ def _name(text: str) -> str:
     return text.split("\t")[0].rstrip(" ")
 
 
-def _stripped(name: str, prefix: str) -> str:
+def _strip_prefix(name: str, prefix: str) -> str:
     return name.removeprefix(prefix)
 
 
-class _Marked:
+class _BeginPatch:
     """`*** Begin Patch`: files by name, places by the lines around them."""
 
     def __init__(self, lines: list[str]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 
-from .answering import Refused, shown
-from .differences import SHOWN, WHOLE, counted, diff, lines_of
-from .patches import Hunk, parsed
-from .texts import Text, existing, read, resolved
-from .writing import like, put
+from .answering import Refused, display_path
+from .differences import SHOWN, WHOLE, count_changes, diff, lines_of
+from .patches import Hunk, parse_patch
+from .texts import Text, read, resolve_file, resolve_path
+from .writing import find_similar_lines, put
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,43 +29,43 @@ class Folder:
         self.modes: dict[str, int] = {}
 
     def get(self, path: str) -> Text:
-        full = resolved(path)
+        full = resolve_path(path)
         if full not in self.now:
-            self.before[full] = self.now[full] = read(path, existing(path))
+            self.before[full] = self.now[full] = read(path, resolve_file(path))
         text = self.now[full]
         if text is None:
-            raise Refused(f"the patch has removed {shown(path)} before it changes it")
+            raise Refused(f"the patch has removed {display_path(path)} before it changes it")
         return text
 
     def set(self, path: str, text: Text | None) -> None:
-        full = resolved(path)
+        full = resolve_path(path)
         if full not in self.now:
             self.before[full] = read(path, full) if os.path.isfile(full) else None
             if os.path.isdir(full):
-                raise Refused(f"{shown(path)} is a folder")
+                raise Refused(f"{display_path(path)} is a folder")
         self.now[full] = text
 
     def has(self, path: str) -> bool:
-        full = resolved(path)
+        full = resolve_path(path)
         return self.now[full] is not None if full in self.now else os.path.lexists(full)
 
 
 def apply(patch: str, dry: bool) -> dict[str, Any]:
     folder, summary = Folder(), list[str]()
-    for change in parsed(patch):
-        summary.append(_applied(folder, change))
+    for change in parse_patch(patch):
+        summary.append(_apply_change(folder, change))
     shows = "".join(
         diff(
             _text(before),
             _text(folder.now[full]),
-            "/dev/null" if before is None else shown(full),
-            "/dev/null" if folder.now[full] is None else shown(full),
+            "/dev/null" if before is None else display_path(full),
+            "/dev/null" if folder.now[full] is None else display_path(full),
             WHOLE if dry else SHOWN,
         )
         for full, before in folder.before.items()
     )
     if not dry:
-        _keep(folder)
+        _write_all(folder)
     return {"text": "\n".join(summary), "diff": shows}
 
 
@@ -73,49 +73,51 @@ def _text(text: Text | None) -> str:
     return "" if text is None else text.text
 
 
-def _applied(folder: Folder, change: Change) -> str:
+def _apply_change(folder: Folder, change: Change) -> str:
     if change.kind == "add":
         if folder.has(change.path):
-            raise Refused(f"the patch adds {shown(change.path)}, which is there already; update it instead")
+            raise Refused(
+                f"the patch adds {display_path(change.path)}, which is there already; update it instead"
+            )
         made = "".join(line for hunk in change.hunks for line in hunk.new)
         folder.set(change.path, Text(made))
         _set_mode(folder, change)
-        return f"added {shown(change.path)} ({len(lines_of(made)):,} lines)"
+        return f"added {display_path(change.path)} ({len(lines_of(made)):,} lines)"
     was = folder.get(change.path)
-    now = patched(change.path, was, change.hunks)
+    now = apply_hunks(change.path, was, change.hunks)
     if change.kind == "delete":
         if now.text and change.hunks:
             raise Refused(
-                f"the patch deletes {shown(change.path)}, but not all that is in it: nothing was changed"
+                f"the patch deletes {display_path(change.path)}, but not all that is in it: nothing was changed"
             )
         folder.set(change.path, None)
-        return f"deleted {shown(change.path)}"
+        return f"deleted {display_path(change.path)}"
     if change.to != change.path:
         if folder.has(change.to):
             raise Refused(
-                f"the patch moves {shown(change.path)} to {shown(change.to)}, which is there already"
+                f"the patch moves {display_path(change.path)} to {display_path(change.to)}, which is there already"
             )
         if not change.copy:
             folder.set(change.path, None)
-        full = resolved(change.path)
+        full = resolve_path(change.path)
         _set_mode(folder, change, os.stat(full).st_mode if os.path.isfile(full) else None)
     folder.set(change.to, now)
     if change.to == change.path:
         _set_mode(folder, change)
-    added, removed = counted(was.text, now.text)
-    name = shown(change.path)
+    added, removed = count_changes(was.text, now.text)
+    name = display_path(change.path)
     if change.to != change.path:
-        name += f" -> {shown(change.to)}"
+        name += f" -> {display_path(change.to)}"
     return f"{'copied' if change.copy else 'changed'} {name} (+{added:,} -{removed:,})"
 
 
 def _set_mode(folder: Folder, change: Change, was: int | None = None) -> None:
     mode = change.mode if change.mode is not None else was
     if mode is not None:
-        folder.modes[resolved(change.to)] = stat.S_IMODE(mode)
+        folder.modes[resolve_path(change.to)] = stat.S_IMODE(mode)
 
 
-def patched(path: str, was: Text, hunks: list[Hunk]) -> Text:
+def apply_hunks(path: str, was: Text, hunks: list[Hunk]) -> Text:
     lines, offset, begin = lines_of(was.text), 0, 0
     for hunk in hunks:
         # Who sees no carriage returns writes none; a patch that has some means what it says.
@@ -135,7 +137,7 @@ def patched(path: str, was: Text, hunks: list[Hunk]) -> Text:
         lines[at : at + count] = made
         begin = at + len(made)
         if hunk.start is not None:
-            offset = begin - count - _said(hunk)
+            offset = begin - count - _header_line(hunk)
     return Text("".join(lines), was.encoding, was.mark)
 
 
@@ -158,8 +160,8 @@ class _Place:
         self._lines = lines
         self._hunk = hunk
         self._begin = self._behind_anchors(begin)
-        self._said = None if hunk.start is None else _said(hunk) + offset
-        self.at = self._found()
+        self._said = None if hunk.start is None else _header_line(hunk) + offset
+        self.at = self._find_line()
 
     def _behind_anchors(self, begin: int) -> int:
         for anchor in self._hunk.anchors:
@@ -177,13 +179,13 @@ class _Place:
                     None,
                 )
             if at is None:
-                raise self._refused(f"no line {anchor!r} is in the file")
+                raise self._make_refusal(f"no line {anchor!r} is in the file")
             # The line may itself be part of what follows.
             old = self._hunk.old
             begin = at if old and old[0].strip() == self._lines[at].strip() else at + 1
         return begin
 
-    def _found(self) -> int:
+    def _find_line(self) -> int:
         old = self._hunk.old
         if not old:
             if self._said is not None:
@@ -199,10 +201,10 @@ class _Place:
                 return places[0]
             if places:
                 where = ", ".join(str(place + 1) for place in places[:PLACES])
-                raise self._refused(
+                raise self._make_refusal(
                     f"its lines are in {len(places)} places (lines {where}); give more lines around it"
                 )
-        raise self._refused(self._nothing(old))
+        raise self._make_refusal(self._describe_mismatch(old))
 
     def _places(self, has: list[str], wanted: list[str]) -> list[int]:
         if self._hunk.at_end:
@@ -219,9 +221,9 @@ class _Place:
                 places.append(at)
         return places
 
-    def _nothing(self, old: list[str]) -> str:
+    def _describe_mismatch(self, old: list[str]) -> str:
         text = "".join(self._lines)
-        found = like(text, "".join(old))
+        found = find_similar_lines(text, "".join(old))
         if found is None:
             return "nothing in the file is like its lines"
         first, near = found
@@ -230,13 +232,13 @@ class _Place:
         wants, has = (repr(line)[:200] for line in pairs[wrong]) if pairs else ("", "")
         return f"the nearest place is line {first}; there line {first + wrong} is {has}, and the patch has {wants}"
 
-    def _refused(self, why: str) -> Refused:
+    def _make_refusal(self, why: str) -> Refused:
         return Refused(
-            f"hunk {self._hunk.number} of {shown(self._path)} does not fit: {why}. Nothing was changed"
+            f"hunk {self._hunk.number} of {display_path(self._path)} does not fit: {why}. Nothing was changed"
         )
 
 
-def _said(hunk: Hunk) -> int:
+def _header_line(hunk: Hunk) -> int:
     """The place by its header, counted from 0: what only adds does so behind the line it names."""
     assert hunk.start is not None
     return hunk.start - bool(hunk.old)
@@ -254,7 +256,7 @@ def _is_at(has: list[str], wanted: list[str], at: int) -> bool:
     return at >= 0 and has[at : at + len(wanted)] == wanted
 
 
-def _keep(folder: Folder) -> None:
+def _write_all(folder: Folder) -> None:
     """Write it all; what was written is taken back if something cannot be."""
     changed = [full for full in folder.now if _differs(folder, full)]
     datas = {full: text.data(full) for full in changed if (text := folder.now[full]) is not None}

@@ -7,8 +7,17 @@ import os
 import stat
 import time
 
-from .answering import Refused, shown, size_told
-from .texts import EDITABLE, LOOK, decoded, encoding_of, existing, missing, refuse_binary, resolved
+from .answering import Refused, display_path, format_size
+from .texts import (
+    EDITABLE,
+    LOOK,
+    decode_text,
+    describe_missing,
+    encoding_of,
+    refuse_binary,
+    resolve_file,
+    resolve_path,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +31,7 @@ ENTRIES = 20_000
 
 def read(path: str, start_line: int, max_lines: int | None, most: int) -> dict[str, Any]:
     """Some lines as they are, in at most `most` bytes, and in brackets what there is to know of the rest."""
-    full = existing(path)
+    full = resolve_file(path)
     size = os.stat(full).st_size
     with open(full, "rb") as file:
         head = file.read(LOOK)
@@ -35,13 +44,15 @@ def read(path: str, start_line: int, max_lines: int | None, most: int) -> dict[s
             notes.append(f"the file is {encoding}")
             encoding, mark = "utf-8", b""
         page = Page(source, len(mark), start_line, max_lines, most)
-    return {"text": _told(path, page, encoding, notes)}
+    return {"text": _format_page(path, page, encoding, notes)}
 
 
 def _as_utf8(path: str, size: int, data: bytes) -> io.BytesIO:
     if size > EDITABLE:
-        raise Refused(f"{shown(path)} is UTF-16 or UTF-32 and has {size_told(size)}; use python to read it")
-    return io.BytesIO(decoded(data).text.encode("utf-8", "replace"))
+        raise Refused(
+            f"{display_path(path)} is UTF-16 or UTF-32 and has {format_size(size)}; use python to read it"
+        )
+    return io.BytesIO(decode_text(data).text.encode("utf-8", "replace"))
 
 
 class Page:
@@ -112,7 +123,7 @@ class Page:
         return max(0, count - self.cut)
 
 
-def _told(path: str, page: Page, encoding: str, notes: list[str]) -> str:
+def _format_page(path: str, page: Page, encoding: str, notes: list[str]) -> str:
     data = b"".join(page.lines)
     if encoding == "utf-8":
         try:
@@ -131,8 +142,8 @@ def _told(path: str, page: Page, encoding: str, notes: list[str]) -> str:
     total = f"{page.total:,}" if page.counted else f"more than {page.total:,}"
     if not page.lines:
         if page.total == 0:
-            return f"[{shown(path)} is empty]"
-        raise Refused(f"{shown(path)} has {total} lines; start_line={page.first} is past the end")
+            return f"[{display_path(path)} is empty]"
+        raise Refused(f"{display_path(path)} has {total} lines; start_line={page.first} is past the end")
     if page.cut:
         more = f"; start_line={last + 1} goes on behind it" if last < page.total or not page.counted else ""
         notes.insert(
@@ -148,11 +159,11 @@ def _told(path: str, page: Page, encoding: str, notes: list[str]) -> str:
 
 def entries(path: str) -> dict[str, Any]:
     """What a folder holds: folders first, then by name."""
-    full = resolved(path)
+    full = resolve_path(path)
     if not os.path.lexists(full):
-        raise Refused(missing(path))
+        raise Refused(describe_missing(path))
     if not os.path.isdir(full):
-        raise Refused(f"{shown(path)} is a file; read_file shows it")
+        raise Refused(f"{display_path(path)} is a file; read_file shows it")
     found: list[dict[str, Any]] = []
     more = 0
     with os.scandir(full) as scan:

@@ -6,8 +6,8 @@ import os
 import re
 import signal
 
-from .answering import Refused, shown
-from .texts import SKIPPED, missing, resolved
+from .answering import Refused, display_path
+from .texts import SKIPPED, describe_missing, resolve_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,32 +25,32 @@ LONG = 1 << 20
 """Bytes of a line that are searched."""
 
 
-class _Over(Exception):
+class _OutOfTime(Exception):
     """There is no more time."""
 
 
 def grep(pattern: str, path: str, output_mode: str, ripgrep: bool = True) -> dict[str, Any]:
     if not pattern:
         raise Refused("pattern is empty; give a regular expression")
-    if not os.path.lexists(resolved(path)):
-        raise Refused(missing(path))
+    if not os.path.lexists(resolve_path(path)):
+        raise Refused(describe_missing(path))
     results = _Results(output_mode)
     program = _ripgrep() if ripgrep else ""
-    previous = signal.signal(signal.SIGALRM, _over)
+    previous = signal.signal(signal.SIGALRM, _on_alarm)
     signal.setitimer(signal.ITIMER_REAL, SEARCH_S)
     try:
         if not program or not _with_ripgrep(program, pattern, path, results):
-            _without(pattern, path, results)
-    except _Over:
+            _search_files(pattern, path, results)
+    except _OutOfTime:
         results.over = True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-    return {"text": results.told(pattern, path), "count": results.count}
+    return {"text": results.format_results(pattern, path), "count": results.count}
 
 
-def _over(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
-    raise _Over
+def _on_alarm(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    raise _OutOfTime
 
 
 class _Results:
@@ -89,7 +89,7 @@ class _Results:
             self._lines.append(f"{self._file}:{self._in_file}")
         self._in_file = 0
 
-    def told(self, pattern: str, path: str) -> str:
+    def format_results(self, pattern: str, path: str) -> str:
         self._close()
         lines = self._lines[:LINES]
         if self.over:
@@ -97,7 +97,7 @@ class _Results:
         elif len(self._lines) >= LINES:
             lines.append(f"[the first {LINES:,}; there may be more: try a narrower path or pattern]")
         if not lines:
-            return f"[no line in {shown(resolved(path))} matches {pattern}]"
+            return f"[no line in {display_path(resolve_path(path))} matches {pattern}]"
         return "\n".join(lines)
 
 
@@ -113,7 +113,7 @@ def _with_ripgrep(program: str, pattern: str, path: str, results: _Results) -> b
     """False when it does not know this kind of expression."""
     from subprocess import DEVNULL, PIPE, Popen
 
-    top = resolved(path)
+    top = resolve_path(path)
     here = os.getcwd()
     within = top == here or top.startswith(f"{here}/")
     # Relative names, or rg would not look at the ignore files of the folders above the path.
@@ -128,8 +128,8 @@ def _with_ripgrep(program: str, pattern: str, path: str, results: _Results) -> b
     assert process.stdout
     assert process.stderr
     try:
-        for path_found, number, line in _reported(process.stdout):
-            results.add(shown(os.path.normpath(os.path.join(here, path_found))), number, line)
+        for path_found, number, line in _parse_matches(process.stdout):
+            results.add(display_path(os.path.normpath(os.path.join(here, path_found))), number, line)
             if results.full:
                 break
         else:
@@ -141,7 +141,7 @@ def _with_ripgrep(program: str, pattern: str, path: str, results: _Results) -> b
     return True
 
 
-def _reported(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
+def _parse_matches(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
     while line := stream.readline(LONG):
         while not line.endswith(b"\n") and (rest := stream.readline(LONG)):
             line = line[: LONG // 2] + rest[-1:]
@@ -151,7 +151,7 @@ def _reported(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
             yield os.fsdecode(name), int(number), text.decode("utf-8", "replace")
 
 
-def _without(pattern: str, path: str, results: _Results) -> None:
+def _search_files(pattern: str, path: str, results: _Results) -> None:
     try:
         expression = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -160,7 +160,7 @@ def _without(pattern: str, path: str, results: _Results) -> None:
         raise Refused(
             f"{pattern!r} is no regular expression: {words}{at}; write a backslash before signs that are meant as they are"
         ) from error
-    top = resolved(path)
+    top = resolve_path(path)
     for full in [top] if not os.path.isdir(top) else _texts(top):
         _search(expression, full, results)
         if results.full:
@@ -183,7 +183,7 @@ def _texts(top: str) -> Iterator[str]:
 
 
 def _search(expression: re.Pattern[str], full: str, results: _Results) -> None:
-    name = shown(full)
+    name = display_path(full)
     try:
         with open(full, "rb") as file:
             if b"\0" in file.read(LOOK):

@@ -8,7 +8,7 @@ import os
 import tempfile
 from importlib import import_module
 
-from .answering import Refused, shown
+from .answering import Refused, display_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LISTED = 10
 
 
-def as_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dict[str, str]]:
+def convert_to_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dict[str, str]]:
     """Where it is, and the type of each column."""
     try:
         calamine: Any = import_module("python_calamine")
@@ -29,7 +29,7 @@ def as_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dic
         book = calamine.CalamineWorkbook.from_path(path)
         names = list(book.sheet_names)
         if sheet and sheet not in names:
-            raise Refused(f"{shown(name)} has no sheet {sheet!r}; it has {', '.join(names[:LISTED])}")
+            raise Refused(f"{display_path(name)} has no sheet {sheet!r}; it has {', '.join(names[:LISTED])}")
         rows: list[list[Any]] = []
         for chosen in [sheet] if sheet else names:
             rows = book.get_sheet_by_name(chosen).to_python(skip_empty_area=True)
@@ -37,16 +37,16 @@ def as_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dic
                 sheet = chosen
                 break
     except (calamine.CalamineError, OSError) as error:
-        raise Refused(f"{shown(name)} cannot be read as a workbook: {error}") from error
+        raise Refused(f"{display_path(name)} cannot be read as a workbook: {error}") from error
     if not rows:
-        raise Refused(f"{shown(name)} has no cells with anything in them")
+        raise Refused(f"{display_path(name)} has no cells with anything in them")
     others = [one for one in names if one != sheet]
     more = f"; also {', '.join(others[:LISTED])}, to be had as FILE#SHEET" if others else ""
     notes.append(f"sheet {sheet}{more}")
-    return _written(rows)
+    return _write_csv(rows)
 
 
-def _written(rows: list[list[Any]]) -> tuple[str, dict[str, str]]:
+def _write_csv(rows: list[list[Any]]) -> tuple[str, dict[str, str]]:
     titles = _titles(rows[0])
     columns = {title: _type([row[at] for row in rows[1:]]) for at, title in enumerate(titles)}
     fd, path = tempfile.mkstemp(suffix=".csv")

@@ -8,8 +8,8 @@ import tempfile
 import time
 from importlib import import_module
 
-from .answering import Refused, shown
-from .texts import LOOK, encoding_of, existing, kind_of
+from .answering import Refused, display_path
+from .texts import LOOK, encoding_of, kind_of, resolve_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Source:
         name, _, self._sheet = path.partition("#")
         if not self._sheet or os.path.exists(path):
             name, self._sheet = path, ""
-        self.path = existing(name)
+        self.path = resolve_file(name)
         self.name = name
         self.size = os.stat(self.path).st_size
         self.begun = time.monotonic()
@@ -74,7 +74,7 @@ class Source:
         self._settled: Options = {}
         """What was found by looking."""
         if not self.size:
-            raise Refused(f"{shown(name)} is empty")
+            raise Refused(f"{display_path(name)} is empty")
         with open(self.path, "rb") as file:
             head = file.read(LOOK)
         self.kind = self._kind(name, head)
@@ -86,7 +86,7 @@ class Source:
     def _kind(self, name: str, head: bytes) -> str:
         stem, end = os.path.splitext(name.lower())
         if end in _COMPRESSED:
-            self.options["compression"] = quoted(_COMPRESSED[end])
+            self.options["compression"] = quote_text(_COMPRESSED[end])
             end = os.path.splitext(stem)[1]
             return FORMATS.get(end, "csv")
         if end in FORMATS:
@@ -96,7 +96,7 @@ class Source:
             return "parquet"
         if what:
             raise Refused(
-                f"{shown(name)} is {what}, and no table that can be shown; use python to work with it"
+                f"{display_path(name)} is {what}, and no table that can be shown; use python to work with it"
             )
         return "json" if head.lstrip()[:1] in (b"{", b"[") else "csv"
 
@@ -108,25 +108,25 @@ class Source:
         if "compression" not in self.options:
             encoding, _ = encoding_of(head)
             if encoding.startswith("utf-16"):
-                self._encoded("utf-16")
+                self._set_encoding("utf-16")
             elif encoding not in ("utf-8", ""):
-                self._encoded("latin-1")
+                self._set_encoding("latin-1")
 
     def _nulls(self, words: Sequence[str]) -> None:
         self.unlisted = [word for word in NULLS if word not in words]
-        self.options["nullstr"] = f"[{', '.join(quoted(word) for word in words)}]"
+        self.options["nullstr"] = f"[{', '.join(quote_text(word) for word in words)}]"
 
-    def _encoded(self, encoding: str) -> None:
-        self.options["encoding"] = quoted(encoding)
+    def _set_encoding(self, encoding: str) -> None:
+        self.options["encoding"] = quote_text(encoding)
         self.notes.append(f"the file is not UTF-8 and was read as {encoding}")
 
     def _as_excel(self) -> None:
-        from .sheets import as_csv
+        from .sheets import convert_to_csv
 
-        self.path, columns = as_csv(self.path, self.name, self._sheet, self.notes)
+        self.path, columns = convert_to_csv(self.path, self.name, self._sheet, self.notes)
         self._made.append(self.path)
         self.kind = "csv"
-        types = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in columns.items())
+        types = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in columns.items())
         self.options = {
             "auto_detect": "false",
             "header": "true",
@@ -141,7 +141,7 @@ class Source:
         if self._settled:
             chosen.pop("sample_size", None)
         options = "".join(f", {name} = {value}" for name, value in chosen.items())
-        return f"{reader}({quoted(self._plain())}{options})"
+        return f"{reader}({quote_text(self._plain())}{options})"
 
     def _plain(self) -> str:
         """A path that DuckDB does not take for a pattern."""
@@ -163,11 +163,11 @@ class Source:
             return [
                 (str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)
             ]
-        settled, columns = self._sniffed(connection)
+        settled, columns = self._sniff(connection)
         if len(columns) == 1 and columns[0][1] == "VARCHAR":
             mark = next((one for one in _DELIMITERS if one in columns[0][0]), "")
             if mark and self._once("ragged"):
-                self.options["delim"] = quoted(mark)
+                self.options["delim"] = quote_text(mark)
                 self._lenient()
                 return self.look(connection)
         self._settled = settled
@@ -176,31 +176,31 @@ class Source:
             return self.look(connection)
         return columns
 
-    def _sniffed(self, connection: Any) -> tuple[Options, list[tuple[str, str]]]:
+    def _sniff(self, connection: Any) -> tuple[Options, list[tuple[str, str]]]:
         """How the file is written: looked at once, or every question would begin with it."""
         asked = {name: value for name, value in self.options.items() if name not in _NOT_SNIFFED}
         options = "".join(f", {name} = {value}" for name, value in asked.items())
-        found = connection.sql(f"FROM sniff_csv({quoted(self._plain())}{options})").fetchall()[0]
+        found = connection.sql(f"FROM sniff_csv({quote_text(self._plain())}{options})").fetchall()[0]
         delimiter, quote, escape, newline, comment, skip, header, columns, date, moment = found[:10]
         typed = [(str(one["name"]), str(one["type"])) for one in columns]
-        types = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in typed)
+        types = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in typed)
         settled = {
             "auto_detect": "false",
-            "delim": quoted(_sign(delimiter) or ","),
+            "delim": quote_text(_sign(delimiter) or ","),
             # Where no quotes are seen there may be some yet.
-            "quote": quoted(_sign(quote) or '"'),
-            "escape": quoted(_sign(escape) or _sign(quote) or '"'),
-            "new_line": quoted(newline),
-            "comment": quoted(_sign(comment)),
+            "quote": quote_text(_sign(quote) or '"'),
+            "escape": quote_text(_sign(escape) or _sign(quote) or '"'),
+            "new_line": quote_text(newline),
+            "comment": quote_text(_sign(comment)),
             "skip": str(skip),
             "header": str(header).lower(),
             "columns": f"{{{types}}}",
         }
         # What is read without being told is read much faster.
         if date and date != "%Y-%m-%d":
-            settled["dateformat"] = quoted(date)
+            settled["dateformat"] = quote_text(date)
         if moment and not moment.startswith("%Y-%m-%d"):
-            settled["timestampformat"] = quoted(moment)
+            settled["timestampformat"] = quote_text(moment)
         return settled, typed
 
     def _has_commas(self, connection: Any, columns: list[tuple[str, str]]) -> bool:
@@ -208,7 +208,7 @@ class Source:
         texts = [name for name, kind in columns if kind == "VARCHAR"]
         if len(columns) < 2 or not texts or "encoding" in self.options or "decimal_separator" in self.options:
             return False
-        chosen = ", ".join(named(name) for name in texts)
+        chosen = ", ".join(quote_column(name) for name in texts)
         rows: list[tuple[Any, ...]] = connection.sql(query(chosen, self, "LIMIT 100")).fetchall()
         return any(
             (values := [row[at] for row in rows if row[at] is not None])
@@ -232,7 +232,7 @@ class Source:
         if lower == "unlisted":
             return self.list_all()
         if ("utf-8" in lower or "unicode" in lower) and self._once("encoding"):
-            self._encoded("latin-1")
+            self._set_encoding("latin-1")
             return True
         if _LATE in lower and self.list_all():
             return True
@@ -265,7 +265,7 @@ class Source:
         self._tried.add(what)
         return True
 
-    def left_out(self, connection: Any) -> None:
+    def note_skipped_rows(self, connection: Any) -> None:
         """Note the rows that could not be read."""
         if "store_rejects" not in self.options:
             return
@@ -278,40 +278,40 @@ class Source:
             self.notes.append(f"{many(count, 'row')} {does} left out, the first at line {first:,}")
 
 
-def reading(path: str, use: Use[Found], *, ordered: bool, quick: bool = False) -> tuple[Found, Source]:
+def read_table(path: str, use: Use[Found], *, ordered: bool, quick: bool = False) -> tuple[Found, Source]:
     """What `use` makes of the table; tried in other ways as long as there is one. With `quick` it may raise Unlisted."""
     source = Source(path, quick)
     try:
-        return _tried(source, use, ordered), source
+        return _try_source(source, use, ordered), source
     finally:
         source.close()
 
 
-def _tried(source: Source, use: Use[Found], ordered: bool) -> Found:
+def _try_source(source: Source, use: Use[Found], ordered: bool) -> Found:
     duckdb = _duckdb()
     for _ in range(TRIES):
         connection = duckdb.connect()
         try:
             connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{source.memory}MB'")
             connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
-            connection.execute(f"SET temp_directory = {quoted(tempfile.gettempdir())}")
+            connection.execute(f"SET temp_directory = {quote_text(tempfile.gettempdir())}")
             # What is found goes on being found while what was found is worked on.
             connection.execute("SET streaming_buffer_size = '8MB'")
             connection.execute("SET autoinstall_known_extensions = false; SET enable_progress_bar = false")
             found = use(connection, source, source.look(connection))
-            source.left_out(connection)
+            source.note_skipped_rows(connection)
         except Unlisted:
             source.mend("unlisted")
         except (duckdb.Error, Broken) as error:
             if not source.mend(str(error)):
                 raise Refused(
-                    f"{shown(source.name)} cannot be read as a table: {_first(str(error))}"
+                    f"{display_path(source.name)} cannot be read as a table: {_first(str(error))}"
                 ) from error
         else:
             return found
         finally:
             connection.close()
-    raise Refused(f"{shown(source.name)} cannot be read as a table")
+    raise Refused(f"{display_path(source.name)} cannot be read as a table")
 
 
 def _duckdb() -> Any:
@@ -345,9 +345,9 @@ def query(chosen: str, source: Source, rest: str = "") -> str:
     return " ".join(("SELECT", chosen, "FROM", source.sql, rest))
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def named(column: str) -> str:
+def quote_column(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'

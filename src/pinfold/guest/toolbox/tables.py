@@ -10,9 +10,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from .answering import size_told
-from .sources import THREADS, Broken, Source, Unlisted, many, named, query, quoted, reading
-from .texts import existing
+from .answering import format_size
+from .sources import THREADS, Broken, Source, Unlisted, many, query, quote_column, quote_text, read_table
+from .texts import resolve_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def view(path: str, view: str, rows: int, known: dict[str, int]) -> dict[str, An
     if view == "peek":
         return {"text": peek(path, rows)}
     gc.disable()  # the libraries bring much to look through, and nothing here goes in circles
-    full = existing(path.partition("#")[0] if not os.path.exists(path) else path)
+    full = resolve_file(path.partition("#")[0] if not os.path.exists(path) else path)
     size = os.stat(full).st_size
     if size in known.values():
-        digest = hashed(full)
+        digest = hash_file(full)
         if known.get(digest) == size:
             return {"same": digest}
     before = _stamp(full)
@@ -83,10 +83,10 @@ class _Hashing(threading.Thread):
         self.digest = ""
 
     def run(self) -> None:
-        self.digest = hashed(self._full)
+        self.digest = hash_file(self._full)
 
 
-def hashed(full: str) -> str:
+def hash_file(full: str) -> str:
     made = hashlib.sha256()
     buffer = bytearray(PIECE)
     view = memoryview(buffer)
@@ -100,13 +100,13 @@ def peek(path: str, rows: int) -> str:
     wanted = min(max(rows, 1), ROWS)
 
     def first(connection: Any, source: Source, typed: Typed) -> tuple[Typed, list[tuple[Any, ...]]]:
-        chosen = ", ".join(f"CAST({named(name)} AS VARCHAR)" for name, _ in typed[:WIDE])
+        chosen = ", ".join(f"CAST({quote_column(name)} AS VARCHAR)" for name, _ in typed[:WIDE])
         return typed, connection.sql(query(chosen, source, f"LIMIT {wanted}")).fetchall()
 
-    (typed, found), source = reading(path, first, ordered=True)
+    (typed, found), source = read_table(path, first, ordered=True)
     if len(typed) > WIDE:
         source.notes.insert(0, f"the first {WIDE} of {len(typed)} columns")
-    lines = aligned(
+    lines = align_columns(
         [title(name) for name, _ in typed[:WIDE]], [[_cell(value) for value in row] for row in found]
     )
     if not found:
@@ -118,25 +118,25 @@ def shape(path: str) -> tuple[str, list[dict[str, Any]]]:
     def count(connection: Any, source: Source, typed: Typed) -> tuple[int, int]:
         return connection.sql(query("count(*)", source)).fetchall()[0][0], len(typed)
 
-    (rows, width), source = reading(path, count, ordered=False)
-    text = f"{many(rows, 'row')}, {many(width, 'column')}, {size_told(source.size)} ({source.size:,} bytes)"
+    (rows, width), source = read_table(path, count, ordered=False)
+    text = f"{many(rows, 'row')}, {many(width, 'column')}, {format_size(source.size)} ({source.size:,} bytes)"
     return _with_notes([text], source), [{"rows": rows, "columns": width, "bytes": source.size}]
 
 
 def columns(path: str) -> tuple[str, list[dict[str, Any]]]:
-    def counted(connection: Any, source: Source, typed: Typed) -> tuple[Typed, Any, Any]:
-        counts = ", ".join(f"count({named(name)})" for name, _ in typed)
+    def count_values(connection: Any, source: Source, typed: Typed) -> tuple[Typed, Any, Any]:
+        counts = ", ".join(f"count({quote_column(name)})" for name, _ in typed)
         total, *there = connection.sql(query(f"count(*), {counts}", source)).fetchall()[0]
-        chosen = ", ".join(f"CAST({named(name)} AS VARCHAR)" for name, _ in typed)
+        chosen = ", ".join(f"CAST({quote_column(name)} AS VARCHAR)" for name, _ in typed)
         rows = connection.sql(query(chosen, source, "LIMIT 100")).fetchall()
         return typed, (total, there), rows
 
-    (typed, (total, there), rows), source = reading(path, counted, ordered=False)
+    (typed, (total, there), rows), source = read_table(path, count_values, ordered=False)
     figures: list[dict[str, Any]] = [
         {"column": name, "type": _type(kind), "nulls": total - count, "examples": _examples(rows, at)}
         for at, ((name, kind), count) in enumerate(zip(typed, there, strict=True))
     ]
-    lines = aligned(
+    lines = align_columns(
         ["column", "type", "nulls", "examples"],
         [
             [title(one["column"]), one["type"], f"{one['nulls']:,}", ", ".join(one["examples"])]
@@ -153,10 +153,13 @@ def _examples(rows: list[tuple[Any, ...]], at: int) -> list[str]:
 
 
 def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
-    (figures, rows, whole), source = reading(path, figures_of, ordered=False, quick=True)
-    lines = aligned(
+    (figures, rows, whole), source = read_table(path, figures_of, ordered=False, quick=True)
+    lines = align_columns(
         ["column", "type", *FIGURES],
-        [[title(one["column"]), one["type"], *(_told(one.get(name)) for name in FIGURES)] for one in figures],
+        [
+            [title(one["column"]), one["type"], *(_format_figure(one.get(name)) for name in FIGURES)]
+            for one in figures
+        ],
     )
     exact = (
         "exact" if whole else f"sampled: there was time for {rows:,} rows only, and the figures are of these"
@@ -219,13 +222,13 @@ def _batches(reader: Any) -> Iterator[Any]:
 
 
 def _hashes(connection: Any, *texts: str | None) -> list[int]:
-    values = ", ".join("NULL" if text is None else quoted(text) for text in texts)
+    values = ", ".join("NULL" if text is None else quote_text(text) for text in texts)
     return [row[0] for row in connection.sql(f"SELECT hash(unnest([{values}]::VARCHAR[]))").fetchall()]
 
 
 def _text_of(connection: Any, source: Source, name: str, hashes: list[int], freq: int) -> str | None:
     """The text behind a hash; of several that are there as often, the one that comes first."""
-    column = named(name)
+    column = quote_column(name)
     among = f"hash(CAST({column} AS VARCHAR)) IN ({', '.join(map(str, hashes))})" if freq > 1 else "true"
     where = f"WHERE {column} IS NOT NULL AND {among} LIMIT 1"
     found = connection.sql(query(f"CAST({column} AS VARCHAR)", source, where)).fetchall()
@@ -241,7 +244,7 @@ class Part:
         self._nothing = nothing
         self.name = name
         self.kind = kind
-        column = named(name)
+        column = quote_column(name)
         self.is_text = False
         of = kind.partition("(")[0]
         if of in _WHOLE:
@@ -356,7 +359,7 @@ def _type(kind: str) -> str:
     return kind if len(kind) <= CELL else f"{kind[: CELL - 3]}..."
 
 
-def _told(value: Any) -> str:
+def _format_figure(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -377,7 +380,7 @@ def title(name: str) -> str:
     return name if name.isidentifier() else repr(name)
 
 
-def aligned(titles: list[str], rows: list[list[str]]) -> list[str]:
+def align_columns(titles: list[str], rows: list[list[str]]) -> list[str]:
     widths = [max(len(line[at]) for line in [titles, *rows]) for at in range(len(titles))]
     return [
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()

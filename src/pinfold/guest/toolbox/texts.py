@@ -6,7 +6,7 @@ import codecs
 import os
 import stat
 
-from .answering import Refused, shown, size_told
+from .answering import Refused, display_path, format_size
 
 LOOK = 1 << 16
 """Bytes of a file by which its encoding is told."""
@@ -69,34 +69,34 @@ class Text:
         except UnicodeEncodeError as error:
             letter = error.object[error.start]
             raise Refused(
-                f"{shown(path)} is {self.encoding} and cannot hold {letter!r} (U+{ord(letter):04X}); "
+                f"{display_path(path)} is {self.encoding} and cannot hold {letter!r} (U+{ord(letter):04X}); "
                 "write it without, or the whole file anew in UTF-8 with write_file"
             ) from error
 
 
-def resolved(path: str) -> str:
+def resolve_path(path: str) -> str:
     """Absolute; links are followed, so that what is written is what would be read."""
     if "\0" in path:
         raise Refused("a path cannot hold a NUL")
     return os.path.realpath(os.path.expanduser(path))
 
 
-def existing(path: str) -> str:
+def resolve_file(path: str) -> str:
     """`resolved`, of a regular file that is there."""
-    full = resolved(path)
+    full = resolve_path(path)
     try:
         mode = os.stat(full).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise Refused(missing(path)) from None
+        raise Refused(describe_missing(path)) from None
     if stat.S_ISDIR(mode):
-        raise Refused(f"{shown(path)} is a folder; list_files shows what is in it")
+        raise Refused(f"{display_path(path)} is a folder; list_files shows what is in it")
     if not stat.S_ISREG(mode):
-        raise Refused(f"{shown(path)} is not a regular file")
+        raise Refused(f"{display_path(path)} is not a regular file")
     return full
 
 
-def missing(path: str) -> str:
-    words = f"there is no {shown(path)}"
+def describe_missing(path: str) -> str:
+    words = f"there is no {display_path(path)}"
     near = nearest(path)
     return f"{words}; did you mean {near}?" if near else words
 
@@ -105,7 +105,7 @@ def nearest(path: str) -> str:
     """The name that is there and most like one that is not; of two with the same last part the first."""
     from difflib import get_close_matches
 
-    full = resolved(path)
+    full = resolve_path(path)
     folder, name = os.path.split(full)
     lost = [name]
     while not os.path.isdir(folder):
@@ -119,11 +119,11 @@ def nearest(path: str) -> str:
     if close:
         candidate = os.path.join(folder, close[0], *reversed(lost[:-1]))
         if os.path.exists(candidate):
-            return shown(candidate)
+            return display_path(candidate)
     for found in _below(os.getcwd()):
         if os.path.basename(found) == name:
-            return shown(found)
-    return shown(os.path.join(folder, close[0])) if close else ""
+            return display_path(found)
+    return display_path(os.path.join(folder, close[0])) if close else ""
 
 
 def _names(folder: str) -> list[str]:
@@ -159,7 +159,7 @@ def refuse_binary(path: str, head: bytes, size: int) -> None:
     kind = kind_of(path, head)
     if kind:
         way = "data_view shows it" if kind in _TABLES else "use python to work with it"
-        raise Refused(f"{shown(path)} is {kind} ({size_told(size)}), not text; {way}")
+        raise Refused(f"{display_path(path)} is {kind} ({format_size(size)}), not text; {way}")
 
 
 def encoding_of(head: bytes) -> tuple[str, bytes]:
@@ -191,15 +191,15 @@ def read(path: str, full: str) -> Text:
     size = os.stat(full).st_size
     if size > EDITABLE:
         raise Refused(
-            f"{shown(path)} has {size_told(size)}, more than is changed as a text; use python for it"
+            f"{display_path(path)} has {format_size(size)}, more than is changed as a text; use python for it"
         )
     with open(full, "rb") as file:
         data = file.read(EDITABLE + 1)
     refuse_binary(path, data[:LOOK], size)
-    return decoded(data)
+    return decode_text(data)
 
 
-def decoded(data: bytes) -> Text:
+def decode_text(data: bytes) -> Text:
     encoding, mark = encoding_of(data)
     body = data[len(mark) :]
     for attempt in (encoding, "cp1252", "latin-1"):

@@ -7,9 +7,9 @@ import os
 import stat
 from contextlib import suppress
 
-from .answering import Refused, shown, size_told
+from .answering import Refused, display_path, format_size
 from .differences import SHOWN, WHOLE, diff, lines_of
-from .texts import LOOK, Text, decoded, existing, kind_of, missing, read, resolved
+from .texts import LOOK, Text, decode_text, describe_missing, kind_of, read, resolve_file, resolve_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,28 +23,28 @@ COMPARED = 4 << 20
 
 
 def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, Any]:
-    full = resolved(path)
+    full = resolve_path(path)
     data = _utf8(content)
     was = _before(path, full)
     folder = os.path.dirname(full)
     if not os.path.isdir(folder):
         if os.path.lexists(folder):
-            raise Refused(f"{shown(folder)} is a file, and no folder to write to")
+            raise Refused(f"{display_path(folder)} is a file, and no folder to write to")
         if not create_dirs:
-            raise Refused(f"{missing(folder)}; create_dirs=true makes it")
+            raise Refused(f"{describe_missing(folder)}; create_dirs=true makes it")
         if not dry:
             os.makedirs(folder, exist_ok=True)
     lines = content.count("\n") + (not content.endswith("\n") and content != "")
-    made = f"{shown(full)}: {size_told(len(data))}, {lines:,} line{'s' * (lines != 1)}"
+    made = f"{display_path(full)}: {format_size(len(data))}, {lines:,} line{'s' * (lines != 1)}"
     most = WHOLE if dry else SHOWN
     if was is None:
-        shows = diff("", content, "/dev/null", shown(full), most)
+        shows = diff("", content, "/dev/null", display_path(full), most)
     elif was == data:
         return {"text": f"{made}; it was the same already", "diff": ""}
     else:
-        shows = _compared(was, content, full, most)
+        shows = _describe_change(was, content, full, most)
         if dry and shows.startswith("["):
-            shows += f"\n{diff('', content, '/dev/null', shown(full), most)}"
+            shows += f"\n{diff('', content, '/dev/null', display_path(full), most)}"
     if not dry:
         put(full, data)
     return {"text": f"wrote {made}" + (f"\n{shows}" if was is not None and shows else ""), "diff": shows}
@@ -66,11 +66,11 @@ def _before(path: str, full: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        raise Refused(f"{shown(os.path.dirname(full))} is a file, and no folder to write to") from None
+        raise Refused(f"{display_path(os.path.dirname(full))} is a file, and no folder to write to") from None
     if stat.S_ISDIR(mode):
-        raise Refused(f"{shown(path)} is a folder; name a file in it")
+        raise Refused(f"{display_path(path)} is a folder; name a file in it")
     if not stat.S_ISREG(mode):
-        raise Refused(f"{shown(path)} is not a regular file")
+        raise Refused(f"{display_path(path)} is not a regular file")
     try:
         with open(full, "rb") as file:
             return file.read(COMPARED + 1)
@@ -78,11 +78,11 @@ def _before(path: str, full: str) -> bytes | None:
         return b""
 
 
-def _compared(was: bytes, content: str, full: str, most: int) -> str:
+def _describe_change(was: bytes, content: str, full: str, most: int) -> str:
     kind = kind_of(full, was[:LOOK])
     if kind or len(was) > COMPARED:
-        return f"[it was {kind or 'a text'} of {size_told(os.stat(full).st_size)}]"
-    return diff(decoded(was).text, content, shown(full), shown(full), most)
+        return f"[it was {kind or 'a text'} of {format_size(os.stat(full).st_size)}]"
+    return diff(decode_text(was).text, content, display_path(full), display_path(full), most)
 
 
 def put(full: str, data: bytes, mode: int | None = None) -> None:
@@ -114,8 +114,8 @@ def _replace(full: str, data: bytes, was: os.stat_result | None) -> None:
     try:
         try:
             if was is not None:
-                _like(fd, was)
-            _all(fd, data)
+                _copy_metadata(fd, was)
+            _write_all(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -127,7 +127,7 @@ def _replace(full: str, data: bytes, was: os.stat_result | None) -> None:
         _overwrite(full, data)  # something is mounted there
 
 
-def _like(fd: int, was: os.stat_result) -> None:
+def _copy_metadata(fd: int, was: os.stat_result) -> None:
     with suppress(OSError):  # not ours to give away
         os.fchown(fd, was.st_uid, was.st_gid)
     os.fchmod(fd, stat.S_IMODE(was.st_mode))
@@ -136,13 +136,13 @@ def _like(fd: int, was: os.stat_result) -> None:
 def _overwrite(full: str, data: bytes) -> None:
     fd = os.open(full, os.O_WRONLY)
     try:
-        _all(fd, data)
+        _write_all(fd, data)
         os.ftruncate(fd, len(data))
     finally:
         os.close(fd)
 
 
-def _all(fd: int, data: bytes) -> None:
+def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -153,7 +153,7 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
         raise Refused("old is empty: give the text to replace, or write the whole file with write_file")
     if old == new:
         raise Refused("old and new are the same")
-    full = existing(path)
+    full = resolve_file(path)
     was = read(path, full)
     old, new = _with_ends_of(was, old, new)
     count = _count(was.text, old)
@@ -163,12 +163,12 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
         places = ", ".join(str(line) for line in _places(was.text, old))
         more = f" and {count - PLACES} more" if count > PLACES else ""
         raise Refused(
-            f"old is {count:,} times in {shown(path)}, not {expected_matches:,}: at line{'s' * (count > 1)} {places}{more}; "
+            f"old is {count:,} times in {display_path(path)}, not {expected_matches:,}: at line{'s' * (count > 1)} {places}{more}; "
             f"give more of the text around it, or expected_matches={count} to change all"
         )
     now = Text(was.text.replace(old, new), was.encoding, was.mark)
     data = now.data(path)
-    shows = diff(was.text, now.text, shown(full), shown(full), WHOLE if dry else SHOWN)
+    shows = diff(was.text, now.text, display_path(full), display_path(full), WHOLE if dry else SHOWN)
     if not dry:
         put(full, data)
     return {"text": shows, "diff": shows}
@@ -204,8 +204,8 @@ def _places(text: str, old: str) -> list[int]:
 
 
 def _no_match(path: str, text: str, old: str) -> str:
-    words = f"old is not in {shown(path)}"
-    found = like(text, old)
+    words = f"old is not in {display_path(path)}"
+    found = find_similar_lines(text, old)
     if found is None:
         return f"{words}, nor anything like it; read_file shows what is"
     first, near = found
@@ -227,7 +227,7 @@ def visible(line: str) -> str:
     return line.replace(" ", "·").replace("\t", "→").replace("\r", "␍")
 
 
-def like(text: str, old: str) -> tuple[int, list[str]] | None:
+def find_similar_lines(text: str, old: str) -> tuple[int, list[str]] | None:
     """The lines most like `old`, as many as it has, with the number of the first."""
     from difflib import SequenceMatcher
 

@@ -7,13 +7,13 @@ from pinfold.sandbox.environment.adding import install
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import (
     Interpreter,
-    checked_python,
-    preferred_python,
+    check_python,
+    choose_python,
     running_python,
 )
-from pinfold.sandbox.environment.making import build, unfinished
+from pinfold.sandbox.environment.making import build, find_unfinished
 from pinfold.sandbox.environment.progress import OnProgress, Phase, Progress
-from pinfold.sandbox.environment.recipe import PACKAGES, SIZE, Recipe, modules, normalised
+from pinfold.sandbox.environment.recipe import PACKAGES, SIZE, Recipe, modules, normalise_package
 from pinfold.sandbox.environment.store import Environment, default_python, environments, find
 
 __all__ = [
@@ -27,14 +27,14 @@ __all__ = [
     "Progress",
     "Recipe",
     "build",
-    "checked_python",
+    "check_python",
+    "choose_python",
     "default_python",
     "environments",
     "find",
+    "find_unfinished",
     "install",
     "modules",
-    "normalised",
-    "preferred_python",
+    "normalise_package",
     "running_python",
-    "unfinished",
 ]

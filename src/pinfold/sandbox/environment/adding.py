@@ -10,17 +10,17 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from pinfold.sandbox.environment.interpreter import checked_python
+from pinfold.sandbox.environment.interpreter import check_python
 from pinfold.sandbox.environment.making import (
     UNFINISHED,
     Job,
     compile_all,
     install_locked,
-    resolved,
+    resolve_requirements,
     unusable,
 )
-from pinfold.sandbox.environment.progress import OnProgress, unseen
-from pinfold.sandbox.environment.recipe import normalised
+from pinfold.sandbox.environment.progress import OnProgress, ignore_progress
+from pinfold.sandbox.environment.recipe import normalise_package
 from pinfold.sandbox.environment.store import distributions, make_readable
 
 
@@ -28,7 +28,7 @@ def install(
     package: str,
     site: Path,
     python: Path,
-    on_progress: OnProgress = unseen,
+    on_progress: OnProgress = ignore_progress,
     *,
     writable: Iterable[Path] = (),
 ) -> dict[str, str]:
@@ -37,29 +37,29 @@ def install(
     What the environment of `python` has is never replaced: a package that needs another version is refused.
     `writable`: as for `checked_python`.
     """
-    asked = normalised(package)
-    interpreter = checked_python(python, writable=writable)
+    asked = normalise_package(package)
+    interpreter = check_python(python, writable=writable)
     try:
         site.mkdir(mode=0o755, parents=True, exist_ok=True)
         for stale in site.glob(f"{UNFINISHED}*"):
             shutil.rmtree(stale, ignore_errors=True)
         beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=site))
         try:
-            return _added(Job(python=interpreter, folder=beside, on_progress=on_progress), asked, site)
+            return _install_into(Job(python=interpreter, folder=beside, on_progress=on_progress), asked, site)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:
         raise unusable(error, site) from error
 
 
-def _added(job: Job, asked: str, site: Path) -> dict[str, str]:
-    python, earlier = job.python, finished(site)
+def _install_into(job: Job, asked: str, site: Path) -> dict[str, str]:
+    python, earlier = job.python, list_finished(site)
     have = distributions(python.path.parent.parent / python.packages)
     for folder in earlier:
         have |= distributions(folder)
     known = job.folder / "known.txt"
     known.write_text("".join(f"{name}=={version}\n" for name, version in have.items()), encoding="utf-8")
-    text = resolved(job, [asked], known, have)
+    text = resolve_requirements(job, [asked], known, have)
     if not text.strip():
         return {}
     requirements = job.folder / "requirements.txt"
@@ -84,5 +84,5 @@ def _start_with(python: Path, base: Path, scripts: Path) -> None:
                 script.write_bytes(f"#!{python}".encode() + end + rest)
 
 
-def finished(site: Path) -> list[Path]:
+def list_finished(site: Path) -> list[Path]:
     return sorted(entry for entry in site.iterdir() if not entry.name.startswith("."))

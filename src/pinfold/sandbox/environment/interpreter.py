@@ -74,15 +74,15 @@ def _at_its_place(python: Path) -> Path:
     return Path(os.path.realpath(python.parent), python.name)
 
 
-def preferred_python() -> Interpreter:
+def choose_python() -> Interpreter:
     """This one, or a leaner one that pyenv or uv has installed. Looks at names only, and costs next to nothing."""
     running = running_python()
     if running.version >= LEAN or sys.platform != "linux":
         return running
-    return max(_installed(running.machine), key=lambda found: found.version, default=running)
+    return max(_find_installed(running.machine), key=lambda found: found.version, default=running)
 
 
-def _installed(machine: str) -> list[Interpreter]:
+def _find_installed(machine: str) -> list[Interpreter]:
     home = os.environ.get("HOME", "")
     folders = (
         f"{os.environ.get('PYENV_ROOT') or f'{home}/.pyenv'}/versions",
@@ -110,7 +110,7 @@ def _installed(machine: str) -> list[Interpreter]:
     return found
 
 
-def checked_python(path: Path, *, writable: Iterable[Path] = ()) -> Interpreter:
+def check_python(path: Path, *, writable: Iterable[Path] = ()) -> Interpreter:
     """The Python at `path`, fit to run cells. Raises EnvironmentFailed.
 
     It is run on this machine, so it may not lie in a folder that is `writable` for a session. An environment may: its

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import Interpreter
-from pinfold.sandbox.environment.progress import OnProgress, Progress, progress_of_uv, unseen
+from pinfold.sandbox.environment.progress import OnProgress, Progress, ignore_progress, progress_of_uv
 from pinfold.sandbox.environment.recipe import Recipe
-from pinfold.sandbox.environment.store import Environment, environments, found, mark
+from pinfold.sandbox.environment.store import Environment, environments, find_built, mark
 from pinfold.sandbox.environment.uv import disk_full, run, run_uv
 
 LOCK = ".lock"
@@ -35,7 +35,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """For what is needed meanwhile; removed afterwards."""
     held: int | None = None
     """The lock's descriptor, if it is under one."""
-    on_progress: OnProgress = unseen
+    on_progress: OnProgress = ignore_progress
 
     def uv(self, *arguments: str | Path, on_line: Callable[[str], None] | None = None) -> str:
         return run_uv(arguments, python=self.python, folder=self.folder, keep=self.held, on_line=on_line)
@@ -43,7 +43,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 def build(
     packages: Iterable[str] = (),
-    on_progress: OnProgress = unseen,
+    on_progress: OnProgress = ignore_progress,
     *,
     rebuild: bool = False,
     lock: str | None = None,
@@ -54,21 +54,21 @@ def build(
     A rebuilt one is taken away from the sessions that use it.
     """
     recipe = Recipe.of(packages, lock=lock, python=python)
-    if not rebuild and (ready := found(recipe)):
+    if not rebuild and (ready := find_built(recipe)):
         return ready
     folder = environments()
     try:
         _make_private(folder.parent)
         folder.mkdir(exist_ok=True)
         with _alone(folder, on_progress) as held:
-            if not rebuild and (ready := found(recipe)):
+            if not rebuild and (ready := find_built(recipe)):
                 return ready
-            return _built(recipe, folder, held, on_progress)
+            return _build_in(recipe, folder, held, on_progress)
     except OSError as error:
         raise unusable(error, folder) from error
 
 
-def unfinished() -> Generator[Path]:
+def find_unfinished() -> Generator[Path]:
     """What builds that were killed left, while no build is under way; none begins before the last was looked at."""
     folder = environments()
     try:
@@ -90,7 +90,7 @@ def unusable(error: OSError, folder: Path) -> EnvironmentFailed:
     return EnvironmentFailed(f"{error.filename or folder} cannot be used: {error.strerror}")
 
 
-def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> Environment:
+def _build_in(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> Environment:
     # Whoever left these was killed: we are alone here.
     for stale in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -108,7 +108,7 @@ def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> 
         new.rename(place)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    ready = found(recipe)
+    ready = find_built(recipe)
     if ready is None:
         raise EnvironmentFailed(f"{place} was built and is gone again; try once more")
     return ready
@@ -119,14 +119,14 @@ def _fill(job: Job, new: Path, recipe: Recipe) -> None:
     requirements = job.folder / "requirements.txt"
     requirements.write_text(recipe.lock, encoding="utf-8")
     if recipe.packages:
-        added = resolved(job, recipe.packages, requirements, _names(recipe.lock))
+        added = resolve_requirements(job, recipe.packages, requirements, _names(recipe.lock))
         requirements.write_text(f"{recipe.lock}\n{added}", encoding="utf-8")
     job.uv("venv", "--quiet", "--no-project", "--relocatable", "--python", job.python.base, new)
     # In one step, so that uv looks at the environment's Python only while nothing is in it.
     install_locked(job, requirements, ["--python", new / "bin" / "python"])
 
 
-def resolved(job: Job, packages: Iterable[str], known: Path, names: Iterable[str]) -> str:
+def resolve_requirements(job: Job, packages: Iterable[str], known: Path, names: Iterable[str]) -> str:
     """Requirements with hashes for what `packages` need beyond `names`, which stay as `known` says."""
     asked = job.folder / "asked.txt"
     asked.write_text("\n".join(packages), encoding="utf-8")

@@ -22,7 +22,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 OnProgress: TypeAlias = Callable[[Progress], None]
 
 
-def unseen(_progress: Progress) -> None:
+def ignore_progress(_progress: Progress) -> None:
     """For whoever does not watch."""
 
 

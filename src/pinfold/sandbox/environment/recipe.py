@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
-from pinfold.sandbox.environment.interpreter import Interpreter, preferred_python
+from pinfold.sandbox.environment.interpreter import Interpreter, choose_python
 
 PACKAGES = (
     "numpy",
@@ -61,8 +61,8 @@ class Recipe(Struct, frozen=True, kw_only=True):
         """Raises EnvironmentFailed for what is no package."""
         return cls(
             lock=LOCK.read_text(encoding="utf-8") if lock is None else lock,
-            packages=tuple(sorted({normalised(package) for package in packages})),
-            python=python or preferred_python(),
+            packages=tuple(sorted({normalise_package(package) for package in packages})),
+            python=python or choose_python(),
         )
 
     @property
@@ -77,7 +77,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def normalised(package: str) -> str:
+def normalise_package(package: str) -> str:
     """A package as `name[extras]versions`; addresses, paths and options are refused: they name no package."""
     found = re.fullmatch(_ASKED, package.strip())
     if found is None:

@@ -51,10 +51,10 @@ def find(
     packages: Iterable[str] = (), *, lock: str | None = None, python: Interpreter | None = None
 ) -> Environment | None:
     """The environment with these packages if it has been built. Raises EnvironmentFailed for what is no package."""
-    return found(Recipe.of(packages, lock=lock, python=python))
+    return find_built(Recipe.of(packages, lock=lock, python=python))
 
 
-def found(recipe: Recipe) -> Environment | None:
+def find_built(recipe: Recipe) -> Environment | None:
     folder = environments() / recipe.key
     try:
         said = json.loads((folder / MARKER).read_bytes())

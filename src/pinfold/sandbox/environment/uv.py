@@ -66,7 +66,7 @@ def run_uv(
         folder=folder,
         keep=keep,
         on_line=on_line,
-        explain=lambda said: explained(said, python, folder),
+        explain=lambda said: explain_failure(said, python, folder),
     )
 
 
@@ -180,14 +180,14 @@ def uv_variables() -> dict[str, str]:
     return given
 
 
-def explained(said: str, python: Interpreter, folder: Path) -> str:
+def explain_failure(said: str, python: Interpreter, folder: Path) -> str:
     """One line for the user out of what uv said."""
     text = _flat(said)
     if "No space left on device" in text or "os error 28" in text or "Errno 28" in text:
         return disk_full(folder)
     if "network was disabled" in text or "Network connectivity is disabled" in text:
         return "packages must be fetched once, and uv is told to stay offline; unset UV_OFFLINE and try again"
-    for problem in (_unreachable, _unknown, _without_wheel, _tampered):
+    for problem in (_explain_unreachable, _explain_unknown, _explain_no_wheel, _explain_hash_mismatch):
         if words := problem(text, python):
             return words
     return f"uv could not do it: {text[:WORDS]}"
@@ -197,7 +197,7 @@ def disk_full(folder: Path) -> str:
     return f"the disk is full: make room for {folder} (about 1 GB) or in uv's cache (`uv cache dir`), and try again"
 
 
-def _unreachable(text: str, _python: Interpreter) -> str | None:
+def _explain_unreachable(text: str, _python: Interpreter) -> str | None:
     where = re.search(r"(?:Failed to fetch|Failed to download|for url)\W{0,3}(?:\w+://)([^/\s`)]+)", text)
     if where is None:
         return None
@@ -212,7 +212,7 @@ def _unreachable(text: str, _python: Interpreter) -> str | None:
     )
 
 
-def _unknown(text: str, _python: Interpreter) -> str | None:
+def _explain_unknown(text: str, _python: Interpreter) -> str | None:
     if name := re.search(r"[Bb]ecause (\S+) was not found in the package registry", text):
         return f"there is no package {name[1]!r} in the package index; check the spelling"
     if version := re.search(r"[Bb]ecause there (?:is|are) no versions? of (\S+?),? ", text):
@@ -220,7 +220,7 @@ def _unknown(text: str, _python: Interpreter) -> str | None:
     return None
 
 
-def _without_wheel(text: str, python: Interpreter) -> str | None:
+def _explain_no_wheel(text: str, python: Interpreter) -> str | None:
     found = re.search(r"([\w.\[\]=<>!~+-]+) has no (?:usable )?wheels", text)
     named = re.search(r"Wheels are (?:required|not available) for `([^`]+)`", text)
     if not (found or named):
@@ -233,7 +233,7 @@ def _without_wheel(text: str, python: Interpreter) -> str | None:
     )
 
 
-def _tampered(text: str, _python: Interpreter) -> str | None:
+def _explain_hash_mismatch(text: str, _python: Interpreter) -> str | None:
     if found := re.search(r"[Hh]ash mismatch for `?([^`\s]+)`?", text):
         return f"what was downloaded for {found[1]} is not what the lock names (hash mismatch); nothing was installed"
     return None

@@ -4,7 +4,7 @@ from pinfold.sandbox.versions.entries import Why
 from pinfold.sandbox.versions.reports import (
     Changes,
     Coverage,
-    Kept,
+    KeptVersion,
     Missed,
     NotCovered,
     Restored,
@@ -26,7 +26,7 @@ __all__ = [
     "WATCHES",
     "Changes",
     "Coverage",
-    "Kept",
+    "KeptVersion",
     "Missed",
     "NotCovered",
     "Restored",

@@ -88,7 +88,7 @@ def name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def joined(folder: str, name: str) -> str:
+def join_path(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 

@@ -81,7 +81,7 @@ class History:
         """Of all states together."""
         return sum(len(state.cell) + len(state.user.delta) for state in self.states.values())
 
-    def changed_by_user(self, delta: Delta) -> None:
+    def record_user_change(self, delta: Delta) -> None:
         """A path that is changed back stays in: the user has chosen what it is."""
         if delta:
             self.count += 1

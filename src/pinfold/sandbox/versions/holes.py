@@ -30,7 +30,7 @@ def pieces(fd: int) -> Iterator[tuple[int, bytes | memoryview, bool]]:
             at += len(chunk)
 
 
-def written(fd: int) -> int:
+def count_written(fd: int) -> int:
     """Bytes of an open file that are no hole. Not by its blocks, which some file systems count late. Moves the descriptor."""
     size, at, found = os.fstat(fd).st_size, 0, 0
     while at < size:

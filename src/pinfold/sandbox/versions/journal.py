@@ -23,7 +23,7 @@ _Said: TypeAlias = list[Any] | None
 
 
 @dataclass(slots=True)
-class Told:
+class JournalState:
     """What an earlier owner has left."""
 
     history: History = field(default_factory=History)
@@ -60,7 +60,7 @@ class Journal:
         self._is_over = path is None
         """Nothing is written, or nothing any more."""
 
-    def told(self) -> Told | None:
+    def load(self) -> JournalState | None:
         """None: there is no whole start, or it is damaged. Otherwise what is written from now on is added to it."""
         if self._path is None:
             return None
@@ -69,7 +69,7 @@ class Journal:
             if lines and not lines[-1].endswith("\n"):  # it was being written
                 os.truncate(self._path, sum(map(len, lines[:-1])))
                 lines.pop()
-            told = _replayed(json.loads(line) for line in lines)
+            told = _replay(json.loads(line) for line in lines)
         except (OSError, ValueError):
             return None
         if told:
@@ -88,7 +88,9 @@ class Journal:
         try:
             with self._path.open("w", encoding="ascii") as file:
                 for at in range(0, len(paths), _AT_ONCE):
-                    some = {it: (_said(entries[it]), stamps.get(it)) for it in paths[at : at + _AT_ONCE]}
+                    some = {
+                        it: (_encode_entry(entries[it]), stamps.get(it)) for it in paths[at : at + _AT_ONCE]
+                    }
                     file.write(json.dumps(["start", some]) + "\n")
         except OSError:
             self._give_up()
@@ -101,30 +103,30 @@ class Journal:
             for line in waiting:
                 self._write(*line)
 
-    def read(self, path: str, entry: Entry) -> None:
-        self._write("read", path, _said(entry))
+    def record_read(self, path: str, entry: Entry) -> None:
+        self._write("read", path, _encode_entry(entry))
 
-    def user(self, delta: Delta) -> None:
+    def record_user_change(self, delta: Delta) -> None:
         if delta:
-            self._write("user", _all_said(delta))
+            self._write("user", _encode_delta(delta))
 
-    def found(self, delta: Delta) -> None:
+    def record_found(self, delta: Delta) -> None:
         """Of which nobody can say who did it."""
-        self._write("found", _all_said(delta))
+        self._write("found", _encode_delta(delta))
 
-    def runs(self, cell: int) -> None:
+    def record_run(self, cell: int) -> None:
         self._write("runs", cell)
 
-    def grows(self, cell: int, delta: Delta) -> None:
-        self._write("grows", cell, _all_said(delta))
+    def record_cell(self, cell: int, delta: Delta) -> None:
+        self._write("grows", cell, _encode_delta(delta))
 
-    def goes(self, to: int) -> None:
+    def record_restore_start(self, to: int) -> None:
         self._write("goes", to)
 
-    def arrives(self, to: int, user: Users, delta: Delta, aside: Collection[str]) -> None:
-        self._write("arrives", to, _all_said(user.delta), user.since, _all_said(delta), sorted(aside))
+    def record_restore_end(self, to: int, user: Users, delta: Delta, aside: Collection[str]) -> None:
+        self._write("arrives", to, _encode_delta(user.delta), user.since, _encode_delta(delta), sorted(aside))
 
-    def drops(self) -> None:
+    def record_drop(self) -> None:
         self._write("drops")
 
     def close(self) -> None:
@@ -159,31 +161,31 @@ class Journal:
                 self._path.unlink()
 
 
-def _replayed(lines: Iterable[list[Any]]) -> Told | None:
-    told, is_whole = Told(), False
+def _replay(lines: Iterable[list[Any]]) -> JournalState | None:
+    told, is_whole = JournalState(), False
     for line in lines:
         match line:
             case ["start", some]:
-                told.entries.update((path, _entry(said)) for path, (said, _) in some.items())
+                told.entries.update((path, _decode_entry(said)) for path, (said, _) in some.items())
                 told.stamps.update((path, Stamp(*stamp)) for path, (_, stamp) in some.items() if stamp)
             case ["started"]:
                 is_whole = True
             case ["read", path, said]:
-                told.entries[path] = _entry(said)
+                told.entries[path] = _decode_entry(said)
             case ["user", delta]:
-                told.history.changed_by_user(told.change(_delta(delta)))
+                told.history.record_user_change(told.change(_decode_delta(delta)))
             case ["found", delta]:
-                told.change(_delta(delta))
+                told.change(_decode_delta(delta))
             case ["runs", cell]:
                 told.running, told.going = cell, None
             case ["grows", cell, delta]:
-                told.history.grow(cell, told.change(_delta(delta)))
+                told.history.grow(cell, told.change(_decode_delta(delta)))
                 told.running = None
             case ["goes", to]:
                 told.going = to
             case ["arrives", to, user, since, delta, aside]:
-                told.change(_delta(delta))
-                told.history.arrive(to, Users(_delta(user), since))
+                told.change(_decode_delta(delta))
+                told.history.arrive(to, Users(_decode_delta(user), since))
                 told.going, told.aside = None, set(aside)
             case ["drops"]:
                 told.history.drop_oldest()
@@ -192,7 +194,7 @@ def _replayed(lines: Iterable[list[Any]]) -> Told | None:
     return told if is_whole else None
 
 
-def _said(entry: Entry | None) -> _Said:
+def _encode_entry(entry: Entry | None) -> _Said:
     match entry:
         case None:
             return None
@@ -206,7 +208,7 @@ def _said(entry: Entry | None) -> _Said:
             return ["uncovered", why, *thing, is_folder]
 
 
-def _entry(said: _Said) -> Any:
+def _decode_entry(said: _Said) -> Any:
     match said:
         case None:
             return None
@@ -222,9 +224,9 @@ def _entry(said: _Said) -> Any:
             raise ValueError(f"{said} is nothing that a path can be")
 
 
-def _all_said(delta: Delta) -> dict[str, tuple[_Said, _Said]]:
-    return {path: (_said(old), _said(new)) for path, (old, new) in delta.items()}
+def _encode_delta(delta: Delta) -> dict[str, tuple[_Said, _Said]]:
+    return {path: (_encode_entry(old), _encode_entry(new)) for path, (old, new) in delta.items()}
 
 
-def _delta(said: dict[str, tuple[_Said, _Said]]) -> Delta:
-    return {path: (_entry(old), _entry(new)) for path, (old, new) in said.items()}
+def _decode_delta(said: dict[str, tuple[_Said, _Said]]) -> Delta:
+    return {path: (_decode_entry(old), _decode_entry(new)) for path, (old, new) in said.items()}

@@ -12,7 +12,7 @@ from pinfold.sandbox.versions.entries import (
     File,
     Folder,
     Uncovered,
-    joined,
+    join_path,
     name_of,
     parent_of,
 )
@@ -20,7 +20,7 @@ from pinfold.sandbox.versions.entries import (
 TOO_MUCH = ("too large", "no room", "too many files", "too much at once", "changed while it was read")
 
 
-class Known:
+class FileIndex:
     """`on_lost` is told of each folder that is one no longer."""
 
     def __init__(self, on_lost: Callable[[str], None]) -> None:
@@ -103,7 +103,7 @@ class Known:
         self._set(path, entry)
         self._forget(path)
 
-    def gone(self, path: str) -> None:
+    def remove(self, path: str) -> None:
         self.drop_below(path)
         self._lose(path)
         self.inside.get(parent_of(path), set()).discard(name_of(path))
@@ -112,20 +112,20 @@ class Known:
         """It is no folder any more, if it was one."""
         if path not in self.inside:
             return
-        self.remembered()
+        self.files_by_stamp()
         waiting = [path]
         while waiting:
             folder = waiting.pop()
             if folder in self.inside:
                 self._on_lost(folder)
             for name in self.inside.pop(folder, ()):
-                below = joined(folder, name)
+                below = join_path(folder, name)
                 waiting.append(below)
                 self._lose(below)
 
     # What was moved
 
-    def remembered(self) -> dict[Stamp, tuple[Entry, bool]]:
+    def files_by_stamp(self) -> dict[Stamp, tuple[Entry, bool]]:
         """Files that were there when this look began, to know them again under a new name, and which of them are held."""
         if self._moving is None:
             self._moving = {

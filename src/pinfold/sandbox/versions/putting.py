@@ -22,7 +22,7 @@ from pinfold.sandbox.versions.entries import (
     Uncovered,
     is_below,
 )
-from pinfold.sandbox.versions.seeing import Seeing
+from pinfold.sandbox.versions.seeing import WorkspaceScanner
 from pinfold.sandbox.versions.store import Store
 
 _Key: TypeAlias = str | Thing | tuple[str | None, int, tuple[int, int]] | None
@@ -40,11 +40,17 @@ class Done:
     """And why."""
 
 
-class Putting:
+class FileRestorer:
     """`keeps_times`: files get the times they had, else the present. `aside`: what had to make way before, and may return."""
 
     def __init__(
-        self, top: SafeFolder, store: Store, seen: Seeing, *, keeps_times: bool, aside: Collection[str] = ()
+        self,
+        top: SafeFolder,
+        store: Store,
+        seen: WorkspaceScanner,
+        *,
+        keeps_times: bool,
+        aside: Collection[str] = (),
     ) -> None:
         self._top = top
         self._store = store
@@ -90,7 +96,7 @@ class Putting:
             case File(digest=digest):
                 return digest is not None and self._store.has(digest)
             case Uncovered():
-                return self._now.entries.get(path) == entry or entry.thing in self._leaving(wanted)
+                return self._now.entries.get(path) == entry or entry.thing in self._find_leaving(wanted)
             case _:
                 return True
 
@@ -100,7 +106,7 @@ class Putting:
 
     # What is moved
 
-    def _leaving(self, changed: Mapping[str, Entry | None]) -> dict[_Key, str]:
+    def _find_leaving(self, changed: Mapping[str, Entry | None]) -> dict[_Key, str]:
         """What is to go from where it is, by its content and by what it is."""
         found: dict[_Key, str] = {}
         for path in (*changed, *self._aside):
@@ -116,7 +122,7 @@ class Putting:
 
     def _lift(self, changed: Mapping[str, Entry | None]) -> None:
         """Takes each thing that is wanted elsewhere off its place, for two may be wanted in each other's."""
-        leaving = self._leaving(changed)
+        leaving = self._find_leaving(changed)
         for path, entry in changed.items():
             source = leaving.pop(_key(entry), None)
             if source in self._now.entries:

@@ -20,7 +20,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadResult:
     entry: File | Uncovered
     stamp: Stamp
     is_fresh: bool
@@ -29,7 +29,7 @@ class Read:
     """Open for writing."""
 
 
-def read(fd: int, take: Callable[[int], str]) -> Read:
+def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
     is_held = is_open_for_writing(fd)
     if is_held:
         # A page that is dirty already can be written through a map without a trace; a clean one cannot.
@@ -41,13 +41,15 @@ def read(fd: int, take: Callable[[int], str]) -> Read:
         try:
             digest = take(fd)
         except (NoRoom, TooLarge, OSError) as error:
-            return Read(Uncovered(reason(error), stamp.thing), stamp, fresh, is_held)
+            return ReadResult(Uncovered(reason(error), stamp.thing), stamp, fresh, is_held)
         status = os.fstat(fd)
         if Stamp.of(status) == stamp:
             # Asked again: nobody is told of who opened it while we had it open.
-            return Read(file_of(digest, status), stamp, fresh, is_held or is_open_for_writing(fd))
+            return ReadResult(file_of(digest, status), stamp, fresh, is_held or is_open_for_writing(fd))
         stamp = Stamp.of(status)
-    return Read(Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held)
+    return ReadResult(
+        Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held
+    )
 
 
 def file_of(digest: str | None, status: os.stat_result) -> File:

@@ -61,7 +61,7 @@ class Changes:
     """States that can no longer be gone back to, for want of room."""
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class KeptVersion(Struct, frozen=True, kw_only=True):
     """A version that was replaced or removed; `Versions.content` has it."""
 
     path: str
@@ -78,7 +78,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     """Made again, changed back or removed."""
     left: tuple[str, ...] = ()
     """As the user has made it since, which no undo overwrites."""
-    replaced: tuple[Kept, ...] = ()
+    replaced: tuple[KeptVersion, ...] = ()
     """Every version that gave way: who changed a file while a cell ran, the cell or the user, cannot be seen."""
     aside: tuple[tuple[str, str], ...] = ()
     """What is not covered and was in the way, and where it is now."""
@@ -95,7 +95,7 @@ def coverage_of(
     has_unmeasured: bool = False,
 ) -> Coverage:
     files = [entry for entry in entries.values() if isinstance(entry, File)]
-    missing = [*_not_covered(entries.items()), *_crowded(crowded)]
+    missing = [*_not_covered(entries.items()), *_list_crowded(crowded)]
     missing.sort(key=lambda it: (-it.size, it.path))
     return Coverage(
         files=len(files),
@@ -122,7 +122,7 @@ def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str], *, is
         },
         not_covered=(
             *_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry),
-            *_crowded(crowded),
+            *_list_crowded(crowded),
             *(NotCovered(path="", why="too much at once") for _ in range(is_cut)),
         ),
         dropped=tuple(dropped),
@@ -149,5 +149,5 @@ def _tallies(missing: list[NotCovered]) -> dict[Why, Tally]:
     return tallies
 
 
-def _crowded(folders: Iterable[str]) -> list[NotCovered]:
+def _list_crowded(folders: Iterable[str]) -> list[NotCovered]:
     return [NotCovered(path=folder, why="too many files") for folder in sorted(folders)]

@@ -21,7 +21,7 @@ from time import monotonic
 
 from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox.inotify import FILES, OPENED, WRITTEN, Watch
-from pinfold.sandbox.safe_files import SafeFolder, Stamp, is_open_for_writing, reopened
+from pinfold.sandbox.safe_files import SafeFolder, Stamp, is_open_for_writing, reopen
 from pinfold.sandbox.secret_files import PATTERNS, is_masked
 from pinfold.sandbox.versions.entries import (
     UNMEASURED,
@@ -31,16 +31,16 @@ from pinfold.sandbox.versions.entries import (
     Link,
     Uncovered,
     Why,
-    joined,
+    join_path,
     mode_of,
     name_of,
     owner_of,
     parent_of,
     whole,
 )
-from pinfold.sandbox.versions.holes import written
-from pinfold.sandbox.versions.known import Known
-from pinfold.sandbox.versions.reading import TICK_NS, Read, file_of, is_fresh, read, reason
+from pinfold.sandbox.versions.holes import count_written
+from pinfold.sandbox.versions.known import FileIndex
+from pinfold.sandbox.versions.reading import TICK_NS, ReadResult, file_of, is_fresh, read_file, reason
 from pinfold.sandbox.versions.store import NoRoom, Store
 
 LAST = frozenset({".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
@@ -82,7 +82,7 @@ class Effort:
         return True
 
 
-class Seeing:
+class WorkspaceScanner:
     """`make_room` is asked for bytes in the store and says whether there may be some now."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Seeing:
         measured_at_start: int | None = None,
     ) -> None:
         """`measured_at_start`: of more files `start` only lists the rest; until `measure_next` has seen one, it is not covered."""
-        self.known = Known(self._unwatch)
+        self.known = FileIndex(self._unwatch)
         self.crowded: set[str] = set()
         """Folders in which more was made than can be covered: only what was known before still is."""
         self._top = top
@@ -165,17 +165,17 @@ class Seeing:
         """By which another process may know what has not changed."""
         return {path: stamp for path, stamp in self.known.stamps.items() if path not in self.known.unsure}
 
-    def touched(self) -> Names:
+    def get_touched_names(self) -> Names:
         """Names to which something happened since the last look."""
         if self.is_quiet and not self._is_partial and not self.crowded:
             return NOTHING
-        touched = self._watch.touched() if self._watch else None
+        touched = self._watch.peek_touched() if self._watch else None
         if touched is None:
             return Names(is_lost=True)
         return Names(*touched, is_lost=bool(self.crowded), is_partial=self._is_partial)
 
     def look(self) -> None:
-        happened = self._watch.happened() if self._watch else None
+        happened = self._watch.take_events() if self._watch else None
         was_cut, self.is_cut = self.is_cut, False
         if happened is None or was_cut:
             self._walk()
@@ -208,23 +208,23 @@ class Seeing:
             self._unmeasured.clear()  # what happened to them since nobody can say
             return False
         folder = self._unmeasured.pop(0)
-        with suppress(OSError), self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        with suppress(OSError), self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
             with os.scandir(fd) as inside:
                 found = [
                     entry
                     for entry in inside
-                    if self.known.entries.get(joined(folder, entry.name)) is UNMEASURED
+                    if self.known.entries.get(join_path(folder, entry.name)) is UNMEASURED
                 ]
             for entry in found:
                 with suppress(FileNotFoundError):
                     entry.stat(
                         follow_symlinks=False
                     )  # kept by the entry: it is older than what is asked next
-            touched = self._watch.noted()
+            touched = self._watch.peek_paths()
             if touched is None:
                 self._unmeasured.clear()
                 return False
-            self._measure(folder, [one for one in found if joined(folder, one.name) not in touched])
+            self._measure(folder, [one for one in found if join_path(folder, one.name) not in touched])
         return True
 
     def next_unread(self) -> Unread | None:
@@ -233,17 +233,17 @@ class Seeing:
             path = self._unread.pop()
             if not self.known.is_unread(path):
                 continue
-            with suppress(OSError), self._top.opened(path) as fd:
+            with suppress(OSError), self._top.open_below(path) as fd:
                 if Stamp.of(os.fstat(fd)) == self.known.stamps[path]:
-                    return Unread(path, reopened(fd), self.known.stamps[path])
+                    return Unread(path, reopen(fd), self.known.stamps[path])
             self._read(path)
         return None
 
-    def read(self, unread: Unread) -> Read:
+    def read(self, unread: Unread) -> ReadResult:
         """Looks at nothing but the open file, so that cells need not wait for it."""
-        return read(unread.fd, lambda fd: self._store.take(fd, share=_START_SHARE))
+        return read_file(unread.fd, lambda fd: self._store.take(fd, share=_START_SHARE))
 
-    def finish(self, unread: Unread, found: Read) -> bool:
+    def finish(self, unread: Unread, found: ReadResult) -> bool:
         """Whether it is read now, as it was at the start."""
         os.close(unread.fd)
         if self._watch:
@@ -284,11 +284,11 @@ class Seeing:
             status = self._top.status(path)
         except OSError as error:
             if error.errno != errno.EACCES:  # a folder on the way was closed: see _shut
-                self.known.gone(path)
+                self.known.remove(path)
                 self.known.note_folder(path, Uncovered(reason(error), (0, 0, 0)))
             return
         if status is None:
-            self.known.gone(path)
+            self.known.remove(path)
         elif stat.S_ISDIR(status.st_mode):
             self._enter(path, below=False)
         elif not self._see(path, status, written=written) and written and self.known.is_file(path):
@@ -300,9 +300,9 @@ class Seeing:
         while waiting and not (self._started and self._is_cut_off()):
             folder = waiting.pop()
             try:
-                with self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+                with self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
                     status = os.fstat(fd)
-                    is_new = self._watched(fd, folder)
+                    is_new = self._start_watching(fd, folder)
                     self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
                     if is_new or below or folder not in self.known.inside:
                         found = self._list(fd, folder)
@@ -327,14 +327,14 @@ class Seeing:
             found = [entry for entry in found if entry.name in known]
         self.known.inside[folder] = names = {entry.name for entry in found}
         for name in known - names:
-            self.known.gone(joined(folder, name))
+            self.known.remove(join_path(folder, name))
         if not self._started:
             return self._list_first(folder, found)
         folders: list[str] = []
         for entry in found:
             if self._is_cut_off():
                 break
-            path = joined(folder, entry.name)
+            path = join_path(folder, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 folders.append(path)
                 continue
@@ -346,7 +346,7 @@ class Seeing:
 
     def _list_first(self, folder: str, found: list[os.DirEntry[str]]) -> list[str]:
         files = [entry for entry in found if not entry.is_dir(follow_symlinks=False)]
-        within, most = joined(folder, ""), self._measured_at_start
+        within, most = join_path(folder, ""), self._measured_at_start
         if most is not None and self._watch and len(self.known.stamps) + len(files) > most:
             self.known.entries.update(dict.fromkeys([f"{within}{entry.name}" for entry in files], UNMEASURED))
             self._unmeasured.append(folder)
@@ -363,7 +363,7 @@ class Seeing:
         exact, endings, starts, length = PATTERNS.exact, PATTERNS.endings, PATTERNS.starts, PATTERNS.length
         is_plain = not is_masked(folder)
         fresh_ns = time.time_ns() - TICK_NS
-        largest, within, is_file = self._largest, joined(folder, ""), stat.S_ISREG
+        largest, within, is_file = self._largest, join_path(folder, ""), stat.S_ISREG
         for entry in files:
             name = entry.name
             path, low = f"{within}{name}", name.lower()
@@ -400,7 +400,7 @@ class Seeing:
         with suppress(OSError):
             status = self._top.status(folder)
         if status is None and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            self.known.gone(folder)
+            self.known.remove(folder)
         elif status and error.errno == errno.EACCES and folder in self.known.inside:
             # It was just closed. Nobody gets in, so everything in it is as it was.
             self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
@@ -411,7 +411,7 @@ class Seeing:
             if self.known.entries.get(folder) != Uncovered("beyond the disk limit", thing, is_folder=True):
                 self.known.note_folder(folder, Uncovered(reason(error), thing, is_folder=True))
 
-    def _watched(self, fd: int, folder: str) -> bool:
+    def _start_watching(self, fd: int, folder: str) -> bool:
         """Whether nobody watched it until now."""
         if self._watch is None:
             return True
@@ -451,7 +451,7 @@ class Seeing:
                 self.known.note(path, file_of(None, status), stamp)
                 self._unread.append(path)
         elif stat.S_ISLNK(status.st_mode):
-            with suppress(OSError), self._top.opened(path) as fd:
+            with suppress(OSError), self._top.open_below(path) as fd:
                 target = os.fsdecode(os.readlink(b"", dir_fd=fd))
                 self.known.note(path, Link(target, owner_of(status)), stamp)
         else:
@@ -468,17 +468,17 @@ class Seeing:
 
     def _knows(self, path: str, stamp: Stamp) -> bool:
         """A file of a folder that was renamed: nothing about it changed but its path."""
-        if not self._started or stamp not in self.known.remembered():
+        if not self._started or stamp not in self.known.files_by_stamp():
             return False
-        entry, is_held = self.known.remembered()[stamp]
+        entry, is_held = self.known.files_by_stamp()[stamp]
         self.known.note(path, entry, stamp)
         self._hold(path, is_held)
         return True
 
     def _read(self, path: str) -> None:
-        with suppress(OSError), self._reading(path) as fd:
+        with suppress(OSError), self._open_for_reading(path) as fd:
             if fd is not None:
-                found = read(fd, self._take)
+                found = read_file(fd, self._take)
                 self.known.note(path, found.entry, found.stamp, is_fresh=found.is_fresh)
                 self._hold(path, found.is_held)
 
@@ -487,19 +487,19 @@ class Seeing:
         try:
             return self._store.take(fd, share=share)
         except NoRoom:
-            if not self._make_room(written(fd)):
+            if not self._make_room(count_written(fd)):
                 raise
             return self._store.take(fd, share=share)
 
     @contextmanager
-    def _reading(self, path: str) -> Generator[int | None]:
+    def _open_for_reading(self, path: str) -> Generator[int | None]:
         """The file, opened for reading; None: it cannot be, which is noted."""
         if self._watch:
             self._watch.collect()
-        with self._top.opened(path) as named:
+        with self._top.open_below(path) as named:
             status = os.fstat(named)
             try:
-                fd = reopened(named) if stat.S_ISREG(status.st_mode) else None
+                fd = reopen(named) if stat.S_ISREG(status.st_mode) else None
             except OSError as error:
                 stamp = Stamp.of(status)
                 self.known.note(path, Uncovered(reason(error), stamp.thing), stamp)
@@ -514,7 +514,7 @@ class Seeing:
 
     def _probe(self, path: str) -> None:
         """Whether somebody has it open for writing."""
-        with suppress(OSError), self._reading(path) as fd:
+        with suppress(OSError), self._open_for_reading(path) as fd:
             self._hold(path, fd is not None and is_open_for_writing(fd))
 
     def _hold(self, path: str, is_held: bool) -> None:

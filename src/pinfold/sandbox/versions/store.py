@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from pinfold.sandbox.versions.holes import CHUNK, pieces, written
+from pinfold.sandbox.versions.holes import CHUNK, count_written, pieces
 
 _FICLONE = 0x40049409
 
@@ -67,7 +67,7 @@ class Store:
         size = os.fstat(fd).st_size
         if size > self._largest:
             raise TooLarge
-        if not self.has_room(written(fd), share=share):
+        if not self.has_room(count_written(fd), share=share):
             digest = _hash(fd)
             if digest not in self._sizes:
                 raise NoRoom
@@ -88,7 +88,7 @@ class Store:
         found = hashlib.sha256()
         try:
             with self.path(digest).open("rb", buffering=0) as blob:
-                cloned = self._cloned(blob.fileno(), fd)
+                cloned = self._try_clone(blob.fileno(), fd)
                 for at, piece, is_written in pieces(blob.fileno()):
                     found.update(piece)
                     if is_written and not cloned:
@@ -126,7 +126,7 @@ class Store:
         partial, fd = self._partial()
         found, size, held = hashlib.sha256(), 0, 0
         try:
-            cloned = self._cloned(source, fd)
+            cloned = self._try_clone(source, fd)
             for at, piece, is_written in pieces(fd if cloned else source):
                 found.update(piece)
                 size = at + len(piece)
@@ -136,7 +136,7 @@ class Store:
                     _write(fd, piece, at)
             if not cloned:
                 os.ftruncate(fd, size)
-            held = written(fd)
+            held = count_written(fd)
         except OSError:
             partial.unlink()
             raise
@@ -163,7 +163,7 @@ class Store:
             self._sizes[digest] = size
             self._used += size
 
-    def _cloned(self, source: int, target: int) -> bool:
+    def _try_clone(self, source: int, target: int) -> bool:
         if self._clones:
             try:
                 fcntl.ioctl(target, _FICLONE, source)

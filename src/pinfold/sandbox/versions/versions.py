@@ -17,18 +17,18 @@ from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.safe_files import SafeFolder, is_partial
 from pinfold.sandbox.versions.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.versions.history import History, Target, Users
-from pinfold.sandbox.versions.journal import Journal, Told
-from pinfold.sandbox.versions.putting import Putting
+from pinfold.sandbox.versions.journal import Journal, JournalState
+from pinfold.sandbox.versions.putting import FileRestorer
 from pinfold.sandbox.versions.reports import (
     Changes,
     Coverage,
-    Kept,
+    KeptVersion,
     Missed,
     Restored,
     changes_of,
     coverage_of,
 )
-from pinfold.sandbox.versions.seeing import MEASURED_AT_START, Effort, Seeing
+from pinfold.sandbox.versions.seeing import MEASURED_AT_START, Effort, WorkspaceScanner
 from pinfold.sandbox.versions.store import Store
 
 FILE_CAP = 64 << 20
@@ -96,7 +96,7 @@ class Versions:
         except OSError as error:
             raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
         self._effort = Effort(look_s, look_bytes)
-        self._seen = Seeing(
+        self._seen = WorkspaceScanner(
             self._top,
             self._store,
             largest=file_cap,
@@ -115,7 +115,7 @@ class Versions:
         its owner was lost, which becomes a state like any other.
         """
         with self._lock:
-            told = self._journal.told()
+            told = self._journal.load()
             try:
                 if told is None:
                     self._seen.start()
@@ -148,7 +148,7 @@ class Versions:
                 if self._closed:
                     os.close(unread.fd)
                 elif self._seen.finish(unread, found):
-                    self._journal.read(unread.path, self._now.entries[unread.path])
+                    self._journal.record_read(unread.path, self._now.entries[unread.path])
         with self._lock:
             return self._coverage()
 
@@ -184,10 +184,10 @@ class Versions:
             self._begin(cell)
             return True
 
-    def touched(self) -> Names:
+    def get_touched_names(self) -> Names:
         """Names to which something happened since the files were last looked at."""
         with self._lock:
-            return self._seen.touched()
+            return self._seen.get_touched_names()
 
     def after(self, cell: int, *, spilled: bool = False) -> Changes:
         """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing.
@@ -212,7 +212,7 @@ class Versions:
             if self._dropped or not self._seen.is_quiet:
                 return False
             self._history.grow(cell, {})
-            self._journal.grows(cell, {})
+            self._journal.record_cell(cell, {})
             self._running = None
             return True
 
@@ -246,7 +246,7 @@ class Versions:
                 self._top.close()
                 self._journal.close()
 
-    def _resume(self, told: Told) -> None:
+    def _resume(self, told: JournalState) -> None:
         self._history, self._aside = told.history, told.aside
         self._seen.resume(told.entries, told.stamps)
         if told.running is not None:
@@ -259,7 +259,7 @@ class Versions:
     def _finish_going(self, to: int) -> None:
         """Of what has changed since, nobody knows what the user did. What was on its way arrives."""
         found = self._now.changes()
-        self._journal.found(found)
+        self._journal.record_found(found)
         ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
         self._aside |= ours
         self._go(to)
@@ -267,17 +267,17 @@ class Versions:
             with suppress(OSError):
                 self._top.remove(path, was=self._now.stamps[path])
         self._look()
-        self._journal.found(self._now.changes())
+        self._journal.record_found(self._now.changes())
 
     def _note_users(self) -> None:
         delta = self._now.changes()
-        self._history.changed_by_user(delta)
-        self._journal.user(delta)
+        self._history.record_user_change(delta)
+        self._journal.record_user_change(delta)
 
     def _grow(self, cell: int) -> Changes:
         delta = self._now.changes()
         self._history.grow(cell, delta)
-        self._journal.grows(cell, delta)
+        self._journal.record_cell(cell, delta)
         self._running = None
         while self._history.changed_paths > self._change_cap and self._drop_oldest():
             pass
@@ -287,11 +287,13 @@ class Versions:
         return changes_of(delta, dropped, crowded, is_cut=self._seen.is_cut)
 
     def _go(self, to: int) -> Restored:
-        self._journal.goes(to)
+        self._journal.record_restore_start(to)
         target = self._history.target(to, self._now.entries)
         # With something of the user's among it, an old time could make a build tool believe that what was built from an
         # undone version is up to date. What is all of one state can have the times of that state.
-        putting = Putting(self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside)
+        putting = FileRestorer(
+            self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside
+        )
         broken = self._without_what_breaks(putting, target)
         self._is_going = True
         try:
@@ -303,12 +305,14 @@ class Versions:
         users = self._users_since(target, delta, without={*self._aside, *done.aside.values()})
         self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._now.entries}
         self._history.arrive(to, users)
-        self._journal.arrives(to, users, delta, self._aside)
+        self._journal.record_restore_end(to, users, delta, self._aside)
         missed = {**done.missed, **broken}
         return Restored(
             put_back=tuple(path for path in done.put_back if path in delta),
             left=tuple(target.left),
-            replaced=tuple(Kept(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()),
+            replaced=tuple(
+                KeptVersion(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()
+            ),
             aside=tuple(done.aside.items()),
             missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
         )
@@ -331,7 +335,7 @@ class Versions:
 
     def _begin(self, cell: int) -> None:
         self._running = cell
-        self._journal.runs(cell)
+        self._journal.record_run(cell)
 
     def _must_be(self, cell: int) -> None:
         if self._running != cell:
@@ -361,7 +365,7 @@ class Versions:
                 users.since[whole(path)] = max(when, users.since.get(whole(path), 0))
         return users
 
-    def _without_what_breaks(self, putting: Putting, target: Target) -> dict[str, str]:
+    def _without_what_breaks(self, putting: FileRestorer, target: Target) -> dict[str, str]:
         """A git folder comes back as a whole or stays as it is."""
         wanted = target.wanted
         changed = self._now.differs(wanted)
@@ -385,7 +389,7 @@ class Versions:
         dropped = self._history.drop_oldest()
         if dropped:
             self._dropped += dropped
-            self._journal.drops()
+            self._journal.record_drop()
             self._store.drop({*self._history.digests(), *self._now.digests()})
         return bool(dropped)
 

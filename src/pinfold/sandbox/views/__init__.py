@@ -1,7 +1,7 @@
 """Private views of a workspace: what a session with `Spec.view` changed, and bringing it over. See README.md."""
 
-from pinfold.sandbox.views.bringing import bring_over, changes
-from pinfold.sandbox.views.place import discard, seen
-from pinfold.sandbox.views.reports import Brought, Change, How, LeftOut
+from pinfold.sandbox.views.bringing import changes, merge_view
+from pinfold.sandbox.views.place import discard, scan_workspace
+from pinfold.sandbox.views.reports import Change, How, LeftOut, MergeReport
 
-__all__ = ["Brought", "Change", "How", "LeftOut", "bring_over", "changes", "discard", "seen"]
+__all__ = ["Change", "How", "LeftOut", "MergeReport", "changes", "discard", "merge_view", "scan_workspace"]

@@ -12,9 +12,9 @@ from pathlib import Path
 from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp
 from pinfold.sandbox.versions.entries import File, Folder, Link
 from pinfold.sandbox.views.layer import Layer
-from pinfold.sandbox.views.place import layer_of, remember, remembered
-from pinfold.sandbox.views.planning import Plan, Planning, Wanted
-from pinfold.sandbox.views.reports import Brought, Change, How, LeftOut
+from pinfold.sandbox.views.place import layer_of, load_start, save_start
+from pinfold.sandbox.views.planning import MergePlanner, Plan, Wanted
+from pinfold.sandbox.views.reports import Change, How, LeftOut, MergeReport
 
 
 def changes(workspace: Path, view: Path) -> list[Change]:
@@ -22,27 +22,27 @@ def changes(workspace: Path, view: Path) -> list[Change]:
 
     Raises SandboxUnavailable.
     """
-    with _opened(workspace, view) as (top, layer):
-        plan = Planning(workspace.resolve(), top, layer).plan(None)
+    with _open_view(workspace, view) as (top, layer):
+        plan = MergePlanner(workspace.resolve(), top, layer).plan(None)
         return sorted(Change(path, _how(plan, path)) for path in plan.wanted)
 
 
-def bring_over(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None = None) -> Brought:
+def merge_view(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None = None) -> MergeReport:
     """Make the workspace what the session saw. Best when the session is closed: what changes meanwhile is left out.
 
     `since`: how the workspace was when the session began, as `seen` gives it; the view remembers it, unless given.
     What is otherwise now is a conflict and stays. Raises SandboxUnavailable.
     """
-    known = dict(remembered(view) if since is None else since)
-    with _opened(workspace, view) as (top, layer):
-        plan = Planning(workspace.resolve(), top, layer).plan(known)
-        bringing = _Bringing(top, layer, plan)
-        bringing.bring()
+    known = dict(load_start(view) if since is None else since)
+    with _open_view(workspace, view) as (top, layer):
+        plan = MergePlanner(workspace.resolve(), top, layer).plan(known)
+        bringing = _Merge(top, layer, plan)
+        bringing.apply()
         for path in plan.wanted.keys() - plan.left_out.keys():
             known.pop(path, None)
         known |= bringing.made
-    remember(view, known)
-    return Brought(
+    save_start(view, known)
+    return MergeReport(
         applied=tuple(
             sorted(Change(path, _how(plan, path)) for path in plan.wanted if path not in plan.left_out)
         ),
@@ -51,7 +51,7 @@ def bring_over(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None
     )
 
 
-class _Bringing:
+class _Merge:
     """First what is gone goes, the deepest first; then what is new comes; then folders get their modes."""
 
     def __init__(self, top: SafeFolder, layer: Layer, plan: Plan) -> None:
@@ -61,7 +61,7 @@ class _Bringing:
         self._now_ns = time.time_ns()
         self.made: dict[str, Stamp] = {}
 
-    def bring(self) -> None:
+    def apply(self) -> None:
         paths = sorted(self._plan.wanted)
         try:
             for path in reversed(paths):
@@ -135,7 +135,7 @@ def _how(plan: Plan, path: str) -> How:
 
 
 @contextmanager
-def _opened(workspace: Path, view: Path) -> Generator[tuple[SafeFolder, Layer]]:
+def _open_view(workspace: Path, view: Path) -> Generator[tuple[SafeFolder, Layer]]:
     layer = layer_of(view)
     try:
         top = SafeFolder(workspace.resolve())

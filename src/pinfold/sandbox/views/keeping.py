@@ -12,17 +12,17 @@ from contextlib import suppress
 
 from pinfold.sandbox._keeper_ports import Mounts
 from pinfold.sandbox._new_names import NOTHING, Names
-from pinfold.sandbox._workspace import Guards
+from pinfold.sandbox._workspace import GuardedPaths
 from pinfold.sandbox.inotify import Watch
 from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.views.place import IN_VIEW
 
 
-class ViewKeeper:
+class ViewGuard:
     """Watches the top of the workspace and every folder that holds a secret, as far as there are watches."""
 
     def __init__(
-        self, top: str, guards: Guards, *, shown: str, remount: Callable[[Mounts], None] | None
+        self, top: str, guards: GuardedPaths, *, shown: str, remount: Callable[[Mounts], None] | None
     ) -> None:
         self._top = top
         self._shown = shown
@@ -44,10 +44,10 @@ class ViewKeeper:
     lost: tuple[str, ...] = ()
 
     def before(self, names: Names | None = NOTHING) -> None:
-        self.noticed(names)
+        self.on_names_changed(names)
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        self.noticed(names)
+        self.on_names_changed(names)
         return ()
 
     def allow(self, path: str) -> None:
@@ -56,13 +56,13 @@ class ViewKeeper:
     def settle(self) -> tuple[str, ...]:
         return ()
 
-    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
+    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
-    def parting(self) -> tuple[str, ...]:
+    def final_notices(self) -> tuple[str, ...]:
         return ()
 
-    def noticed(self, names: Names | None = NOTHING) -> None:  # noqa: ARG002
+    def on_names_changed(self, names: Names | None = NOTHING) -> None:  # noqa: ARG002
         renamed, _ = (self._watch.changes() if self._watch else None) or (set[str](), set[str]())
         for path in sorted(renamed):
             if (secret := self._secret(path)) and self._remount:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp, reopened
-from pinfold.sandbox.versions.entries import File, Folder, Link, joined, mode_of, owner_of
+from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp, reopen
+from pinfold.sandbox.versions.entries import File, Folder, Link, join_path, mode_of, owner_of
 
 _OPAQUE, _REDIRECT = "user.overlay.opaque", "user.overlay.redirect"
 _METACOPY, _WHITEOUT = "user.overlay.metacopy", "user.overlay.whiteout"
@@ -52,7 +52,7 @@ class Layer:
 
     def close(self) -> None:
         for path, mode in reversed(self._opened_up):
-            with suppress(OSError), self._top.opened(path) as fd:
+            with suppress(OSError), self._top.open_below(path) as fd:
                 _chmod(fd, mode)
         self._top.close()
 
@@ -63,7 +63,7 @@ class Layer:
 
     def copy(self, path: str, to: int) -> None:
         """The content of a file that was found, holes left out. Raises Changed, OSError."""
-        with self._top.opened(path) as named:
+        with self._top.open_below(path) as named:
             if Stamp.of(os.fstat(named)) != self._stamps[path]:
                 raise Changed(0, "it was changed meanwhile", path)
             fd = _readable(named)
@@ -76,8 +76,8 @@ class Layer:
             os.close(fd)
 
     @contextmanager
-    def reading(self, path: str) -> Generator[int]:
-        with self._top.opened(path) as named:
+    def open_for_reading(self, path: str) -> Generator[int]:
+        with self._top.open_below(path) as named:
             fd = _readable(named)
         try:
             yield fd
@@ -89,13 +89,13 @@ class Layer:
         while waiting:
             path = waiting.pop()
             try:
-                with self._top.opened(path) as fd:
+                with self._top.open_below(path) as fd:
                     entry = self._entry(path, fd)
                     names = self._names(fd) if isinstance(entry, Folder) else []
             except OSError as error:
                 entry, names = Odd(error.strerror or "it cannot be read"), []
             self.entries[path] = entry
-            waiting += [joined(path, name) for name in names]
+            waiting += [join_path(path, name) for name in names]
 
     def _entry(self, path: str, fd: int) -> Layered:
         status = os.fstat(fd)
@@ -145,12 +145,12 @@ def _attribute(fd: int, name: str) -> bytes | None:
 
 def _readable(named: int) -> int:
     try:
-        return reopened(named)
+        return reopen(named)
     except PermissionError:
         mode = mode_of(os.fstat(named))
         _chmod(named, mode | stat.S_IRUSR)
         try:
-            return reopened(named)
+            return reopen(named)
         finally:
             _chmod(named, mode)
 

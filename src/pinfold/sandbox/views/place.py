@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from pinfold.sandbox._workspace import Guards
+from pinfold.sandbox._workspace import GuardedPaths
 from pinfold.sandbox.contract import SandboxUnavailable
-from pinfold.sandbox.folders import removed
+from pinfold.sandbox.folders import remove_folder
 from pinfold.sandbox.safe_files import SafeFolder, Stamp
 from pinfold.sandbox.versions.entries import is_below, mode_of
 from pinfold.sandbox.views.layer import Layer
@@ -32,15 +32,15 @@ Seen: TypeAlias = dict[str, Stamp]
 """How each path of a workspace was."""
 
 
-class Place:
+class ViewFolder:
     """A view that a session has. Locked until `close`: two sessions cannot have one."""
 
     def __init__(self, workspace: Path, view: Path) -> None:
         """Makes it ready, with what is seen of the workspace now. Raises SandboxUnavailable."""
-        self.path = _checked(workspace, view)
-        self._lock = _locked(self.path)
+        self.path = _check_view(workspace, view)
+        self._lock = _lock_view(self.path)
         try:
-            _ready(workspace.resolve(), self.path)
+            _prepare_view(workspace.resolve(), self.path)
         except OSError as error:
             self.close()
             raise SandboxUnavailable(
@@ -55,7 +55,7 @@ class Place:
             os.close(self._lock)
             self._lock = -1
 
-    def asked(self) -> dict[str, object]:
+    def to_request(self) -> dict[str, object]:
         """For the launcher. Each time with a folder of its own to work in: a parked session may still have the last one."""
         work = f"{WORK}/{secrets.token_hex(4)}"
         place = self.path / work
@@ -63,7 +63,7 @@ class Place:
         _give(place, self.path)
         return {"source": str(self.path), "writable": True, "work": work}
 
-    def guards(self, guards: Guards, shown: str) -> Guards:
+    def guards(self, guards: GuardedPaths, shown: str) -> GuardedPaths:
         """Of the workspace, as far as what they guard is seen through the view, and not something of the session's own."""
         hidden = _hidden(self.path)
         cut = len(shown) + 1
@@ -71,7 +71,7 @@ class Place:
         def is_seen(path: str) -> bool:
             return not is_below(path[cut:], hidden)
 
-        return Guards(
+        return GuardedPaths(
             masked=[(path, IN_VIEW, inode) for path, _, inode in guards.masked if is_seen(path)],
             pinned=list(filter(is_seen, guards.pinned)),
             protected=list(filter(is_seen, guards.protected)),
@@ -80,7 +80,7 @@ class Place:
         )
 
 
-def seen(workspace: Path) -> Seen:
+def scan_workspace(workspace: Path) -> Seen:
     """How everything in the workspace is now; what cannot be looked at is left out. Follows no link."""
     found: Seen = {"": Stamp.of(workspace.stat())}
     top = str(workspace)
@@ -97,7 +97,7 @@ def seen(workspace: Path) -> Seen:
     return found
 
 
-def remembered(view: Path) -> Seen:
+def load_start(view: Path) -> Seen:
     """How the workspace was when the session began. Raises SandboxUnavailable."""
     try:
         text = (view / SINCE).read_text(encoding="ascii")
@@ -106,7 +106,7 @@ def remembered(view: Path) -> Seen:
         raise SandboxUnavailable(f"{view} is no view of a session: {error}") from error
 
 
-def remember(view: Path, since: Mapping[str, Stamp]) -> None:
+def save_start(view: Path, since: Mapping[str, Stamp]) -> None:
     partial = view / f".{SINCE}"
     partial.write_text(json.dumps(since, separators=(",", ":")), encoding="ascii")
     partial.replace(view / SINCE)
@@ -122,10 +122,10 @@ def layer_of(view: Path) -> Layer:
 
 def discard(view: Path) -> None:
     """Remove what is in a view, and the folder. Of no use to a session that still has it."""
-    removed(view)
+    remove_folder(view)
 
 
-def _checked(workspace: Path, view: Path) -> Path:
+def _check_view(workspace: Path, view: Path) -> Path:
     if not view.is_dir():
         raise SandboxUnavailable(f"the view {str(view)!r} is not a folder; create it first")
     top, place = workspace.resolve(), view.resolve()
@@ -135,7 +135,7 @@ def _checked(workspace: Path, view: Path) -> Path:
         raise SandboxUnavailable(f"the view {str(view)!r} is neither empty nor of an earlier session")
     if _file_system(place) == _OVERLAYFS:
         raise SandboxUnavailable(f"the view {str(view)!r} lies on overlayfs, which cannot hold one; {_USE}")
-    if within := _mounted_in(str(top)):
+    if within := _find_mount_in(str(top)):
         raise SandboxUnavailable(
             f"{within} is a file system of its own: a workspace with one has no private views"
         )
@@ -150,7 +150,7 @@ def _file_system(folder: Path) -> int:
         top.close()
 
 
-def _mounted_in(top: str) -> str | None:
+def _find_mount_in(top: str) -> str | None:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:  # noqa: PTH123
         for line in table:
             # The kernel writes spaces and the like as \040.
@@ -160,7 +160,7 @@ def _mounted_in(top: str) -> str | None:
     return None
 
 
-def _locked(view: Path) -> int:
+def _lock_view(view: Path) -> int:
     fd = os.open(view, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -170,7 +170,7 @@ def _locked(view: Path) -> int:
     return fd
 
 
-def _ready(workspace: Path, view: Path) -> None:
+def _prepare_view(workspace: Path, view: Path) -> None:
     files, work = view / FILES, view / WORK
     top = workspace.stat()
     view.chmod(0o700)
@@ -184,13 +184,13 @@ def _ready(workspace: Path, view: Path) -> None:
             folder.chmod(mode_of(top) if folder == files else 0o700)
     os.setxattr(files, _PROBE, b"1")  # overlayfs keeps its notes so
     os.removexattr(files, _PROBE)
-    now = seen(workspace)
+    now = scan_workspace(workspace)
     if (view / SINCE).exists():
         hidden = _hidden(view)
         # Of what an earlier session made its own, the workspace is compared with what that session saw.
         now = {path: stamp for path, stamp in now.items() if not is_below(path, hidden)}
-        now |= {path: stamp for path, stamp in remembered(view).items() if is_below(path, hidden)}
-    remember(view, now)
+        now |= {path: stamp for path, stamp in load_start(view).items() if is_below(path, hidden)}
+    save_start(view, now)
 
 
 def _hidden(view: Path) -> set[str]:

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import NAMES
-from pinfold.sandbox._workspace import guarded
-from pinfold.sandbox.safe_files import SafeFolder, Stamp, reopened
+from pinfold.sandbox._workspace import find_guarded_paths
+from pinfold.sandbox.safe_files import SafeFolder, Stamp, reopen
 from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.versions.entries import (
     File,
@@ -23,7 +23,7 @@ from pinfold.sandbox.versions.entries import (
     above,
     is_below,
     is_git,
-    joined,
+    join_path,
     mode_of,
     owner_of,
     whole,
@@ -52,7 +52,7 @@ class Plan(Struct, frozen=True):
     left_out: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class Planning:
+class MergePlanner:
     """Of one workspace and one layer. Raises SandboxUnavailable where the workspace cannot be looked through."""
 
     def __init__(self, workspace: Path, top: SafeFolder, layer: Layer) -> None:
@@ -86,7 +86,7 @@ class Planning:
             now = self._top.status(path)
             if entry is None and now is None:
                 return
-            entry = self._owned(entry, now)
+            entry = self._with_owner(entry, now)
             if now is not None and self._is_same(path, entry, now):
                 return
         except OSError as error:
@@ -109,21 +109,21 @@ class Planning:
         waiting = [path]
         while waiting:
             folder = waiting.pop()
-            for name in self._listed(folder):
-                inner = joined(folder, name)
+            for name in self._list_folder(folder):
+                inner = join_path(folder, name)
                 yield inner
                 waiting.append(inner)
 
-    def _listed(self, folder: str) -> list[str]:
+    def _list_folder(self, folder: str) -> list[str]:
         try:
-            with self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+            with self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
                 return os.listdir(fd)  # noqa: PTH208 - of a descriptor
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 self._plan.left_out[folder] = error.strerror or "it cannot be read"
             return []
 
-    def _owned(self, entry: Wanted, now: os.stat_result | None) -> Wanted:
+    def _with_owner(self, entry: Wanted, now: os.stat_result | None) -> Wanted:
         """Whatever is there keeps its owner, and a folder its set-id bits."""
         owner = owner_of(now) if now else self._owner
         match entry:
@@ -152,13 +152,13 @@ class Planning:
                 return False
 
     def _target(self, path: str) -> str:
-        with self._top.opened(path) as fd:
+        with self._top.open_below(path) as fd:
             return os.fsdecode(os.readlink(b"", dir_fd=fd))
 
     def _has_content_of(self, path: str) -> bool:
-        with self._top.opened(path) as named, self._layer.reading(path) as theirs:
+        with self._top.open_below(path) as named, self._layer.open_for_reading(path) as theirs:
             try:
-                ours = reopened(named)
+                ours = reopen(named)
             except PermissionError:
                 return False
             try:
@@ -233,7 +233,7 @@ class _Guarded:
         cut = len(top) + 1
         self._workspace = workspace
         self._layer = layer
-        guards = guarded(workspace, top, steers=True)
+        guards = find_guarded_paths(workspace, top, steers=True)
         self._masked = {path[cut:] for path, _, _ in guards.masked}
         self._kept = {path[cut:] for path in (*guards.kept, *guards.protected) if path.startswith(f"{top}/")}
         self._kept -= {".git"}  # a new one is looked at by what is in it
@@ -285,7 +285,7 @@ class _Guarded:
 
     def _is_there(self, folder: str, name: str) -> bool:
         """In the view or in the workspace: one of them is enough."""
-        path = joined(folder, name)
+        path = join_path(folder, name)
         return self._layer.entries.get(path) is not None or os.path.lexists(self._workspace / path)
 
 

@@ -19,7 +19,7 @@ class LeftOut(Struct, frozen=True, order=True):
     why: str
 
 
-class Brought(Struct, frozen=True, kw_only=True):
+class MergeReport(Struct, frozen=True, kw_only=True):
     """Each in the order of their paths."""
 
     applied: tuple[Change, ...] = ()

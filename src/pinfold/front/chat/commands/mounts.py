@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from pinfold.app import check_paths, mounts_of, named_paths
+from pinfold.app import check_paths, mounts_of, parse_named_paths
 from pinfold.app.mounts import refuse_overlap
 from pinfold.front.chat.commands.output import BadArguments, require_idle, write_note
 
@@ -34,7 +34,7 @@ async def data_command(talk: ChatContext, rest: str) -> None:
     await require_idle(talk, "/data")
     had = (await talk.link.status()).data
     given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
-    data = await anyio.to_thread.run_sync(lambda: check_paths(named_paths(given)))
+    data = await anyio.to_thread.run_sync(lambda: check_paths(parse_named_paths(given)))
     await talk.reopen(data=data)
     write_note(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
 
