@@ -27,7 +27,7 @@ from pinfold.app.project_files import read_project_files
 from pinfold.app.protected_files import apply_edit, find_protected_file, plan_edit
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused, SandboxError, open_session
-from pinfold.sandbox.steering import read_protected_file, write_protected_file
+from pinfold.sandbox.protected_files import read_protected_file, write_protected_file
 from pinfold.tools import BadCall
 
 SECRET = b"the secret outside"

@@ -14,7 +14,7 @@ from bench.escaping.cage import refuse_outside
 from bench.escaping.program import Level
 from msgspec.structs import replace
 
-from pinfold.sandbox import Provider, _endings, _guest, _jail, _output, _request, landlock, namespaces
+from pinfold.sandbox import Provider, _deadline, _guest, _jail, _output, _request, landlock, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths
@@ -202,7 +202,7 @@ def _patient() -> None:
     def never(self: object, grace_s: float) -> None:
         pass
 
-    _endings.Deadline.now = never
+    _deadline.Deadline.now = never
 
 
 def _boundless() -> None:

@@ -55,7 +55,7 @@ NOT_YET = {
     "pinfold.net",
     "pinfold.policy.lists",
     "pinfold.sandbox.namespaces",
-    "pinfold.sandbox.steering",
+    "pinfold.sandbox.protected_files",
     "prompt_toolkit",
     "pydantic",
     "rich",

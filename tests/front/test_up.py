@@ -28,7 +28,7 @@ from pinfold.events import new_session_id
 from pinfold.sandbox import Mount, Spec, provider_named
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.processes import stamp
-from pinfold.sandbox.warm import look_in
+from pinfold.sandbox.warm_launchers import look_in
 
 pytestmark = [
     pytest.mark.integration,

@@ -263,12 +263,12 @@ def test_reading_stored_bytes_is_never_cut_short_and_takes_nobodys_time(python: 
         "session, stored = trip.new_session(), {}\n"
         "trip.run('x = [1]', session)\n"
         "def write(digest, pieces): stored[digest] = b''.join(pieces)\n"
-        "entries = trip.guest('saved.saving').save(session, (), write, cap_bytes=9999, each_bytes=9999)\n"
+        "entries = trip.guest('saved.serialization').save(session, (), write, cap_bytes=9999, each_bytes=9999)\n"
         "def read(digest):\n"
         "    until = time.monotonic() + 0.5\n"
         "    while time.monotonic() < until: pass\n"
         "    return stored[digest]\n"
-        "labels = trip.guest('saved.restoring').restore(trip.new_session(), entries, read, seconds=0.1)\n"
+        "labels = trip.guest('saved.deserialization').restore(trip.new_session(), entries, read, seconds=0.1)\n"
         "print([label.row() for label in labels])\n"
     )
     done = subprocess.run(

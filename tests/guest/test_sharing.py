@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.guest.saved.deserialization import restore
 from pinfold.guest.saved.entries import Entry
-from pinfold.guest.saved.restoring import restore
-from pinfold.guest.saved.saving import save
+from pinfold.guest.saved.serialization import save
 
 pytestmark = pytest.mark.unit
 

@@ -70,7 +70,7 @@ def save_here(folder: Path, namespace: dict[str, Any]) -> int:
         (folder / digest).write_bytes(b"".join(map(bytes, pieces)))
 
     try:
-        entries = guest("saved.saving").save(
+        entries = guest("saved.serialization").save(
             namespace,
             (),
             write,
@@ -95,7 +95,9 @@ def restore(folder: Path, check: str) -> dict[str, object]:
     def read(digest: str) -> bytes:
         return (folder / digest).read_bytes()
 
-    labels = guest("saved.restoring").restore(namespace, entries, read, seconds=float(os.environ["SECONDS"]))
+    labels = guest("saved.deserialization").restore(
+        namespace, entries, read, seconds=float(os.environ["SECONDS"])
+    )
     again = Path(folder, "again")
     again.mkdir(exist_ok=True)
     saved = save_all(again, namespace, "")
@@ -110,7 +112,7 @@ def saves(limits: dict[str, Any], cells: list[str]) -> None:
     """After each cell of one session. Prints what was written, by digest, and the entries by name."""
     session, known = new_session(), set[str]()
     save, encode, written, told = (
-        guest("saved.saving").save,
+        guest("saved.serialization").save,
         json.JSONEncoder().encode,
         dict[str, int](),
         list[str](),
@@ -139,7 +141,7 @@ def load(folder: str) -> None:
     package = ModuleType("_pinfold_guest")
     package.__path__ = [folder]
     sys.modules[package.__name__] = package
-    guest("saved.saving")
+    guest("saved.serialization")
 
 
 def main() -> None:

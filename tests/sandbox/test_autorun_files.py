@@ -17,7 +17,7 @@ import pytest
 from tests.sandbox.test_keeping import QUIET, git, keeping, repository
 
 from pinfold.sandbox import Mount, Outcome, Session, Spec, autorun_files, provider_named
-from pinfold.sandbox._keeper_ports import Mounts
+from pinfold.sandbox._guard_ports import Mounts
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.landlock import landlock_abi
 

@@ -24,7 +24,7 @@ from pinfold.sandbox import Spec
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.safe_files import SafeFolder
 from pinfold.sandbox.views import Change, LeftOut, changes, merge_view, scan_workspace
-from pinfold.sandbox.views.place import ViewFolder
+from pinfold.sandbox.views.view_folder import ViewFolder
 
 pytestmark = [
     pytest.mark.safety,

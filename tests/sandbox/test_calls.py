@@ -281,12 +281,12 @@ async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(
     assert len(host.asked) == 3
     assert await value(session, "calls.CALLS_BYTES = was; was", host) == str(CALLS_BYTES)
     assert (await session.run(call_all, on_call=host)).status == "ok"
-    monkeypatch.setattr("pinfold.sandbox._answering.ANSWERS_BYTES", 3500)
+    monkeypatch.setattr("pinfold.sandbox._cell_calls.ANSWERS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
     assert "ToolFailed: a cell can be given 0 MB by tools, and this one has; go on in another" in (
         outcome.error or ""
     )
-    monkeypatch.setattr("pinfold.sandbox._answering.ANSWERS_BYTES", ANSWERS_BYTES)
+    monkeypatch.setattr("pinfold.sandbox._cell_calls.ANSWERS_BYTES", ANSWERS_BYTES)
     monkeypatch.setattr("pinfold.sandbox.channel.CALLS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
     assert "it made calls with more than 0 MB in one cell" in (outcome.error or "")

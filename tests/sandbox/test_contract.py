@@ -396,7 +396,7 @@ class CommandsCountForNothing(Faulty):
     def resumed(self) -> Resumed | None:
         return None
 
-    async def uncovered(self) -> tuple[str, ...]:
+    async def describe_uncovered(self) -> tuple[str, ...]:
         return ()
 
     async def run(

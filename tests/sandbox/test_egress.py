@@ -24,7 +24,7 @@ from pinfold.guest.proc import pid_of
 from pinfold.net import AllowList, Destination, Egress, How, Proxy, ProxyLimits, Traffic
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox._request import EGRESS_PORT, EGRESS_SOCKET
-from pinfold.sandbox._undo import UndoableSession
+from pinfold.sandbox._undoable_session import UndoableSession
 from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = [

@@ -12,7 +12,7 @@ import pytest
 from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, Session, Spec, open_session
-from pinfold.sandbox._undo import UndoableSession
+from pinfold.sandbox._undoable_session import UndoableSession
 from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = [

@@ -14,8 +14,8 @@ import pytest
 
 from pinfold.app.observations import observation
 from pinfold.sandbox import Outcome, Session, Spec, provider_named
-from pinfold.sandbox._keeper_ports import Mounts
-from pinfold.sandbox._keeping import FileGuard
+from pinfold.sandbox._file_guard import FileGuard
+from pinfold.sandbox._guard_ports import Mounts
 from pinfold.sandbox._workspace import find_guarded_paths
 
 pytestmark = [

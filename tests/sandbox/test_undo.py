@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, SandboxUnavailable, Session, Spec, UndoRefused, open_session
-from pinfold.sandbox._undo import UndoableSession
+from pinfold.sandbox._undoable_session import UndoableSession
 from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = [

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from pinfold.sandbox import Limits, Outcome, Resumable, SandboxUnavailable, Session, Spec
-from pinfold.sandbox._undo import BRANCHES_ENDED
+from pinfold.sandbox._undoable_session import BRANCHES_ENDED
 from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = [

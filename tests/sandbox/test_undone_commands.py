@@ -26,7 +26,7 @@ from pinfold.sandbox import (
     Spec,
     UndoRefused,
 )
-from pinfold.sandbox._trail import COMMAND
+from pinfold.sandbox._cell_journal import COMMAND
 from pinfold.sandbox.landlock import Landlock
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.unsafe_local import UnsafeLocal

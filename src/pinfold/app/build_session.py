@@ -28,7 +28,7 @@ from pinfold.model import Profile
 from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
-from pinfold.sandbox.warm import look_in
+from pinfold.sandbox.warm_launchers import look_in
 
 if TYPE_CHECKING:
     from pinfold.app.mcp.servers import SessionServers

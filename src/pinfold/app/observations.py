@@ -136,7 +136,7 @@ def _is_picture(mime: str) -> bool:
 
 async def describe_files(session: Session, data: Iterable[str]) -> str:
     """How those of the workspace and of the data are made, a line each."""
-    program = (files("pinfold") / "guest" / "glance.py").read_text("utf-8")
+    program = (files("pinfold") / "guest" / "file_overview.py").read_text("utf-8")
     outcome = await session.command(["python3", "-I", "-c", program, *data], timeout_s=_GLANCE_S)
     return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
 

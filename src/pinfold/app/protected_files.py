@@ -51,14 +51,14 @@ _HEADS = ("--- ", "+++ ", "*** ", "rename ", "copy ", "diff ")
 
 
 def _match_protected(path: str, workspace: Path) -> str:
-    from pinfold.sandbox.steering import find_protected_path
+    from pinfold.sandbox.protected_files import find_protected_path
 
     return ("\0" not in path and find_protected_path(path, workspace)) or ""
 
 
 def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
     """What it would make of the file as it is now. Raises BadCall."""
-    from pinfold.sandbox.steering import read_protected_file
+    from pinfold.sandbox.protected_files import read_protected_file
 
     path = find_protected_file(action, workspace)
     if action.tool not in _EDITS:
@@ -81,14 +81,14 @@ def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
 
 def apply_edit(action: CallTool, workspace: Path) -> str:
     """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
-    from pinfold.sandbox.steering import write_protected_file
+    from pinfold.sandbox.protected_files import write_protected_file
 
     edit = plan_edit(action, workspace)
     try:
         write_protected_file(edit.path, edit.after, workspace)
     except FileRefused as error:
         raise BadCall(str(error)) from error
-    from pinfold.sandbox.steering import steers_agent
+    from pinfold.sandbox.protected_files import steers_agent
 
     trust = "; it is obeyed again once the user trusts it" if steers_agent(edit.path) else ""
     return f"wrote {edit.path}{trust}\n{edit.diff()}"

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Coroutine
 from types import CodeType, ModuleType
 
-from . import answering, arrivals, displays, figures, plots
+from . import answering, displays, figures, import_hooks, plots
 from .displays import Displays
 from .interrupts import Interrupts
+from .mime_bundle import Forms, plain_form, rich_forms
 from .origins import Origins
 from .randomness import reseed
-from .rich import Forms, plain_form, rich_forms
 from .streams import Streams
 from .texts import cap_text
 from .tracebacks import format_error, missing_package
@@ -92,7 +92,7 @@ class Engine:
         """Called at the end of a cell that ends well: what it began is finished."""
         displays.install(self.displays)
         answering.install()
-        arrivals.install_hooks()
+        import_hooks.install_hooks()
         warmed = _modules.get(f"{__package__}.ipython")
         if warmed is not None and warmed.is_made():
             warmed.shell(self)

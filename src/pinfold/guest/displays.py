@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 
-from .rich import Forms, forms_of, raw_forms
+from .mime_bundle import Forms, forms_of, raw_forms
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:

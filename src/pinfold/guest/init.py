@@ -14,13 +14,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from .copies import SAVE
 from .egress import EgressListener
-from .family import is_quiet
 from .freezer import Freezer
 from .groups import descendants, memory_in_use, times_out_of_memory
-from .guarding import attach_mounts, guard, open_mount
-from .kept import SnapshotRegistry
 from .kernel import (
     ATTR_RDONLY,
     PR_SET_DUMPABLE,
@@ -30,7 +26,11 @@ from .kernel import (
     set_mount_attributes,
 )
 from .memory import memory_of_all
+from .process_tree import is_quiet
 from .requests import MESSAGE_BYTES, Request, read_request
+from .session_mounts import attach_mounts, guard, open_mount
+from .snapshot_registry import SnapshotRegistry
+from .snapshots import SAVE
 
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from importlib import import_module
 
-from . import arrivals, commands, displays
+from . import commands, displays, import_hooks
 from .magics import as_lines
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -111,7 +111,7 @@ class ExecutionResult:
 
 def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
     """The one shell of this process. No engine needed, so that a zygote can make it before there is one."""
-    arrivals.install_hooks()
+    import_hooks.install_hooks()
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"

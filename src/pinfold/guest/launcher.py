@@ -21,14 +21,14 @@ from contextlib import suppress
 
 from .groups import Groups, descendants, leftovers, remove_tree, usable_places
 from .kernel import CLONE_NEWNS, CLONE_NEWUSER, unshare
+from .mount_trees import Owners, maps_up_to, open_tree, write_map
 from .probe import try_in_child
 from .proc import pid_of
 from .requests import MESSAGE_BYTES, Request, read_request
-from .seeds import SpareSession
-from .trees import Owners, maps_up_to, open_tree, write_map
+from .spare_sessions import SpareSession
 from .views import try_view
 from .watches import OF_ALL, bound_watches
-from .zygotes import FIRST_ID, INNER_ID, LONE_SESSIONS, Zygote
+from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, Zygote
 
 SESSION_IDS = 60_000
 BUSY_POOL = 2

@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from .family import children, parent_of
-from .fences import restrict_zygote
 from .groups import Group, Groups, leftovers, remove_tree, usable_places
 from .kernel import (
     PR_SET_CHILD_SUBREAPER,
@@ -32,7 +30,9 @@ from .kernel import (
     prctl,
     seccomp,
 )
+from .landlock_rules import restrict_zygote
 from .proc import pid_of
+from .process_tree import children, parent_of
 from .requests import MESSAGE_BYTES, Request, read_request
 from .session import OOM_SCORE
 

@@ -15,9 +15,6 @@ import socket
 import time
 from contextlib import suppress
 
-from .errands import PrivilegedCalls
-from .family import descendants, is_quiet, memory_of_tree, threads_of_user
-from .fences import restrict_init, restrict_runner
 from .freezer import Freezer
 from .groups import times_out_of_memory
 from .init import FILL_BYTES_PER_S
@@ -29,6 +26,9 @@ from .kernel import (
     prctl,
     seccomp,
 )
+from .landlock_rules import restrict_init, restrict_runner
+from .privileged_calls import PrivilegedCalls
+from .process_tree import descendants, is_quiet, memory_of_tree, threads_of_user
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
 from .serve import ReadyServer

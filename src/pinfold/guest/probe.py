@@ -25,8 +25,8 @@ from .kernel import (
     set_mount_attributes,
     unshare,
 )
+from .mount_trees import Owners, write_map
 from .root import isolate_mounts
-from .trees import Owners, write_map
 from .views import try_view
 
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)

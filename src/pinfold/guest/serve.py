@@ -14,7 +14,7 @@ from .files import Files, Refused
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
 from .inventory import inventory
-from .lifeline import exit_with_parent
+from .parent_death import exit_with_parent
 from .programs import Programs
 from .site import Site
 from .streams import Streams
@@ -24,8 +24,8 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from typing import Any
 
-    from .copies import Snapshots
     from .saved.saver import State
+    from .snapshots import Snapshots
 
 PROTOCOL = 1
 HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}

@@ -13,7 +13,6 @@ import signal
 import socket
 from contextlib import suppress
 
-from .copies import Snapshots
 from .init import Init
 from .kernel import (
     PR_SET_DUMPABLE,
@@ -34,6 +33,7 @@ from .proc import put
 from .requests import Request
 from .root import HOME, Root
 from .serve import ReadyServer
+from .snapshots import Snapshots
 from .watches import OF_ONE, bound_watches
 
 INNER_ID = 1000

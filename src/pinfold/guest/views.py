@@ -6,8 +6,8 @@ import errno
 import os
 
 from .kernel import CLONE_NEWNS, CLONE_NEWUSER, MS_NODEV, MS_NOSUID, mount, unmount, unshare
+from .mount_trees import write_map
 from .root import BASE, isolate_mounts, make_folder, make_read_only, mount_tree
-from .trees import write_map
 
 LAYERS = "/.pinfold-view"
 """For the moment it takes; the program has not begun."""

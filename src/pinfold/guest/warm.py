@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from types import ModuleType
 
-from . import arrivals, displays, rich
+from . import displays, import_hooks, mime_bundle
 from .saved import restorer, saver
 
 PACKAGES = ("numpy", "pandas", "IPython")
@@ -35,7 +35,7 @@ def warm() -> list[str]:
     before = {name: os.environ.get(name) for name in QUIET}
     os.environ.update(QUIET)
     try:
-        arrivals.install_hooks()
+        import_hooks.install_hooks()
         found = [name for name in PACKAGES if _try_import(name)]
         for name in ALSO:
             _try_import(name)
@@ -66,7 +66,7 @@ def _use_pandas() -> None:
     pandas = sys.modules["pandas"]
     frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
     for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
-        rich.rich_forms(table)
+        mime_bundle.rich_forms(table)
         repr(table)
     repr(frame.groupby("key")["value"].mean().sort_values())
     repr(frame[frame["value"] > 1].merge(frame, on="key"))

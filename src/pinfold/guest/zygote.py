@@ -27,7 +27,7 @@ from .requests import MESSAGE_BYTES, Request, read_request
 from .root import find_existing
 from .session import become_session
 from .warm import warm
-from .zygotes import LONE_SESSIONS
+from .zygote_handle import LONE_SESSIONS
 
 LEISURE_S = 0.5
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS

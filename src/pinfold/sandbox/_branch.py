@@ -11,11 +11,11 @@ from typing import cast
 import anyio
 from msgspec.structs import replace
 
-from pinfold.sandbox._body import JailedProcess
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._making import wait_for_hello
+from pinfold.sandbox._guest_process import JailedProcess
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._state_restore import wait_for_hello
 from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, UndoRefused
 
 THREADS = (

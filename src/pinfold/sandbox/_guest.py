@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from pinfold.sandbox._body import GuestProcess, Report
 from pinfold.sandbox._deaths import Death, End, how_it_died
-from pinfold.sandbox._keeper_ports import WorkspaceGuard
+from pinfold.sandbox._guard_ports import WorkspaceGuard
+from pinfold.sandbox._guest_process import GuestProcess, Report
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._values import EncodedAnswer
 from pinfold.sandbox.channel import (

@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
+from pinfold.sandbox._display_names import format_name
 from pinfold.sandbox._gitdir import read_tracked_paths
-from pinfold.sandbox._naming import format_name
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.folders import Folder

@@ -10,19 +10,19 @@ from typing import TypeAlias
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox._asking import LauncherGone
-from pinfold.sandbox._body import JailedProcess
+from pinfold.sandbox._file_guard import FileGuard
+from pinfold.sandbox._file_guards import FileGuards
+from pinfold.sandbox._guard_ports import WorkspaceGuard
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._guest_process import JailedProcess
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._keeper_ports import WorkspaceGuard
-from pinfold.sandbox._keepers import FileGuards
-from pinfold.sandbox._keeping import FileGuard
 from pinfold.sandbox._launcher import Ends, Launcher, start_guest
+from pinfold.sandbox._launcher_requests import LauncherGone
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._request import MountPoint, mounts_of, request
 from pinfold.sandbox.contract import SandboxUnavailable, Spec
-from pinfold.sandbox.views.keeping import ViewGuard
-from pinfold.sandbox.views.place import ViewFolder
+from pinfold.sandbox.views.view_folder import ViewFolder
+from pinfold.sandbox.views.view_guard import ViewGuard
 
 TRIES = 3
 """A warm launcher may end with its owner, just as we ask it."""

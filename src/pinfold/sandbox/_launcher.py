@@ -18,12 +18,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox import warm
-from pinfold.sandbox._asking import LauncherGone, send_request
+from pinfold.sandbox import warm_launchers
 from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guard_ports import WorkspaceGuard
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeper_ports import WorkspaceGuard
-from pinfold.sandbox._paper import MESSAGE_BYTES
+from pinfold.sandbox._launcher_requests import LauncherGone, send_request
+from pinfold.sandbox._request_file import MESSAGE_BYTES
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.processes import stamp
 
@@ -119,7 +119,7 @@ class Launcher:
     def listen(self, path: Path) -> None:
         """Let other processes of this user have sessions of it, through a socket at `path`."""
         assert self._socket is not None
-        with warm.open_listener(path) as listener:
+        with warm_launchers.open_listener(path) as listener:
             words = json.dumps({"op": "listen", "proven": self.proven}).encode()
             socket.send_fds(self._socket, [words], [listener.fileno()])
 
@@ -145,7 +145,7 @@ class Launcher:
 
     def _is_alive(self) -> bool:
         if self._process is None:
-            return self._socket is not None and warm.is_open(self._socket)
+            return self._socket is not None and warm_launchers.is_open(self._socket)
         return self._process.poll() is None
 
     def _start(self) -> None:
@@ -153,7 +153,7 @@ class Launcher:
             if self._is_alive():
                 return
             self.end()
-            if self._joins and (peer := warm.connect_warm(self._settings, self._guest)):
+            if self._joins and (peer := warm_launchers.connect_warm(self._settings, self._guest)):
                 peer.settimeout(ANSWER_S)
                 self._socket, self.proven = peer, True
                 return

@@ -8,7 +8,7 @@ from pathlib import Path
 from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths, why_not_mountable
 from pinfold.sandbox.contract import SERVERS, Limits, Mount, SandboxUnavailable, Spec, data_places
 from pinfold.sandbox.seccomp import SIGNALS, compile_filter
-from pinfold.sandbox.views.place import ViewFolder
+from pinfold.sandbox.views.view_folder import ViewFolder
 
 EGRESS_SOCKET, EGRESS_PORT = "/.pinfold-egress", 820
 """Inside: where the proxy's socket is, and the port that leads to it, lower than any program could take."""

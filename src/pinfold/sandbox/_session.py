@@ -8,12 +8,12 @@ from time import perf_counter
 import anyio
 from msgspec.structs import replace
 
+from pinfold.sandbox._cell_journal import COMMAND
 from pinfold.sandbox._commands import Command, not_run
+from pinfold.sandbox._deadline import Deadline, verdict
 from pinfold.sandbox._deaths import Death, End
-from pinfold.sandbox._endings import Deadline, verdict
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._slot import GONE, GuestSlot
-from pinfold.sandbox._trail import COMMAND
+from pinfold.sandbox._guest_slot import GONE, GuestSlot
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
     CELL_BYTES,

@@ -22,11 +22,11 @@ from typing import TypeAlias
 
 import anyio
 
-from pinfold.sandbox._body import Subprocess
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._guest_process import Subprocess
 from pinfold.sandbox._output import Output, widen
-from pinfold.sandbox._remade import open_saved_state_session
+from pinfold.sandbox._saved_state_session import open_saved_state_session
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.folders import Folder
 

@@ -19,16 +19,16 @@ from typing import Any, Literal
 
 import anyio.to_thread
 
-from pinfold.sandbox._asking import LauncherGone
-from pinfold.sandbox._body import WatchedProcess
+from pinfold.sandbox._file_guard import FileGuard
+from pinfold.sandbox._file_guards import FileGuards
+from pinfold.sandbox._guard_ports import WorkspaceGuard
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeper_ports import WorkspaceGuard
-from pinfold.sandbox._keepers import FileGuards
-from pinfold.sandbox._keeping import FileGuard
+from pinfold.sandbox._guest_process import WatchedProcess
 from pinfold.sandbox._launcher import GUEST, Launcher, start_guest
+from pinfold.sandbox._launcher_requests import LauncherGone
 from pinfold.sandbox._output import Output
-from pinfold.sandbox._remade import open_saved_state_session
 from pinfold.sandbox._request import MOUNTS, process_limits
+from pinfold.sandbox._saved_state_session import open_saved_state_session
 from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
 from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras

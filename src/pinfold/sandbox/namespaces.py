@@ -18,13 +18,13 @@ from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._jail import Guests, history_of
 from pinfold.sandbox._launcher import GUEST, Launcher
-from pinfold.sandbox._saved import SavedStates
-from pinfold.sandbox._undo import UndoableSession
+from pinfold.sandbox._saved_states import SavedStates
+from pinfold.sandbox._undoable_session import UndoableSession
 from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.folders import folder
 from pinfold.sandbox.seccomp import compile_filter
-from pinfold.sandbox.warm import socket_in
+from pinfold.sandbox.warm_launchers import socket_in
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = (

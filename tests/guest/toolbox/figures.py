@@ -13,7 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[3] / "src"))
 
 from pinfold.guest.toolbox import columns, sources, tables
-from pinfold.guest.toolbox.answering import Refused
+from pinfold.guest.toolbox.program_io import Refused
 
 OF_NUMBERS = "avg({0}), stddev_samp({0}), min({0}), quantile_cont({0}, [0.25, 0.5, 0.75]), max({0})"
 OF_OTHERS = "count(DISTINCT {0}), max(count) FROM (SELECT {0}, count({0}) AS count FROM {1} GROUP BY {0})"

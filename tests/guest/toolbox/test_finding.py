@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.guest.toolbox import finding, reading, searching, texts
-from pinfold.guest.toolbox.answering import Refused
+from pinfold.guest.toolbox import file_finder, file_reader, text_search, texts
+from pinfold.guest.toolbox.program_io import Refused
 
 pytestmark = pytest.mark.unit
 Grep: TypeAlias = Callable[..., list[str]]
@@ -38,7 +38,7 @@ def make(folder: Path, tree: list[list[str]]) -> None:
 
 
 def glob(pattern: str, path: str = ".") -> list[str]:
-    return finding.glob(pattern, path)["text"].splitlines()
+    return file_finder.glob(pattern, path)["text"].splitlines()
 
 
 @given(tree=trees, pattern=patterns)
@@ -72,11 +72,11 @@ def test_glob_skips_what_nobody_wrote_unless_it_is_named(tmp_path: Path) -> None
 
 
 def test_glob_says_how_many_there_are_when_it_shows_some(tmp_path: Path) -> None:
-    for number in range(finding.NAMES + 5):
+    for number in range(file_finder.NAMES + 5):
         (tmp_path / f"{number:05}").touch()
     found = glob("*")
     assert found[-1] == "[1,000 of 1,005; narrow the pattern to see the others]"
-    assert found[:-1] == [f"{number:05}" for number in range(finding.NAMES)]
+    assert found[:-1] == [f"{number:05}" for number in range(file_finder.NAMES)]
 
 
 def test_a_loop_of_links_ends_by_itself(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def grep(request: pytest.FixtureRequest) -> Grep:
         pytest.skip("ripgrep is not installed: `apt install ripgrep`")
 
     def search(pattern: str, path: str = ".", mode: str = "lines") -> list[str]:
-        return searching.grep(pattern, path, mode, ripgrep=request.param == "ripgrep")["text"].splitlines()
+        return text_search.grep(pattern, path, mode, ripgrep=request.param == "ripgrep")["text"].splitlines()
 
     return search
 
@@ -133,16 +133,16 @@ def test_what_is_no_expression_is_said(code: Path, grep: Grep) -> None:
 def test_there_is_an_end_to_what_is_told(tmp_path: Path, grep: Grep) -> None:
     (tmp_path / "many").write_text("x\n" * 5000)
     found = grep("x")
-    assert len(found) == searching.LINES + 1
+    assert len(found) == text_search.LINES + 1
     assert found[-1].startswith("[the first 1,000; there may be more")
 
 
 def test_an_expression_that_takes_for_ever_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "SEARCH_S", 0.3)
+    monkeypatch.setattr(text_search, "SEARCH_S", 0.3)
     (tmp_path / "a").write_text("b\n" + "a" * 40 + "!\n")
-    found = searching.grep("^(a+)+$|b", ".", "lines", ripgrep=False)["text"].splitlines()
+    found = text_search.grep("^(a+)+$|b", ".", "lines", ripgrep=False)["text"].splitlines()
     assert found[0] == "a:1:b"
     assert found[1].startswith("[stopped after 0.3 s")
 
@@ -151,16 +151,16 @@ def test_what_lies_below_paths_and_patterns_is_measured(tmp_path: Path) -> None:
     make(tmp_path, [["d", "a"], ["d", "e", "b"], ["c.txt"], ["d.txt"], [".hidden", "x"]])
     (tmp_path / "d" / "link").symlink_to("/")
     (tmp_path / "again").hardlink_to(tmp_path / "c.txt")
-    assert finding.measure(["d"]) == {"files": 3, "bytes": 5, "more": False}
-    assert finding.measure(["*.txt", "c.txt", "again"]) == {"files": 2, "bytes": 4, "more": False}
-    assert finding.measure(["nowhere", "*.nothing"]) == {"files": 0, "bytes": 0, "more": False}
-    assert finding.measure(["."]) == {"files": 6, "bytes": 11, "more": False}
+    assert file_finder.measure(["d"]) == {"files": 3, "bytes": 5, "more": False}
+    assert file_finder.measure(["*.txt", "c.txt", "again"]) == {"files": 2, "bytes": 4, "more": False}
+    assert file_finder.measure(["nowhere", "*.nothing"]) == {"files": 0, "bytes": 0, "more": False}
+    assert file_finder.measure(["."]) == {"files": 6, "bytes": 11, "more": False}
 
 
 def test_measuring_stops_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, [[str(number)] for number in range(20)])
-    monkeypatch.setattr(finding, "MEASURED", 10)
-    measured = finding.measure(["."])
+    monkeypatch.setattr(file_finder, "MEASURED", 10)
+    measured = file_finder.measure(["."])
     assert measured["more"]
     assert 5 < measured["files"] < 15
 
@@ -169,7 +169,7 @@ def test_a_folder_is_told_entry_by_entry(tmp_path: Path) -> None:
     make(tmp_path, [["b", "x"], ["a.txt"]])
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("a.txt")
-    assert reading.entries(".") == {
+    assert file_reader.entries(".") == {
         "entries": [
             {"name": "b", "type": "directory", "size": 0},
             {"name": "a.txt", "type": "file", "size": 2},
@@ -179,7 +179,7 @@ def test_a_folder_is_told_entry_by_entry(tmp_path: Path) -> None:
         "more": 0,
     }
     with pytest.raises(Refused, match=r"a.txt is a file; read_file shows it"):
-        reading.entries("a.txt")
+        file_reader.entries("a.txt")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.guest.toolbox import patching
-from pinfold.guest.toolbox.answering import Refused
+from pinfold.guest.toolbox import patcher
 from pinfold.guest.toolbox.differences import diff
 from pinfold.guest.toolbox.patches import parse_patch
+from pinfold.guest.toolbox.program_io import Refused
 
 pytestmark = pytest.mark.unit
 lines = st.lists(st.text(st.sampled_from("ab+- @\\\r"), max_size=3), max_size=25)
@@ -27,7 +27,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def apply(patch: str) -> str:
-    return patching.apply(patch, dry=False)["text"]
+    return patcher.apply(patch, dry=False)["text"]
 
 
 @given(before=whole, after=whole)

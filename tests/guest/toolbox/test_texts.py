@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pinfold.guest.toolbox import reading, texts, writing
-from pinfold.guest.toolbox.answering import Refused
+from pinfold.guest.toolbox import file_reader, file_writer, texts
 from pinfold.guest.toolbox.differences import diff
+from pinfold.guest.toolbox.program_io import Refused
 
 pytestmark = pytest.mark.unit
 letters = st.text(st.sampled_from("ab é\t\n\r"), max_size=60)
@@ -27,7 +27,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def edit(path: Path, old: str, new: str, matches: int = 1) -> str:
-    return writing.edit(str(path), old, new, matches, dry=False)["diff"]
+    return file_writer.edit(str(path), old, new, matches, dry=False)["diff"]
 
 
 def refusal(path: Path, old: str, new: str) -> str:
@@ -40,11 +40,11 @@ def refusal(path: Path, old: str, new: str) -> str:
 
 
 def write(path: str | Path, content: str, *, dirs: bool = True, dry: bool = False) -> str:
-    return writing.write(str(path), content, dirs, dry)["text"]
+    return file_writer.write(str(path), content, dirs, dry)["text"]
 
 
 def read(path: str | Path, first: int = 1, lines: int | None = None, most: int = 10_000) -> str:
-    return reading.read(str(path), first, lines, most)["text"]
+    return file_reader.read(str(path), first, lines, most)["text"]
 
 
 @given(
@@ -235,7 +235,7 @@ def test_pages_one_after_the_other_are_the_whole_file(lines: list[str], ended: b
         first, whole = 1, b""
         while True:
             with path.open("rb") as file:
-                page = reading.Page(file, 0, first, None, most)
+                page = file_reader.Page(file, 0, first, None, most)
             assert page.counted
             assert page.total == len(text.splitlines())
             if not page.lines:

@@ -13,7 +13,7 @@ from tests.sandbox.versions.cells import Cells, history, let_settle
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox.versions import Missed, NotCovered, StateUnknown, Versions
-from pinfold.sandbox.versions.holes import same_content
+from pinfold.sandbox.versions.sparse_files import same_content
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from typing import Any
 
-    from .pickling import Pickler
+    from .pickler import Pickler
 
 SPARE_BYTES = 1 << 16
 """An arrow value that holds more than twice its own data and this is copied: it is a part of something larger."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .pickling import Pickler
+    from .pickler import Pickler
 
 
 def reference(pickler: Pickler, value: Any) -> object:

@@ -7,8 +7,8 @@ import sys
 from _socket import socket  # the whole of `socket` takes milliseconds to import
 from struct import Struct
 
+from .deserialization import restore
 from .entries import Entry
-from .restoring import restore
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from json import dumps, loads
 from warnings import catch_warnings, simplefilter
 
 from ..children import discard_sigchld, reap
-from .saving import save
+from .serialization import save
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Never
 
-    from .saving import Piece
+    from .serialization import Piece
 
 NICENESS = 10
 REQUEST_BYTES = 1 << 20

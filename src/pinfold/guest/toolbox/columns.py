@@ -13,7 +13,7 @@ import tempfile
 import threading
 from itertools import islice
 
-from .counting import SPREAD, SmallCounter, find_candidates, find_repeated, merge_counts, np, runs_of
+from .value_counts import SPREAD, SmallCounter, find_candidates, find_repeated, merge_counts, np, runs_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .answering import Refused
+from .program_io import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import os
 import tempfile
 from importlib import import_module
 
-from .answering import Refused, display_path
+from .program_io import Refused, display_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

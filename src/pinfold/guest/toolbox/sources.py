@@ -8,7 +8,7 @@ import tempfile
 import time
 from importlib import import_module
 
-from .answering import Refused, display_path
+from .program_io import Refused, display_path
 from .texts import LOOK, encoding_of, kind_of, resolve_file
 
 TYPE_CHECKING = False

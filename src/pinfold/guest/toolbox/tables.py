@@ -10,7 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from .answering import format_size
+from .program_io import format_size
 from .sources import THREADS, Broken, Source, Unlisted, many, query, quote_column, quote_text, read_table
 from .texts import resolve_file
 

@@ -6,7 +6,7 @@ import codecs
 import os
 import stat
 
-from .answering import Refused, display_path, format_size
+from .program_io import Refused, display_path, format_size
 
 LOOK = 1 << 16
 """Bytes of a file by which its encoding is told."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from pinfold.sandbox.versions.holes import CHUNK, count_written, pieces
+from pinfold.sandbox.versions.sparse_files import CHUNK, count_written, pieces
 
 _FICLONE = 0x40049409
 

@@ -16,9 +16,9 @@ from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.safe_files import SafeFolder, is_partial
 from pinfold.sandbox.versions.entries import Delta, is_below, is_git, whole
+from pinfold.sandbox.versions.file_restorer import FileRestorer
 from pinfold.sandbox.versions.history import History, Target, Users
 from pinfold.sandbox.versions.journal import Journal, JournalState
-from pinfold.sandbox.versions.putting import FileRestorer
 from pinfold.sandbox.versions.reports import (
     Changes,
     Coverage,
@@ -28,8 +28,8 @@ from pinfold.sandbox.versions.reports import (
     changes_of,
     coverage_of,
 )
-from pinfold.sandbox.versions.seeing import MEASURED_AT_START, Effort, WorkspaceScanner
 from pinfold.sandbox.versions.store import Store
+from pinfold.sandbox.versions.workspace_scanner import MEASURED_AT_START, Effort, WorkspaceScanner
 
 FILE_CAP = 64 << 20
 """Bytes of one file; a larger one is not covered."""

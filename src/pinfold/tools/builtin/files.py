@@ -52,7 +52,7 @@ class FileTools:
 
     async def list_directory(self, path: str = ".") -> dict[str, Json]:
         """`{"entries": [{"name", "type", "size"}]}`; type is file, directory, link or other. `more` counts those left out."""
-        reply = await ask(self._inside, "reading", "entries", {"path": path}, timeout_s=QUICK_S)
+        reply = await ask(self._inside, "file_reader", "entries", {"path": path}, timeout_s=QUICK_S)
         entries = [_entry(one) for one in _list(reply.get("entries"))]
         more = reply.count("more")
         return {"entries": entries, "more": more} if more else {"entries": entries}
@@ -66,7 +66,7 @@ class FileTools:
         if path.startswith(("blob:", "sha256:")):
             return self._reopen_result(handle, start_line, max_lines)
         given = {"path": path, "start_line": start_line, "max_lines": max_lines, "most": READ}
-        return (await ask(self._inside, "reading", "read", given, timeout_s=QUICK_S)).text()
+        return (await ask(self._inside, "file_reader", "read", given, timeout_s=QUICK_S)).text()
 
     def _reopen_result(self, handle: str, start_line: int, max_lines: int | None) -> str:
         data = self._kept.get(handle) if self._kept else None
@@ -76,28 +76,28 @@ class FileTools:
 
     async def write_file(self, path: str, content: str, create_dirs: bool = True) -> str:
         given = {"path": path, "content": content, "create_dirs": create_dirs, "dry": False}
-        return _reply_text(await ask(self._inside, "writing", "write", given, timeout_s=QUICK_S))
+        return _reply_text(await ask(self._inside, "file_writer", "write", given, timeout_s=QUICK_S))
 
     async def edit_file(self, path: str, old: str, new: str, expected_matches: int = 1) -> str:
         if expected_matches < 1:
             raise BadCall("expected_matches is at least 1")
         given = {"path": path, "old": old, "new": new, "expected_matches": expected_matches, "dry": False}
-        return _reply_text(await ask(self._inside, "writing", "edit", given, timeout_s=QUICK_S))
+        return _reply_text(await ask(self._inside, "file_writer", "edit", given, timeout_s=QUICK_S))
 
     async def apply_patch(self, patch: str) -> str:
         given = {"patch": patch, "dry": False}
-        reply = await ask(self._inside, "patching", "apply", given, timeout_s=QUICK_S)
+        reply = await ask(self._inside, "patcher", "apply", given, timeout_s=QUICK_S)
         if reply.notices and "\n" in reply.text():
             raise BadCall(f"{'; '.join(reply.notices)}; what else the patch says was done:\n{reply.text()}")
         return _reply_text(reply)
 
     async def glob(self, pattern: str, path: str = ".") -> str:
         given = {"pattern": pattern, "path": path}
-        return (await ask(self._inside, "finding", "glob", given, timeout_s=QUICK_S)).text()
+        return (await ask(self._inside, "file_finder", "glob", given, timeout_s=QUICK_S)).text()
 
     async def grep(self, pattern: str, path: str = ".", output_mode: Found = "lines") -> str:
         given = {"pattern": pattern, "path": path, "output_mode": output_mode}
-        return (await ask(self._inside, "searching", "grep", given, timeout_s=QUICK_S)).text()
+        return (await ask(self._inside, "text_search", "grep", given, timeout_s=QUICK_S)).text()
 
     def tools(self) -> list[Tool[..., Any]]:
         view = DataView(self._inside).data_view
@@ -149,14 +149,16 @@ async def preview(inside: Inside, tool: str, args: Json) -> str:
     if tool not in WRITES or known is None:
         return ""
     given = {**known.check_arguments(args), "dry": True}
-    program, do = ("patching", "apply") if tool == "apply_patch" else ("writing", tool.removesuffix("_file"))
+    program, do = (
+        ("patcher", "apply") if tool == "apply_patch" else ("file_writer", tool.removesuffix("_file"))
+    )
     reply = await ask(inside, cast(Program, program), do, given, timeout_s=QUICK_S)
     return reply.text("diff")
 
 
 async def measure(inside: Inside, paths: Sequence[str]) -> Measured:
     """How much lies at and below paths and patterns inside; links are not followed."""
-    reply = await ask(inside, "finding", "measure", {"paths": list(paths)}, timeout_s=QUICK_S)
+    reply = await ask(inside, "file_finder", "measure", {"paths": list(paths)}, timeout_s=QUICK_S)
     return Measured(files=reply.count("files"), bytes=reply.count("bytes"), more=reply.flag("more"))
 
 

@@ -12,15 +12,15 @@ from pinfold.text import cap_text, first_line
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Ran
 
-Program: TypeAlias = Literal["reading", "writing", "patching", "finding", "searching", "tables"]
+Program: TypeAlias = Literal["file_reader", "file_writer", "patcher", "file_finder", "text_search", "tables"]
 _TOOLBOX = files("pinfold") / "guest" / "toolbox"
 _PARTS: Mapping[Program, tuple[str, ...]] = {
-    "reading": ("answering", "texts", "reading"),
-    "writing": ("answering", "texts", "differences", "writing"),
-    "patching": ("answering", "texts", "differences", "writing", "patches", "patching"),
-    "finding": ("answering", "texts", "finding"),
-    "searching": ("answering", "texts", "searching"),
-    "tables": ("answering", "texts", "sheets", "sources", "counting", "columns", "tables"),
+    "file_reader": ("program_io", "texts", "file_reader"),
+    "file_writer": ("program_io", "texts", "differences", "file_writer"),
+    "patcher": ("program_io", "texts", "differences", "file_writer", "patches", "patcher"),
+    "file_finder": ("program_io", "texts", "file_finder"),
+    "text_search": ("program_io", "texts", "text_search"),
+    "tables": ("program_io", "texts", "sheets", "sources", "value_counts", "columns", "tables"),
 }
 # One program of several files: a package that is on no disk.
 _START = """\
@@ -35,8 +35,8 @@ class Parts:
     def exec_module(self, part):
         exec(compile(self.sources[part.__name__], part.__name__, "exec", dont_inherit=True), part.__dict__)
 sys.meta_path.insert(0, Parts())
-from toolbox import answering, {program}
-answering.answer({program}.OPERATIONS)
+from toolbox import program_io, {program}
+program_io.answer({program}.OPERATIONS)
 """
 REPLY = 4 << 20
 """Bytes of a reply; none of the programs says as much."""

@@ -10,8 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from pinfold.sandbox.environment.interpreter import check_python
-from pinfold.sandbox.environment.making import (
+from pinfold.sandbox.environment.builder import (
     UNFINISHED,
     Job,
     compile_all,
@@ -19,6 +18,7 @@ from pinfold.sandbox.environment.making import (
     resolve_requirements,
     unusable,
 )
+from pinfold.sandbox.environment.interpreter import check_python
 from pinfold.sandbox.environment.progress import OnProgress, ignore_progress
 from pinfold.sandbox.environment.recipe import normalise_package
 from pinfold.sandbox.environment.store import distributions, make_readable

@@ -16,14 +16,14 @@ from typing import Any, Self, cast
 import anyio
 from msgspec.structs import replace
 
-from pinfold.sandbox._body import GuestProcess, JailedProcess
+from pinfold.sandbox._cell_journal import COMMAND
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._guest_process import GuestProcess, JailedProcess
 from pinfold.sandbox._history import FileHistory, describe_uncovered
-from pinfold.sandbox._making import DEPTH_S, restore_guest, run_operation
 from pinfold.sandbox._new_names import NOTHING, Names
-from pinfold.sandbox._saved import RESTORE_S, SavedStates, Unsaved
+from pinfold.sandbox._saved_states import RESTORE_S, SavedStates, Unsaved
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox._trail import COMMAND
+from pinfold.sandbox._state_restore import DEPTH_S, restore_guest, run_operation
 from pinfold.sandbox.contract import ChangedFiles, Resumed, SandboxError, SandboxUnavailable, UndoRefused
 
 SAVE_AFTER_S = 0.05

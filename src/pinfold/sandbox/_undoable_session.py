@@ -7,12 +7,12 @@ from typing import Any, NoReturn, cast
 
 import anyio
 
-from pinfold.sandbox._body import JailedProcess
 from pinfold.sandbox._branch import Branch, open_branch
 from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._durable_session import DurableSession, Undone, end_parked
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._lasting import DurableSession, Undone, end_parked
-from pinfold.sandbox._making import describe_lost, restore_guest, run_operation, wake_snapshot
+from pinfold.sandbox._guest_process import JailedProcess
+from pinfold.sandbox._state_restore import describe_lost, restore_guest, run_operation, wake_snapshot
 from pinfold.sandbox.contract import Resumed, SandboxUnavailable, Session, UndoRefused, What
 
 NO_COPY = "The process that held the state is gone: its variables come from what was saved."

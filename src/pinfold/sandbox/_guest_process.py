@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import asdict
 
-from pinfold.sandbox._asking import send_request
-from pinfold.sandbox._keeper_ports import Mounts
-from pinfold.sandbox._paper import MESSAGE_BYTES, open_request_file
+from pinfold.sandbox._guard_ports import Mounts
+from pinfold.sandbox._launcher_requests import send_request
+from pinfold.sandbox._request_file import MESSAGE_BYTES, open_request_file
 
 INIT_S = 10.0
 REPORT_BYTES = 4096

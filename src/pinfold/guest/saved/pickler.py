@@ -20,18 +20,18 @@ from types import (
     MethodType,
 )
 
-from . import arrays, reducing, references
+from . import arrays, reducers, references
 from . import rebuilding as again
 from .kinds import SESSION, dict_of, kind_of, module_of, of_session, paths_of
 from .modules import find_in_library, is_named
 from .reasons import OPEN_FILE, Unsaved, why_unsavable
-from .reducing import ClassMethods, ModuleGlobals
+from .reducers import ClassMethods, ModuleGlobals
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from typing import Any
 
-    from .reducing import Reducer
+    from .reducers import Reducer
 
 PROTOCOL = 5
 APART_BYTES = 1 << 20
@@ -93,24 +93,24 @@ LIVING = (
 
 REDUCERS: dict[type, Reducer] = {
     BuiltinFunctionType: lambda _pickler, _value: NotImplemented,
-    CellType: reducing.cell,
-    CodeType: reducing.code,
-    ClassMethods: reducing.class_methods,
-    FunctionType: reducing.function,
-    GetSetDescriptorType: reducing.descriptor,
+    CellType: reducers.cell,
+    CodeType: reducers.code,
+    ClassMethods: reducers.class_methods,
+    FunctionType: reducers.function,
+    GetSetDescriptorType: reducers.descriptor,
     MappingProxyType: references.mapping_proxy,
-    MemberDescriptorType: reducing.descriptor,
-    MethodType: reducing.method,
-    ModuleGlobals: reducing.names,
-    classmethod: reducing.wrapped_method,
+    MemberDescriptorType: reducers.descriptor,
+    MethodType: reducers.method,
+    ModuleGlobals: reducers.names,
+    classmethod: reducers.wrapped_method,
     memoryview: references.memory_view,
-    property: reducing.property_,
-    staticmethod: reducing.wrapped_method,
+    property: reducers.property_,
+    staticmethod: reducers.wrapped_method,
 }
 BY_NAME: dict[str, Reducer] = {
     "_struct.Struct": references.structure,
     "builtins.BaseException": references.exception,
-    "builtins.module": reducing.module,
+    "builtins.module": reducers.module,
     "builtins.set": references.collection,
     "collections.OrderedDict": references.collection,
     "collections.defaultdict": references.collection,
@@ -121,8 +121,8 @@ BY_NAME: dict[str, Reducer] = {
     "builtins.odict_items": references.names_view,
     "builtins.odict_keys": references.names_view,
     "builtins.odict_values": references.names_view,
-    "functools._lru_cache_wrapper": reducing.cached_function,
-    "functools.cached_property": reducing.cached_property,
+    "functools._lru_cache_wrapper": reducers.cached_function,
+    "functools.cached_property": reducers.cached_property,
     "logging.Logger": references.logger,
     "numpy.dtype": arrays.dtype,
     "numpy.ndarray": arrays.array,
@@ -134,10 +134,10 @@ BY_NAME: dict[str, Reducer] = {
     "pyarrow.lib.RecordBatch": arrays.arrow_value,
     "pyarrow.lib.Table": arrays.arrow_value,
     "re.Match": references.match,
-    "typing.NewType": reducing.new_type,
-    "typing.TypeAliasType": reducing.type_alias,
-    "typing.ParamSpec": reducing.type_variable,
-    "typing.TypeVar": reducing.type_variable,
+    "typing.NewType": reducers.new_type,
+    "typing.TypeAliasType": reducers.type_alias,
+    "typing.ParamSpec": reducers.type_variable,
+    "typing.TypeVar": reducers.type_variable,
     "weakref.ReferenceType": references.reference,
     "weakref.WeakKeyDictionary": references.weak_mapping,
     "weakref.WeakSet": references.weak_set,
@@ -232,7 +232,7 @@ def _how(kind: Any) -> TypeTraits:
         how.has_identity = kind not in (CodeType, ClassMethods, ModuleGlobals)
         return how
     if issubclass(kind, type):
-        return TypeTraits(reducing.class_)
+        return TypeTraits(reducers.class_)
     paths = paths_of(kind)
     reducer = next((BY_NAME[path] for path in paths if path in BY_NAME), None)
     reason = why_unsavable(kind)
@@ -243,7 +243,7 @@ def _how(kind: Any) -> TypeTraits:
     how.is_sessions = module_of(kind) == SESSION and "enum.Enum" not in paths
     how.has_own_ways = _defines(kind, OWN_WAYS)
     how.has_hooks = _defines(kind, HOOKS)
-    how.plain = reducing.plain_of(kind)
+    how.plain = reducers.plain_of(kind)
     return how
 
 
@@ -393,11 +393,11 @@ class Pickler(_Pickler):
         try:
             attributes = object.__getattribute__(obj, "__dict__")
         except AttributeError:  # it has slots only
-            return NotImplemented if how.plain is None else reducing.instance(obj, how.plain, None)
+            return NotImplemented if how.plain is None else reducers.instance(obj, how.plain, None)
         self.found.states[id(attributes)] = attributes
         if how.has_hooks or id(attributes) in self.graph.whole:
-            return reducing.instance(obj, how.plain, attributes)
-        return NotImplemented if how.plain is None else reducing.instance(obj, how.plain, None)
+            return reducers.instance(obj, how.plain, attributes)
+        return NotImplemented if how.plain is None else reducers.instance(obj, how.plain, None)
 
     def _text(self, data: bytes) -> int:
         known = self._texts.get(id(data))

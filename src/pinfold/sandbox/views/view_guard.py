@@ -10,12 +10,12 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from pinfold.sandbox._keeper_ports import Mounts
+from pinfold.sandbox._guard_ports import Mounts
 from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox._workspace import GuardedPaths
 from pinfold.sandbox.inotify import Watch
 from pinfold.sandbox.secret_files import is_masked
-from pinfold.sandbox.views.place import IN_VIEW
+from pinfold.sandbox.views.view_folder import IN_VIEW
 
 
 class ViewGuard:

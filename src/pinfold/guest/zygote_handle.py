@@ -28,7 +28,7 @@ from .root import Root, begin_with_devices, find_existing, isolate_mounts
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from .seeds import SpareSession
+    from .spare_sessions import SpareSession
 
 INNER_ID = 1000
 FIRST_ID = 200_000

@@ -10,15 +10,15 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._commands import end_group
+from pinfold.sandbox._durable_session import end_parked
 from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._guest_slot import Launcher
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._lasting import end_parked
-from pinfold.sandbox._making import run_operation
-from pinfold.sandbox._saved import SavedStates, Unsaved
+from pinfold.sandbox._saved_states import SavedStates, Unsaved
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox._slot import Launcher
-from pinfold.sandbox._undo import UndoableSession
+from pinfold.sandbox._state_restore import run_operation
+from pinfold.sandbox._undoable_session import UndoableSession
 from pinfold.sandbox.contract import Capabilities, NotSupported, Session, Spec, What
 
 WAIT_S = 0.1

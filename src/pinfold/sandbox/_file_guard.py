@@ -23,7 +23,7 @@ from pinfold.sandbox._git_content import (
     strip_unsafe,
 )
 from pinfold.sandbox._gitdir import REBASE, is_gitdir, rebase_commands
-from pinfold.sandbox._keeper_ports import ADVICE, GuardReport, Mounts
+from pinfold.sandbox._guard_ports import ADVICE, GuardReport, Mounts
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
 from pinfold.sandbox._workspace import (
     STEERING,

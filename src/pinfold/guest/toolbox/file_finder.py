@@ -8,7 +8,7 @@ import re
 import stat
 import time
 
-from .answering import Refused, display_path
+from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
 
 TYPE_CHECKING = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Mapping
 
-from pinfold.sandbox._keeping import FileGuard
+from pinfold.sandbox._file_guard import FileGuard
 from pinfold.sandbox._new_names import NOTHING, Names
 
 

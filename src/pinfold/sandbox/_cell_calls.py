@@ -10,7 +10,7 @@ import anyio
 from msgspec.structs import replace
 
 from pinfold.sandbox._commands import Command, not_run
-from pinfold.sandbox._endings import Deadline
+from pinfold.sandbox._deadline import Deadline
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._values import EncodedAnswer, encode_answer
 from pinfold.sandbox.channel import ANSWERS_BYTES, GuestCall

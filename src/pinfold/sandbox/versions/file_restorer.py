@@ -22,8 +22,8 @@ from pinfold.sandbox.versions.entries import (
     Uncovered,
     is_below,
 )
-from pinfold.sandbox.versions.seeing import WorkspaceScanner
 from pinfold.sandbox.versions.store import Store
+from pinfold.sandbox.versions.workspace_scanner import WorkspaceScanner
 
 _Key: TypeAlias = str | Thing | tuple[str | None, int, tuple[int, int]] | None
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)

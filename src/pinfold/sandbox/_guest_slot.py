@@ -14,13 +14,13 @@ from typing import Any, Literal, Protocol, Self
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox._answering import CellCalls
-from pinfold.sandbox._body import JailedProcess
+from pinfold.sandbox._cell_calls import CellCalls
+from pinfold.sandbox._deadline import Deadline
 from pinfold.sandbox._deaths import Death, End
-from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._growth import Growth
+from pinfold.sandbox._guard_ports import WorkspaceGuard
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeper_ports import WorkspaceGuard
+from pinfold.sandbox._guest_process import JailedProcess
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
 from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall, SandboxUnavailable

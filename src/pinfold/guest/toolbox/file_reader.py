@@ -7,7 +7,7 @@ import os
 import stat
 import time
 
-from .answering import Refused, display_path, format_size
+from .program_io import Refused, display_path, format_size
 from .texts import (
     EDITABLE,
     LOOK,

@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 
 from .groups import Group
-from .zygotes import Zygote
+from .zygote_handle import Zygote
 
 PIPE_BYTES = 1 << 20
 

@@ -38,9 +38,9 @@ from pinfold.sandbox.versions.entries import (
     parent_of,
     whole,
 )
-from pinfold.sandbox.versions.holes import count_written
-from pinfold.sandbox.versions.known import FileIndex
-from pinfold.sandbox.versions.reading import TICK_NS, ReadResult, file_of, is_fresh, read_file, reason
+from pinfold.sandbox.versions.file_index import FileIndex
+from pinfold.sandbox.versions.file_reader import TICK_NS, ReadResult, file_of, is_fresh, read_file, reason
+from pinfold.sandbox.versions.sparse_files import count_written
 from pinfold.sandbox.versions.store import NoRoom, Store
 
 LAST = frozenset({".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})

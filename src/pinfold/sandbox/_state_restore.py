@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
-from pinfold.sandbox._body import JailedProcess
+from pinfold.sandbox._cell_journal import COMMAND
 from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._display_names import format_name
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._naming import format_name
-from pinfold.sandbox._saved import SavedStates, Unsaved
-from pinfold.sandbox._trail import COMMAND
+from pinfold.sandbox._guest_process import JailedProcess
+from pinfold.sandbox._saved_states import SavedStates, Unsaved
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
 from pinfold.text import join_names, join_numbers

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 
-from .answering import Refused, display_path
+from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
 
 TYPE_CHECKING = False

@@ -7,8 +7,8 @@ import os
 import stat
 from contextlib import suppress
 
-from .answering import Refused, display_path, format_size
 from .differences import SHOWN, WHOLE, diff, lines_of
+from .program_io import Refused, display_path, format_size
 from .texts import LOOK, Text, decode_text, describe_missing, kind_of, read, resolve_file, resolve_path
 
 TYPE_CHECKING = False

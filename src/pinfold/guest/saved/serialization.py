@@ -16,14 +16,14 @@ from warnings import catch_warnings, simplefilter
 
 from . import arrays
 from .bounds import OutOfTime, TimeLimit
-from .comparing import Comparison
+from .comparison import Comparison
+from .deserialization import LENGTH, read_stream
 from .entries import Entry
-from .grouping import VariableGroups
 from .kinds import SESSION, module_of
 from .modules import find_in_modules, full_name, import_name, inner_modules, is_empty
-from .pickling import ATOMS, Found, Graph, Pickler, Stream, TooLarge
+from .pickler import ATOMS, Found, Graph, Pickler, Stream, TooLarge
 from .reasons import Unsaved, cut, one_line, why_unsavable
-from .restoring import LENGTH, read_stream
+from .variable_groups import VariableGroups
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:

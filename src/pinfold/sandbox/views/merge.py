@@ -12,9 +12,9 @@ from pathlib import Path
 from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp
 from pinfold.sandbox.versions.entries import File, Folder, Link
 from pinfold.sandbox.views.layer import Layer
-from pinfold.sandbox.views.place import layer_of, load_start, save_start
-from pinfold.sandbox.views.planning import MergePlanner, Plan, Wanted
+from pinfold.sandbox.views.merge_plan import MergePlanner, Plan, Wanted
 from pinfold.sandbox.views.reports import Change, How, LeftOut, MergeReport
+from pinfold.sandbox.views.view_folder import layer_of, load_start, save_start
 
 
 def changes(workspace: Path, view: Path) -> list[Change]:

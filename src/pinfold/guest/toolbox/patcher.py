@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 
-from .answering import Refused, display_path
 from .differences import SHOWN, WHOLE, count_changes, diff, lines_of
+from .file_writer import find_similar_lines, put
 from .patches import Hunk, parse_patch
+from .program_io import Refused, display_path
 from .texts import Text, read, resolve_file, resolve_path
-from .writing import find_similar_lines, put
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from pinfold.sandbox.versions.entries import (
     owner_of,
     whole,
 )
-from pinfold.sandbox.versions.holes import same_content
+from pinfold.sandbox.versions.sparse_files import same_content
 from pinfold.sandbox.views.layer import Layer, Odd
 
 Wanted: TypeAlias = File | Folder | Link | None

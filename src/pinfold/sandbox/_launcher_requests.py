@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pinfold.sandbox._paper import MESSAGE_BYTES, open_request_file
+from pinfold.sandbox._request_file import MESSAGE_BYTES, open_request_file
 from pinfold.sandbox.contract import SandboxUnavailable
 
 LAUNCHER = "the launcher of sessions"

@@ -17,7 +17,7 @@ import struct
 import time
 from contextlib import suppress
 
-from .copies import FREED
+from .snapshots import FREED
 
 MOST = 16
 """Copies of one session; of the older ones, those go first that are closest to another."""

@@ -16,11 +16,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.sandbox._body import GuestProcess, JailedProcess
+from pinfold.sandbox._cell_journal import CellJournal
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._guest_process import GuestProcess, JailedProcess
 from pinfold.sandbox._store import Stalled, Store, Unsaved
-from pinfold.sandbox._trail import CellJournal
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES
 from pinfold.sandbox.contract import Label, UndoRefused
 from pinfold.sandbox.folders import Folder

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .pickling import Pickler
+    from .pickler import Pickler
 
     Reducer = Callable[[Pickler, Any], Any]
 

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from types import CellType, CodeType, FunctionType
 
 from .kinds import SESSION, dict_of, kind_of, module_of, name_of
-from .pickling import ATOMS, has_own_ways
-from .reducing import PLAIN
+from .pickler import ATOMS, has_own_ways
+from .reducers import PLAIN
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
