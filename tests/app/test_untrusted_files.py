@@ -161,8 +161,8 @@ def test_another_path_to_the_same_folder_leads_to_its_marks(workspace: Path, tmp
     other = tmp_path / "other"
     other.mkdir()
     look = (
-        "import sys; from pathlib import Path; from pinfold.app.untrusted_files import untrusted_in, clean\n"
-        "print([path.name for path in untrusted_in([Path(sys.argv[1])])], clean([Path(sys.argv[1])]))"
+        "import sys; from pathlib import Path; from pinfold.app.untrusted_files import find_untrusted, clean\n"
+        "print([path.name for path in find_untrusted([Path(sys.argv[1])])], clean([Path(sys.argv[1])]))"
     )
     mount = f'mount --bind "{workspace}" "{other}" && exec "$@"'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
@@ -214,7 +214,7 @@ def test_what_a_session_wrote_that_was_killed_is_found_by_whoever_looks_next(wor
     (workspace / "mine.md").write_text("mine\n")
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom pinfold.app.untrusted_files import Writer\n"
-        "top = Path(sys.argv[1])\nwriter = Writer('s_killed', [top])\nwriter.acts()\nwriter.turn_untrusted()\n"
+        "top = Path(sys.argv[1])\nwriter = Writer('s_killed', [top])\nwriter.begin_action()\nwriter.turn_untrusted()\n"
         "(top / 'notes.md').write_text('words')\nos.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, str(workspace)], check=False)
@@ -311,7 +311,7 @@ def test_words_in_names_links_and_mapped_memory_are_marked_too(workspace: Path) 
 CLOSES = """
 import os, sys
 from pathlib import Path
-from pinfold.app.untrusted_files import Writer, untrusted_in
+from pinfold.app.untrusted_files import Writer, find_untrusted
 top = Path(sys.argv[1])
 (top / "mine").mkdir(mode=0)
 while Writer("", [])._opened_ns <= (top / "mine").stat().st_ctime_ns: pass
@@ -323,12 +323,12 @@ writer.turn_untrusted()
 (top / "folder" / "file.md").write_text("words")
 (top / "folder").chmod(0)
 writer.end()
-print(sorted(path.name for path in untrusted_in([top])))
+print(sorted(path.name for path in find_untrusted([top])))
 (top / "folder").chmod(0o700)
 (top / "file.md").chmod(0o600)
-print(sorted(path.name for path in untrusted_in([top])))
+print(sorted(path.name for path in find_untrusted([top])))
 (top / "file.md").write_text("the user's")
-print(sorted(path.name for path in untrusted_in([top])))
+print(sorted(path.name for path in find_untrusted([top])))
 """
 
 

@@ -487,7 +487,7 @@ os.chmod('shut/in', 0); os.chmod('shut', 0); print(repr(open('.env').read()))
 ''')
         seen = sorted(os.listdir(workspace))
         await session.close()
-        brought = views.bring_over(workspace, view)
+        brought = views.merge_view(workspace, view)
         shut = os.stat(workspace / 'shut').st_mode & 0o777
         (workspace / 'shut').chmod(0o700)
         print(json.dumps([outcome.stdout, seen, [c.path for c in brought.applied], len(brought.left_out),

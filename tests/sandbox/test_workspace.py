@@ -245,8 +245,8 @@ def test_many_that_lie_too_deep_are_hidden_by_few() -> None:
 CLOSED = """
 import os, tempfile
 from pathlib import Path
-from pinfold.sandbox._workspace import guarded
-from pinfold.sandbox.folders import removed
+from pinfold.sandbox._workspace import find_guarded_paths
+from pinfold.sandbox.folders import remove_folder
 top = Path(tempfile.mkdtemp())
 (top / 'shut' / 'in').mkdir(parents=True)
 (top / 'shut' / 'in' / '.env').touch()
@@ -255,9 +255,9 @@ top = Path(tempfile.mkdtemp())
 (top / 'shut' / 'in').chmod(0)
 (top / 'shut').chmod(0)
 (top / 'listed').chmod(0o400)
-print(sorted(path for path, _, _ in guarded(top, '/w', steers=True).masked))
+print(sorted(path for path, _, _ in find_guarded_paths(top, '/w', steers=True).masked))
 print(oct((top / 'shut').stat().st_mode), oct((top / 'listed').stat().st_mode))
-print(removed(top), top.exists())
+print(remove_folder(top), top.exists())
 """
 
 
