@@ -149,5 +149,5 @@ async def test_a_session_cannot_make_the_host_keep_what_it_never_worked_out() ->
 
 
 def test_every_program_is_short_enough_for_a_command_line() -> None:
-    for program in ("reading", "writing", "patching", "finding", "searching", "tables"):
+    for program in ("file_reader", "file_writer", "patcher", "file_finder", "text_search", "tables"):
         assert len(source(program).encode()) < 120_000  # the kernel takes 128 KiB

@@ -159,7 +159,7 @@ _HOMES = {
     "is_too_wide": "pinfold.app.paths",
     "load_config": "pinfold.app.config",
     "mounts_of": "pinfold.app.mounts",
-    "named_paths": "pinfold.sandbox",
+    "parse_named_paths": "pinfold.sandbox",
     "new_session_options": "pinfold.app.session_options",
     "open_session": "pinfold.app.session",
     "read_session": "pinfold.app.session_reader",
