@@ -233,7 +233,8 @@ def test_ctrl_c_stops_the_cell_and_the_variables_stay(
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
     assert ended(running, signal.SIGINT) == 130
-    assert pinfold("exec", "-s", "work", "-c", "x").out == "1\n"
+    after = pinfold("exec", "-s", "work", "-c", "x")
+    assert (after.out, after.err) == ("1\n", "")
     assert up.poll() is None
 
 
