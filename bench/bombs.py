@@ -87,20 +87,11 @@ class Verdict:
         amounts = [f"{self.watch.peak // scale:,}", f"{self.bomb.limit // scale:,} {self.bomb.unit}".strip()]
         latency = f"{shown(self.quiet_p99)} -> {shown(self.p99)}"
         verdict = "bounded" if not self.faults else f"NOT: {'; '.join(self.faults)}"
-        return [
-            self.bomb.name,
-            f"{self.status}, {self.took_s:.1f} s",
-            self.bomb.watched,
-            *amounts,
-            latency,
-            verdict,
-        ]
+        return [self.bomb.name, f"{self.status}, {self.took_s:.1f} s", self.bomb.watched, *amounts, latency, verdict]
 
 
 async def explode(bomb: Bomb, provider: Namespaces, neighbour: Session, workspace: Path) -> Verdict:
-    limits = Limits(
-        cell_s=CELL_S, interrupt_grace_s=GRACE_S, memory_bytes=MEMORY, output_bytes=OUTPUT, disk_bytes=DISK
-    )
+    limits = Limits(cell_s=CELL_S, interrupt_grace_s=GRACE_S, memory_bytes=MEMORY, output_bytes=OUTPUT, disk_bytes=DISK)
     await provider.warm()
     before = descendants(os.getpid())
     told = 0
@@ -187,18 +178,8 @@ def namespace(pid: int) -> str:
 @contextmanager
 def watching(bomb: Bomb, before: set[int], workspace: Path) -> Generator[Watch]:
     """In a process of its own, so that looking does not slow the host."""
-    argv = [
-        sys.executable,
-        __file__,
-        "--watch",
-        bomb.watched,
-        str(bomb.limit),
-        str(os.getpid()),
-        str(workspace),
-    ]
-    watcher = subprocess.Popen(
-        [*argv, *map(str, before)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    argv = [sys.executable, __file__, "--watch", bomb.watched, str(bomb.limit), str(os.getpid()), str(workspace)]
+    watcher = subprocess.Popen([*argv, *map(str, before)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert watcher.stdout is not None
     watcher.stdout.readline()
     watch = Watch()
@@ -249,9 +230,7 @@ def small_disk() -> Generator[Path]:
         with image.open("wb") as file:
             file.truncate(WORKSPACE)
         commands = (["mkfs.ext2", "-q", image], ["mount", "-o", "loop", image, folder])
-        mounted = os.geteuid() == 0 and all(
-            subprocess.run(one, check=False).returncode == 0 for one in commands
-        )
+        mounted = os.geteuid() == 0 and all(subprocess.run(one, check=False).returncode == 0 for one in commands)
         folder.chmod(0o777)
         try:
             yield folder

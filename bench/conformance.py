@@ -48,9 +48,7 @@ NOT_HAD = "tasks-"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--everything", type=Path, help="The SDK's repository, or its everything-server.")
     parser.add_argument("--only", choices=SUBJECTS, action="append")
     parser.add_argument("--scratch", type=Path, default=Path("bench/out/conformance"))
@@ -63,9 +61,7 @@ def main() -> int:
     print(table(legs))
     lost = losses(legs)
     if given.json:
-        given.json.write_text(
-            json.dumps({"legs": summaries, "lost": lost}, indent=2) + "\n", encoding="utf-8"
-        )
+        given.json.write_text(json.dumps({"legs": summaries, "lost": lost}, indent=2) + "\n", encoding="utf-8")
     for line in lost:
         print(line)
     return 1 if lost else 0
@@ -103,9 +99,7 @@ async def _all(scratch: Path, given: Path | None, subjects: tuple[str, ...]) -> 
     return legs
 
 
-def _leg(
-    subject: str, release: str, wanted: str, found: Mapping[str, Ran], left_out: Callable[[str], str]
-) -> Leg:
+def _leg(subject: str, release: str, wanted: str, found: Mapping[str, Ran], left_out: Callable[[str], str]) -> Leg:
     why = {name: words for name in found if (words := left_out(name))}
     return Leg(subject, release, wanted, found, why)
 

@@ -140,9 +140,7 @@ class Leftovers:
         end = time.monotonic() + SETTLE_S
         while True:
             found = self.now()
-            if time.monotonic() > end or not any(
-                found[kind] for kind in found if kind != "temporary folders"
-            ):
+            if time.monotonic() > end or not any(found[kind] for kind in found if kind != "temporary folders"):
                 return found
             time.sleep(0.02)
 
@@ -207,9 +205,7 @@ def report(done: Counter[str], stray: Counter[str], shown: list[str], left: Left
     found = left.settled()
     folders = len(found["temporary folders"])
     cleaned = cleanup(left)
-    rows = [
-        [kind, str(stray[kind] + len(items))] for kind, items in found.items() if kind != "temporary folders"
-    ]
+    rows = [[kind, str(stray[kind] + len(items))] for kind, items in found.items() if kind != "temporary folders"]
     rows.append(["temporary folders of killed hosts", f"{folders} of {sum(done[end] for end in ENDS[2:])}"])
     rows.append(["the same after `pinfold cleanup`", cleaned])
     print(table(["cycles", "n"], [[end, str(count)] for end, count in done.items()]))

@@ -80,9 +80,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description="data_view against pandas")
     arguments.add_argument("--gigabytes", type=float, default=1.0)
     arguments.add_argument("--python", type=Path, default=default_python())
-    arguments.add_argument(
-        "--keep", type=Path, metavar="FILE", help="make the CSV there, or use the one that is there"
-    )
+    arguments.add_argument("--keep", type=Path, metavar="FILE", help="make the CSV there, or use the one that is there")
     arguments.add_argument("--rounds", type=int, default=3)
     given = arguments.parse_args()
     if given.python is None:
@@ -127,20 +125,13 @@ async def stats(session: Any, table: Path) -> dict[str, Any]:
     asked: dict[str, Any] = {"path": str(table), "view": "stats", "rows": 5, "known": {}}
     request = json.dumps({"do": "view", "with": asked}).encode()
     begun = time.perf_counter()
-    ran = await session.command(
-        ["python3", "-I", "-c", source("tables") + MEASURE], timeout_s=600, stdin=request
-    )
+    ran = await session.command(["python3", "-I", "-c", source("tables") + MEASURE], timeout_s=600, stdin=request)
     took = time.perf_counter() - begun
     reply = json.loads(ran.stdout)
     if "error" in reply:
         raise SystemExit(reply["error"])
     cpu, peak = map(float, ran.stderr.decode().split()[-2:])
-    return {
-        "wall_s": took,
-        "cpu_s": cpu,
-        "peak_mib": peak,
-        "figures": {one["column"]: one for one in reply["figures"]},
-    }
+    return {"wall_s": took, "cpu_s": cpu, "peak_mib": peak, "figures": {one["column"]: one for one in reply["figures"]}}
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[list[str], int]:
@@ -152,9 +143,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[list[str]
             if want is None:
                 continue
             compared += 1
-            same = (
-                math.isclose(want, have, rel_tol=1e-9) if key in NEAR and have is not None else want == have
-            )
+            same = math.isclose(want, have, rel_tol=1e-9) if key in NEAR and have is not None else want == have
             if not same:
                 wrong.append(f"{name} {key}: {have!r} is not {want!r}")
     return wrong, compared

@@ -36,9 +36,7 @@ async def ours(server: Cluster) -> tuple[float, float, int]:
     """Seconds to a table and to a DataFrame, and the bytes of the table."""
     pa: Any = import_module("pyarrow")
     workers = Workers()
-    source = Source(
-        name="x", address=read_address(server.url()), max_rows=10**8, max_bytes=2 << 30, timeout_s=600
-    )
+    source = Source(name="x", address=read_address(server.url()), max_rows=10**8, max_bytes=2 << 30, timeout_s=600)
     try:
         await workers.ask(source, "SELECT 1")  # a session's first query starts the process
         begun = time.perf_counter()

@@ -111,9 +111,7 @@ def main() -> int:
     print(f"\nstart: {with_one.median / plain.median:.3f} times as long")
     print(f"through relay and proxy: {len(BODY) / figures['64 MB'].median / 1e6:.0f} MB/s")
     if given.json:
-        given.json.write_text(
-            json.dumps({name: one.median for name, one in figures.items()}), encoding="utf-8"
-        )
+        given.json.write_text(json.dumps({name: one.median for name, one in figures.items()}), encoding="utf-8")
     return 0
 
 

@@ -59,10 +59,7 @@ def counted_out(programs: Sequence[Hostile]) -> None:
 
 
 def failures(
-    hostile: Sequence[Hostile],
-    benign: Sequence[Benign],
-    product: dict[str, Report],
-    proofs: dict[str, Report],
+    hostile: Sequence[Hostile], benign: Sequence[Benign], product: dict[str, Report], proofs: dict[str, Report]
 ) -> list[str]:
     """What must not be, in words."""
     found: list[str] = []
@@ -73,9 +70,7 @@ def failures(
         if "unavailable" in seen.status:
             found.append(f"NOT RUN: {program.name}: {seen.text}")
         if not proof.proves(program):
-            found.append(
-                f"UNPROVEN: {program.name}, without {program.without}: {proof.breaches} {proof.text[-400:]}"
-            )
+            found.append(f"UNPROVEN: {program.name}, without {program.without}: {proof.breaches} {proof.text[-400:]}")
     broken = [product[program.name] for program in benign if not product[program.name].fine]
     return found + [f"DOES NOT WORK: {report.name}\n{report.text}" for report in broken]
 
@@ -129,9 +124,7 @@ def main() -> int:
         print(f"As {kind}, in {level}, {time.monotonic() - began:.0f} s.\n")
         table(hostile, product, proofs)
         worked = sum(product[program.name].fine for program in benign)
-        print(
-            f"\nBenign: {worked} of {len(benign)} work; {len(wanted) - len(benign)} need what is not installed."
-        )
+        print(f"\nBenign: {worked} of {len(benign)} work; {len(wanted) - len(benign)} need what is not installed.")
         counted_out([program for program in named if program.out_of_place])
         if given.smallest:
             found += too_much_removed(suite, hostile)

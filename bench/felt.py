@@ -71,10 +71,7 @@ def by_turns(cases: dict[str, tuple[list[str], Path, dict[str, str]]], times: in
         for name, case in cases.items():
             runs[name].append(took(*case))
     return {
-        name: Took(
-            statistics.median(one.wall for one in all_of[1:]),
-            statistics.median(one.cpu for one in all_of[1:]),
-        )
+        name: Took(statistics.median(one.wall for one in all_of[1:]), statistics.median(one.cpu for one in all_of[1:]))
         for name, all_of in runs.items()
     }
 
@@ -106,12 +103,7 @@ def wait_for_helper(env: dict[str, str], cwd: Path) -> float:
     until = time.monotonic() + WARM_WAIT_S
     while time.monotonic() < until:
         answer = subprocess.run(
-            [PINFOLD, "up", "--status", "--json"],
-            env=env,
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            check=False,
+            [PINFOLD, "up", "--status", "--json"], env=env, cwd=cwd, capture_output=True, text=True, check=False
         )
         helper = json.loads(answer.stdout).get("helper")
         if helper and (Path(env["XDG_STATE_HOME"]) / "pinfold" / "warm" / "helper.sock").exists():
@@ -191,11 +183,7 @@ def main() -> int:
             talk = chat(on, top, given.times)
         finally:
             subprocess.run([PINFOLD, "up", "--stop"], env=on, capture_output=True, check=False)
-    pandas, bare, large_one = (
-        cold["import pandas"],
-        warm["python -c pass"],
-        cold[f"exec, {given.files:,} files"],
-    )
+    pandas, bare, large_one = (cold["import pandas"], warm["python -c pass"], cold[f"exec, {given.files:,} files"])
     first = cold["exec, empty folder"]
     goals = [
         Goal("exec, empty folder, of importing pandas, wall", first.wall / pandas.wall, 1.4, "x"),

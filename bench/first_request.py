@@ -20,9 +20,7 @@ from typing import Any, ClassVar
 ROOT = Path(__file__).resolve().parents[1]
 GOAL = 25.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-REPLY = {
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]
-}
+REPLY = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
 
 
 def cpu_s(pid: int) -> float:

@@ -79,12 +79,7 @@ def turn_events(number: int) -> list[Event]:
 
 def make_session(folder: Path, events: int) -> None:
     opened = SessionOpened(
-        version="0",
-        workspace=str(folder),
-        model="scripted",
-        mode="auto",
-        sandbox="unsafe-local",
-        prompt="p" * 500,
+        version="0", workspace=str(folder), model="scripted", mode="auto", sandbox="unsafe-local", prompt="p" * 500
     )
 
     async def write() -> None:
@@ -114,10 +109,7 @@ def reopen(folder: Path) -> None:
 def measure_reopen() -> bool:
     with tempfile.TemporaryDirectory() as name:
         make_session(Path(name), 100_000)
-        runs = [
-            json.loads(subprocess.check_output([sys.executable, __file__, "--reopen", name]))
-            for _ in range(5)
-        ]
+        runs = [json.loads(subprocess.check_output([sys.executable, __file__, "--reopen", name])) for _ in range(5)]
     seconds = statistics.median(run["seconds"] for run in runs)
     peak = max(run["mib"] for run in runs)
     print(f"reopen {runs[0]['events']:,} events: {seconds:.2f} s (median of 5), {peak:.0f} MiB at most")
@@ -151,9 +143,7 @@ def measure_overhead() -> bool:
             times = anyio.run(turn_times, Path(name), 60)
         medians[events] = statistics.median(times) * 1e3
         p95 = statistics.quantiles(times, n=20)[-1] * 1e3
-        print(
-            f"turn with one cell after {events:>6,} events: median {medians[events]:.1f} ms, p95 {p95:.1f} ms"
-        )
+        print(f"turn with one cell after {events:>6,} events: median {medians[events]:.1f} ms, p95 {p95:.1f} ms")
     return all(median < 15 for median in medians.values())
 
 

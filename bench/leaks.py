@@ -45,9 +45,7 @@ async def played(scenario: Scenario, folder: Path, control: str) -> Shown:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="words of the names or kinds of those to play")
     parser.add_argument("--control", choices=("yes", "taint", "tunnels"), default="")
     parser.add_argument("--benign", action="store_true")
@@ -59,9 +57,7 @@ def main() -> int:
 
         return report(given.only, given.json, loud=given.v)
     wanted = [
-        one
-        for one in scenarios()
-        if not given.only or any(word in f"{one.kind} {one.name}" for word in given.only)
+        one for one in scenarios() if not given.only or any(word in f"{one.kind} {one.name}" for word in given.only)
     ]
     found: list[Shown] = []
     hollow: list[str] = []
@@ -74,7 +70,9 @@ def main() -> int:
                 hollow.append(scenario.name)
             if given.v or shown.leaked:
                 words = f"LEAKED to {', '.join(shown.leaked)}" if shown.leaked else "held"
-                about = f"{shown.kind:9} {shown.name:60} {words} ({shown.tried} actions, {time.monotonic() - began:.1f} s)"
+                about = (
+                    f"{shown.kind:9} {shown.name:60} {words} ({shown.tried} actions, {time.monotonic() - began:.1f} s)"
+                )
                 print(about, shown.failed, file=sys.stderr, flush=True)
     leaks = [shown for shown in found if shown.leaked]
     should = {one.name for one in wanted if one.opens}

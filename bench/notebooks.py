@@ -49,9 +49,7 @@ nbformat.write(book, sys.argv[2])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jupyter", type=Path)
     parser.add_argument("--cells", type=Path)
     given = parser.parse_args()
@@ -62,9 +60,7 @@ def main() -> int:
         executed = folder / "executed.ipynb"
         subprocess.run([jupyter, "-c", RUN, exported, executed], check=True, cwd=folder / "work")
         before, after = (outputs(path) for path in (exported, executed))
-        before[CELLS.index(ANSWER)] = [
-            ("stdout", "7 units\n")
-        ]  # what stands in for it prints; in a session it is told
+        before[CELLS.index(ANSWER)] = [("stdout", "7 units\n")]  # what stands in for it prints; in a session it is told
     different = [
         {"cell": number, "session": mine, "jupyter": theirs}
         for number, (mine, theirs) in enumerate(zip(before, after, strict=True), 1)
@@ -79,9 +75,7 @@ def talked(folder: Path, python: Path) -> Path:
     """A real session with these cells, and its notebook."""
     (folder / "work").mkdir()
     script = folder / "script.jsonl"
-    replies: list[dict[str, Any]] = [
-        {"calls": [{"tool": "python", "args": {"code": code}}]} for code in CELLS
-    ]
+    replies: list[dict[str, Any]] = [{"calls": [{"tool": "python", "args": {"code": code}}]} for code in CELLS]
     script.write_text("".join(json.dumps(reply) + "\n" for reply in replies), encoding="utf-8")
     environment = {
         **os.environ,

@@ -29,13 +29,9 @@ POOL = 4
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description="Sessions, how fast and how small")
-    arguments.add_argument(
-        "--quick", action="store_true", help="fewer of each and no other sandboxes: under a minute"
-    )
+    arguments.add_argument("--quick", action="store_true", help="fewer of each and no other sandboxes: under a minute")
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    arguments.add_argument(
-        "--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS)
-    )
+    arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     arguments.add_argument("--first", help=argparse.SUPPRESS)
     arguments.add_argument("--cell", help=argparse.SUPPRESS)
     given = arguments.parse_args()
@@ -78,9 +74,7 @@ async def compare(given: argparse.Namespace) -> int:
     quick, only = given.quick, given.only
     results = Results(machine=measures.machine())
     names = {one.name for one in everyone}
-    results.missing += [
-        f"{name}: not installed, or --quick" for name in ("bubblewrap", "runsc") if name not in names
-    ]
+    results.missing += [f"{name}: not installed, or --quick" for name in ("bubblewrap", "runsc") if name not in names]
     n = 2 if quick else 20
     for cell in measures.CELLS:
         if "first" in only:

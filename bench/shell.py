@@ -60,8 +60,7 @@ async def through_a_session(
             for batch in batches:
                 for at in range(0, len(batch), BATCH):
                     calls = [
-                        {"tool": "shell", "args": {"command": text, "timeout_s": 5}}
-                        for text in batch[at : at + BATCH]
+                        {"tool": "shell", "args": {"command": text, "timeout_s": 5}} for text in batch[at : at + BATCH]
                     ]
                     file.write(json.dumps({"calls": calls}) + "\n")
                 file.write(json.dumps({"text": "done"}) + "\n")
@@ -152,9 +151,7 @@ async def run(levels: Sequence[str], only: int | None) -> dict[str, Any]:
         folder.chmod(0o755)  # noqa: ASYNC240 - sessions of root's run as another user
         changing = await free(new_workspace(folder, "control"), strings)
         found["control"] = len(changing)
-        print(
-            f"control: {len(changing)} of {len(strings)} strings change the workspace when they are free to"
-        )
+        print(f"control: {len(changing)} of {len(strings)} strings change the workspace when they are free to")
         for level in levels:
             begun = time.monotonic()
             here: dict[str, Any] = {}
@@ -170,9 +167,7 @@ async def run(levels: Sequence[str], only: int | None) -> dict[str, Any]:
             print(f"{level}, held to reading: {len(alone['changed'])} changed a file; {alone['how']}")
             told = await through_a_session(new_workspace(folder, f"{level}-reading"), level, "ask", reading)
             here["reading"] = {"commands": len(told.outcomes), "asked": told.asked, "changed": told.changed}
-            print(
-                f"{level}: {len(told.asked)} of {len(told.outcomes)} ordinary reading commands are asked about"
-            )
+            print(f"{level}: {len(told.asked)} of {len(told.outcomes)} ordinary reading commands are asked about")
             for command, reason in told.asked.items():
                 print(f"    {command}   ({reason})")
             here["s"] = round(time.monotonic() - begun, 1)
@@ -189,9 +184,7 @@ def failures(found: dict[str, Any]) -> list[str]:
             if here[mode]["told"] != found["strings"]:
                 wrong.append(f"{level}, {mode}: {here[mode]['told']} strings came to an end")
             wrong += [f"{level}, {mode}: changed {paths}" for _, paths in here[mode]["changed"]]
-        wrong += [
-            f"{level}, alone: {text!r} changed {paths}" for text, paths in here["alone"]["changed"].items()
-        ]
+        wrong += [f"{level}, alone: {text!r} changed {paths}" for text, paths in here["alone"]["changed"].items()]
         if len(here["reading"]["asked"]) > MOST_ASKED or here["reading"]["changed"]:
             wrong.append(f"{level}: {len(here['reading']['asked'])} reading commands are asked about")
     return wrong

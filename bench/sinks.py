@@ -27,18 +27,14 @@ JSON = ("configuration",)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=500, help="hostile outputs")
     parser.add_argument("--only", nargs="*", choices=SINKS, default=list(SINKS))
     parser.add_argument("--control", action="store_true", help="expect everything to come through")
     given = parser.parse_args()
     outputs, secrets = hostile(given.count), (*planted(), *disguised())
     if given.control:  # half a letter would end a weakened command before anything was shown
-        outputs = tuple(
-            text for text in outputs if not any("\ud800" <= letter <= "\udfff" for letter in text)
-        )
+        outputs = tuple(text for text in outputs if not any("\ud800" <= letter <= "\udfff" for letter in text))
     held = True
     print(f"{'sink':<14} {'hostile':>8} {'raw':>7} {'secrets':>8} {'seen':>5} {'harmless':>9}   time")
     for name in given.only:

@@ -57,9 +57,7 @@ WARMING = Task(
 def self_tested(tasks: Sequence[Task], python: Path) -> int:
     """Of the held-out half only ids are shown."""
     halves = [Counter(task.kind for task in tasks if task.half == half) for half in ("dev", "test")]
-    print(
-        f"{halves[0].total()} dev tasks, {halves[1].total()} test tasks; kinds alike: {halves[0] == halves[1]}"
-    )
+    print(f"{halves[0].total()} dev tasks, {halves[1].total()} test tasks; kinds alike: {halves[0] == halves[1]}")
     everything = self_test.everything_said([task for task in tasks if task.kind != "mbpp"], python)
     bad = 0
     for task in tasks:
@@ -82,8 +80,7 @@ class Bench:
         """From now on. A hang that keeps no model busy has its end too."""
         began, worked = time.monotonic(), self.server.worked_s()
         return lambda: (
-            self.server.worked_s() - worked > self.limit_s
-            or time.monotonic() - began > PATIENCE * self.limit_s
+            self.server.worked_s() - worked > self.limit_s or time.monotonic() - began > PATIENCE * self.limit_s
         )
 
 
@@ -138,46 +135,34 @@ def shown(result: Result) -> str:
     if result.half == "test":
         return f"{result.arm:<11} a held-out task ({result.kind}), {result.seconds:.0f} s"
     verdict = "solved" if result.solved else f"NOT: {result.why}"
-    return (
-        f"{result.arm:<11} {result.task:<36} {result.tokens:>7,} tokens {result.seconds:>5.0f} s  {verdict}"
-    )
+    return f"{result.arm:<11} {result.task:<36} {result.tokens:>7,} tokens {result.seconds:>5.0f} s  {verdict}"
 
 
 def commit_of(checkout: Path) -> str:
     """What is compared must be known: a checkout may move on while others work in it."""
     told = subprocess.run(
-        ["git", "-C", str(checkout), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["git", "-C", str(checkout), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
     return told.stdout.strip() or "no commit"
 
 
 def commits_in(folder: Path) -> str:
     path = folder / "commits"
-    return (
-        ", ".join(dict.fromkeys(path.read_text(encoding="utf-8").split("\n")[:-1])) if path.exists() else "?"
-    )
+    return ", ".join(dict.fromkeys(path.read_text(encoding="utf-8").split("\n")[:-1])) if path.exists() else "?"
 
 
 def run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> None:
     arms: list[ArmName] = ["smolagents", "pinfold"] if given.arm == "both" else [given.arm]
     book = folder / "results.jsonl"
     known = {(result.arm, result.task) for result in results.read(book)}
-    left: list[tuple[ArmName, Task]] = [
-        (arm, task) for arm in arms for task in tasks if (arm, task.id) not in known
-    ]
+    left: list[tuple[ArmName, Task]] = [(arm, task) for arm in arms for task in tasks if (arm, task.id) not in known]
     print(f"{folder}: {len(left)} to do, {len(known)} done before", flush=True)
     with (folder / "commits").open("a", encoding="utf-8") as commits:
         commits.write(f"{commit_of(given.checkout)}\n")
     if not left:
         return
     own = server.serving(given.weights, given.threads, folder / "server.log")
-    with (
-        nullcontext(Server(given.server)) if given.server else own as there,
-        closing(Meter(there.url)) as meter,
-    ):
+    with nullcontext(Server(given.server)) if given.server else own as there, closing(Meter(there.url)) as meter:
         bench = Bench(folder, there, meter, given.limit_s, given.checkout)
         warm = ""
         for number, (arm, task) in enumerate(left, 1):
@@ -199,22 +184,14 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--half", choices=("dev", "test", "all"), default="dev")
     add("--arm", choices=(*ARMS, "both"), default="both")
     add("--only", action="append", metavar="GLOB", help="ids of tasks")
     add("--kind", action="append", choices=KINDS, help="only these kinds")
     add("--limit", type=int, metavar="N", help="at most so many tasks")
-    add(
-        "--limit-s",
-        type=float,
-        default=300,
-        metavar="SECONDS",
-        help="of the model, for one task (default 300)",
-    )
+    add("--limit-s", type=float, default=300, metavar="SECONDS", help="of the model, for one task (default 300)")
     add("--mbpp", type=Path, default=OUT / "sanitized-mbpp.json", metavar="FILE")
     add("--no-mbpp", action="store_true", help="without the problems of MBPP")
     add("--weights", type=Path, default=OUT / "builtin.gguf", metavar="FILE", help="GGUF to serve")
@@ -224,19 +201,8 @@ def arguments() -> argparse.Namespace:
     add("--share", type=_share, default=(1, 1), metavar="K/N", help="the K-th of N parts of the tasks")
     add("--report", nargs="+", metavar="RUN", help="names or folders of runs; nothing is run")
     add("--compare", nargs="+", metavar="RUN", help="names or folders of runs of ours; nothing is run")
-    add(
-        "--set",
-        type=Path,
-        metavar="FOLDER",
-        help="questions with labels and tables, instead of our own tasks",
-    )
-    add(
-        "--checkout",
-        type=Path,
-        default=ROOT,
-        metavar="DIR",
-        help="whose Pinfold is asked (default: this one)",
-    )
+    add("--set", type=Path, metavar="FOLDER", help="questions with labels and tables, instead of our own tasks")
+    add("--checkout", type=Path, default=ROOT, metavar="DIR", help="whose Pinfold is asked (default: this one)")
     add("--self-test", action="store_true", help="check the checkers; no model")
     return parser.parse_args()
 

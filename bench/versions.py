@@ -92,10 +92,7 @@ def measure(workspace: Path, store: Path, rounds: int) -> tuple[list[tuple[str, 
         text = str(figure) if isinstance(figure, Figure) else shown(figure)
         rows.append((what, text, shown(bound_s) if bound_s else ""))
 
-    row(
-        "a walk that only looks, for comparison",
-        statistics.median(timed(lambda: walk(workspace)) for _ in range(9)),
-    )
+    row("a walk that only looks, for comparison", statistics.median(timed(lambda: walk(workspace)) for _ in range(9)))
     versions = Versions(workspace, store)
     cells = Cells(versions)
     row("begin: before the first cell", timed(versions.begin))
@@ -118,21 +115,13 @@ def measure(workspace: Path, store: Path, rounds: int) -> tuple[list[tuple[str, 
         row(f"a cell that changes one file of {size}", figure, ONE_CHANGED_S)
     row(
         "a cell that makes and removes a file",
-        cells.times(
-            rounds // 4, lambda _: (small.rename(small.with_suffix("")), small.with_suffix("").rename(small))
-        ),
+        cells.times(rounds // 4, lambda _: (small.rename(small.with_suffix("")), small.with_suffix("").rename(small))),
     )
     readable = sorted(workspace.rglob("00*.bin"))
-    row(
-        f"a cell that reads {len(readable)} files",
-        cells.times(5, lambda _: [path.read_bytes() for path in readable]),
-    )
+    row(f"a cell that reads {len(readable)} files", cells.times(5, lambda _: [path.read_bytes() for path in readable]))
     row("undo of one file of 1 MB", undo(cells, lambda: middle.write_bytes(b"other")))
     row("undo of a folder renamed", undo(cells, lambda: (workspace / "part-07").rename(workspace / "moved")))
-    row(
-        "undo of `rm -rf` of everything",
-        undo(cells, lambda: [shutil.rmtree(path) for path in workspace.iterdir()]),
-    )
+    row("undo of `rm -rf` of everything", undo(cells, lambda: [shutil.rmtree(path) for path in workspace.iterdir()]))
     row("a cell that changes nothing, after that", cells.times(rounds, lambda _: None), UNCHANGED_S)
     versions.close()
 
@@ -150,9 +139,7 @@ def undo(cells: Cells, cell: Callable[[], object]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--folder", type=Path, help="where to work; needs 7 GB")
     options = parser.parse_args()

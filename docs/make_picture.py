@@ -159,9 +159,7 @@ def _colour(name: str, otherwise: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--size", default="100x30", help="columns and rows")
     parser.add_argument("--type", dest="typed", action="append", default=[], help="keys, in order")

@@ -53,9 +53,7 @@ def described(module: ModuleType) -> dict[str, Described]:
     tree = ast.parse(inspect.getsource(module))
     return {
         node.name: Described(
-            name=node.name,
-            words=_one_line(ast.get_docstring(node) or ""),
-            fields=tuple(_fields(node, vars(module))),
+            name=node.name, words=_one_line(ast.get_docstring(node) or ""), fields=tuple(_fields(node, vars(module)))
         )
         for node in tree.body
         if isinstance(node, ast.ClassDef)
@@ -73,17 +71,11 @@ def _fields(node: ast.ClassDef, known: dict[str, Any]) -> Iterator[Field]:
         if default.startswith(("field(", "msgspec.field(")):  # a default that is worked out, or another name
             renamed = re.search(r"name='(\w+)'", default)
             name, default = (renamed[1], "") if renamed else (name, "worked out")
-        yield Field(
-            name=name, type=ast.unparse(here.annotation), default=default, words=_words_under(following)
-        )
+        yield Field(name=name, type=ast.unparse(here.annotation), default=default, words=_words_under(following))
 
 
 def _words_under(node: ast.stmt | None) -> str:
-    if (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    ):
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return _one_line(node.value.value)
     return ""
 
@@ -143,11 +135,7 @@ def cli_page() -> str:
 
 
 def _helps(command: click.Command, path: str, above: click.Context | None) -> Iterator[tuple[str, str]]:
-    given: dict[str, Any] = {
-        **command.context_settings,
-        "terminal_width": _WIDTH,
-        "max_content_width": _WIDTH,
-    }
+    given: dict[str, Any] = {**command.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
     context = click.Context(command, info_name=path.rpartition(" ")[2], parent=above, **given)
     lines = command.get_help(context).splitlines()
     yield path, "\n".join(line.rstrip() for line in lines)
@@ -178,13 +166,7 @@ def _settings(section: str, struct: Described) -> str:
     return table(
         ("key", "type", "default", "a project's own file may", ""),
         *(
-            (
-                _code(one.name),
-                _toml(one.type),
-                _code(_preset(one)),
-                _projects(f"{section}.{one.name}"),
-                one.words,
-            )
+            (_code(one.name), _toml(one.type), _code(_preset(one)), _projects(f"{section}.{one.name}"), one.words)
             for one in struct.fields
         ),
     )
@@ -295,9 +277,7 @@ PLACES = (
         tried="**Docker's defaults not run for real**; `namespaces` where a container allows them",
     ),
     Place(name="WSL2", level="namespaces", tried="**not run for real**: a Linux kernel, so it should"),
-    Place(
-        name="macOS", level="unsafe-local", tried="**not run for real**, and without isolation: by name only"
-    ),
+    Place(name="macOS", level="unsafe-local", tried="**not run for real**, and without isolation: by name only"),
 )
 _SHOWN = {
     "files and processes outside are closed": "code is shut in",
@@ -331,8 +311,7 @@ def what_is_asked() -> str:
     known = [row for row in rules.values() if isinstance(row, Rule)]
     modes: tuple[happened.Mode, ...] = typing.get_args(happened.Mode)
     return table(
-        ("", *(f"`{mode}`" for mode in modes)),
-        *((row.name, *(row.answer(mode) for mode in modes)) for row in known),
+        ("", *(f"`{mode}`" for mode in modes)), *((row.name, *(row.answer(mode) for mode in modes)) for row in known)
     )
 
 

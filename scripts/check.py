@@ -258,11 +258,7 @@ def torch_is_there() -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
         how = ("-q", "--no-compile", "--only-binary", ":all:", "--prefer-binary")
         pip = (python, "-m", "pip", "install", *how)
-        for step in (
-            (sys.executable, "-m", "venv", folder),
-            (*pip, f"torch=={TORCH}"),
-            (*pip, "transformers>=5"),
-        ):
+        for step in ((sys.executable, "-m", "venv", folder), (*pip, f"torch=={TORCH}"), (*pip, "transformers>=5")):
             finished = run(*step)
             if finished.code != 0:
                 last = finished.output.strip().rpartition("\n")[2]
@@ -343,14 +339,7 @@ def smoke() -> Iterator[Smoke]:
         report = Path(folder) / "report.xml"
         began = processor_s()
         finished = run(
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-m",
-            "smoke",
-            f"--junitxml={report}",
-            *files_naming("smoke"),
+            sys.executable, "-m", "pytest", "-q", "-m", "smoke", f"--junitxml={report}", *files_naming("smoke")
         )
         seconds = processor_s() - began
         cases = list(ET.parse(report).iter("testcase")) if report.exists() else []

@@ -111,9 +111,7 @@ def pinfold(workspace: Path, request: pytest.FixtureRequest) -> Callable[..., Ra
         done = done or subprocess.run(
             command(*args), input=data, capture_output=True, cwd=cwd, timeout=timeout_s, check=False
         )
-        return Ran(
-            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-        )
+        return Ran(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
     return run
 

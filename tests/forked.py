@@ -33,9 +33,7 @@ def forked(*program: str) -> list[str]:
     return [__file__, _loaded()[0] if POSSIBLE else "", *program]
 
 
-def run_forked(
-    program: Sequence[str], given: bytes, cwd: Path, timeout_s: float
-) -> CompletedProcess[bytes] | None:
+def run_forked(program: Sequence[str], given: bytes, cwd: Path, timeout_s: float) -> CompletedProcess[bytes] | None:
     """None where only a start from nothing will do, as when Python itself is told something."""
     import subprocess
     from concurrent.futures import ThreadPoolExecutor

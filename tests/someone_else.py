@@ -30,9 +30,7 @@ def _open_the_way(where: str) -> None:
     In a namespace of our own: the machine's folders stay as they are.
     """
     # A Python may be linked to under several names in one folder.
-    places = {Path(place) for place in (sys.prefix, Path(sys.base_prefix).parent, where, *sys.path)} - {
-        Path("/")
-    }
+    places = {Path(place) for place in (sys.prefix, Path(sys.base_prefix).parent, where, *sys.path)} - {Path("/")}
     tops = [place for place in places if place.is_dir() and places.isdisjoint(place.parents)]
     behind = {place: closed for place in tops if (closed := _closed(place)) is not None}
     unshare(CLONE_NEWNS)

@@ -20,9 +20,7 @@ def took_s(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def assert_linear(
-    work: Callable[[T], object], made: Callable[[int], T], sizes: tuple[int, int] = SIZES
-) -> None:
+def assert_linear(work: Callable[[T], object], made: Callable[[int], T], sizes: tuple[int, int] = SIZES) -> None:
     """Fails where time grows clearly faster than what is given: ten times as much may take forty times as long."""
     small, large = map(made, sizes)
     allowed = MARGIN * sizes[1] / sizes[0]

@@ -40,14 +40,7 @@ CALLS: Mapping[str, Sequence[tuple[str, dict[str, Any]]]] = {
         ("test_mrtr_no_result_type", {}),
     ),
 }
-STUBS: Mapping[str, Any] = {
-    "string": "x",
-    "integer": 0,
-    "number": 0,
-    "boolean": False,
-    "object": {},
-    "array": [],
-}
+STUBS: Mapping[str, Any] = {"string": "x", "integer": 0, "number": 0, "boolean": False, "object": {}, "array": []}
 
 
 class Pins:
@@ -82,9 +75,7 @@ class Tokens:
 class Yes:
     """A person who takes every default and signs in wherever they are sent; and a model that says nothing."""
 
-    async def elicit(
-        self, server: str, message: str, schema: Mapping[str, Json]
-    ) -> Mapping[str, Json] | None:
+    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
         del server, message
         fields: Mapping[str, Any] = schema.get("properties") or {}
         filled = {name: field["default"] for name, field in fields.items() if "default" in field}
@@ -111,9 +102,7 @@ class NoPrograms:
 def wanted(scenario: str, tools: Mapping[str, Tool[..., Any]]) -> Sequence[tuple[str, dict[str, Any]]]:
     match scenario:
         case "json-schema-2020-12-preservation":
-            return [
-                ("json_schema_echo", {"schema": dict(tools["json_schema_2020_12_tool"].parameters or {})})
-            ]
+            return [("json_schema_echo", {"schema": dict(tools["json_schema_2020_12_tool"].parameters or {})})]
         case "http-custom-headers":
             given: list[dict[str, Any]] = CONTEXT.get("toolCalls", [])
             return [(one["name"], one.get("arguments") or {}) for one in given]
@@ -150,12 +139,7 @@ async def main(url: str, scenario: str) -> None:
         issuer=await issuer(url) if grant == "client_credentials" else "",
     )
     spec = ServerSpec(
-        name=NAME,
-        transport="http",
-        url=url,
-        oauth=oauth if client else None,
-        timeout_s=20,
-        origin="the suite",
+        name=NAME, transport="http", url=url, oauth=oauth if client else None, timeout_s=20, origin="the suite"
     )
     yes = Yes()
     async with Servers(

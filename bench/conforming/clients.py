@@ -22,7 +22,7 @@ NOT_HAD = {
     "auth/client-credentials-jwt": "needs a private key, which cannot be configured",
 }
 OUTDATED = {
-    "auth/2025-03-26-oauth-metadata-backcompat": "its server names another issuer than itself, which RFC 8414 says to refuse",
+    "auth/2025-03-26-oauth-metadata-backcompat": "its server names another issuer than itself, which RFC 8414 says to refuse"
 }
 """Of the stable release."""
 _LINE = re.compile(r"^\s+- (\S+)")
@@ -40,9 +40,7 @@ def client_legs(suites: Mapping[str, Suite], scratch: Path) -> list[Leg]:
         for scenario in scenarios:
             if scenario in left_out:
                 continue
-            out = (
-                scratch / "results" / "client" / f"{release}-{revision or 'all'}" / scenario.replace("/", "-")
-            )
+            out = scratch / "results" / "client" / f"{release}-{revision or 'all'}" / scenario.replace("/", "-")
             shutil.rmtree(out, ignore_errors=True)
             more = ("--spec-version", revision) if revision else ()
             command = (sys.executable, str(DRIVER))

@@ -30,23 +30,10 @@ def inspected(node: Node, scratch: Path) -> Leg:
         with tempfile.TemporaryDirectory() as home:
             folders = {f"XDG_{one}_HOME": f"{home}/{one}" for one in ("CONFIG", "DATA", "STATE")}
             Path(home, "workspace").mkdir()
-            ours = (
-                sys.executable,
-                "-m",
-                "pinfold",
-                "mcp-server",
-                "--workspace",
-                f"{home}/workspace",
-                "--ephemeral",
-            )
+            ours = (sys.executable, "-m", "pinfold", "mcp-server", "--workspace", f"{home}/workspace", "--ephemeral")
             done = subprocess.run(
                 [node.program, str(program), "--cli", *ours, *args],
-                env={
-                    **node.environment,
-                    **folders,
-                    "PYTHONPATH": str(ROOT / "src"),
-                    "HOME": os.environ["HOME"],
-                },
+                env={**node.environment, **folders, "PYTHONPATH": str(ROOT / "src"), "HOME": os.environ["HOME"]},
                 capture_output=True,
                 timeout=120,
                 check=False,
@@ -63,6 +50,4 @@ def _ran(name: str, done: subprocess.CompletedProcess[bytes]) -> Ran:
         answer = {}
     holds = done.returncode == 0 and (bool(answer.get("tools")) or answer.get("isError") is False)
     words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return Ran(
-        name, int(holds), () if holds else (f"exit {done.returncode}: {words[-1] if words else ''}",), 1
-    )
+    return Ran(name, int(holds), () if holds else (f"exit {done.returncode}: {words[-1] if words else ''}",), 1)

@@ -56,23 +56,12 @@ async def pinfold(*args: str, upstream: str | None = None) -> AsyncGenerator[str
         (home / "workspace").mkdir()
         for name in ("config", "data", "state", "cache"):
             (home / name).mkdir(mode=0o700)
-        environment = {
-            f"XDG_{name.upper()}_HOME": str(home / name) for name in ("config", "data", "state", "cache")
-        }
+        environment = {f"XDG_{name.upper()}_HOME": str(home / name) for name in ("config", "data", "state", "cache")}
         if upstream:
             _configured(home / "config" / "pinfold", upstream)
         port, front = _free(), _free()
         command = [
-            *(
-                sys.executable,
-                "-m",
-                "pinfold",
-                "mcp-server",
-                "--http",
-                f"127.0.0.1:{port}",
-                "--token-env",
-                "TOKEN",
-            ),
+            *(sys.executable, "-m", "pinfold", "mcp-server", "--http", f"127.0.0.1:{port}", "--token-env", "TOKEN"),
             *("--host-name", f"localhost:{front}", "--allow-origin", f"http://localhost:{front}"),
             *("--host-name", f"127.0.0.1:{front}", "--allow-origin", f"http://127.0.0.1:{front}"),
             *("--workspace", str(home / "workspace"), "--ephemeral", *args),
@@ -99,9 +88,7 @@ def _started(
     command: list[str], port: int, *, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> Generator[None]:
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, cwd=cwd, env=env
-        )
+        process = subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, cwd=cwd, env=env)
         try:
             _wait(process, port, said)
             yield

@@ -24,10 +24,7 @@ FAILED = ("FAILURE",)
 _STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 VACUOUS = ("tools-call-simple-text", "tools-call-error")
 """Scenarios that hold also where the tool they call does not exist."""
-VACUOUS_CHECKS = (
-    "sep-2575-http-server-no-independent-requests-on-stream",
-    "sep-2575-server-no-log-without-loglevel",
-)
+VACUOUS_CHECKS = ("sep-2575-http-server-no-independent-requests-on-stream", "sep-2575-server-no-log-without-loglevel")
 """Checks of tools that no subject here has: whether they pass depends on how an unknown tool is refused."""
 
 
@@ -123,20 +120,14 @@ class Suite:
 
     def listed(self, *more: str) -> str:
         command = [self._node.program, str(self._main), "list", *more]
-        return subprocess.run(
-            command, env=self._node.environment, capture_output=True, check=True
-        ).stdout.decode()
+        return subprocess.run(command, env=self._node.environment, capture_output=True, check=True).stdout.decode()
 
     def server(self, url: str, out: Path, *more: str) -> dict[str, Ran]:
         return self._run(out, "server", "--url", url, *more)
 
-    def client(
-        self, command: Sequence[str], out: Path, *more: str, environment: Mapping[str, str]
-    ) -> dict[str, Ran]:
+    def client(self, command: Sequence[str], out: Path, *more: str, environment: Mapping[str, str]) -> dict[str, Ran]:
         line = " ".join(command)
-        return self._run(
-            out, "client", "--command", line, "--timeout", "60000", *more, environment=environment
-        )
+        return self._run(out, "client", "--command", line, "--timeout", "60000", *more, environment=environment)
 
     def _run(self, out: Path, *args: str, environment: Mapping[str, str] | None = None) -> dict[str, Ran]:
         out.mkdir(parents=True, exist_ok=True)

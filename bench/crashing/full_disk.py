@@ -128,12 +128,5 @@ def _session(tally: Tally, server: Forkserver, place: Place, ballast: Path, wher
 if __name__ == "__main__":
     found = _inside(int(sys.argv[1]), Path(sys.argv[2]))
     print(
-        json.dumps(
-            {
-                "examined": found.examined,
-                "broken": found.broken,
-                "seen": found.seen,
-                "examples": found.examples,
-            }
-        )
+        json.dumps({"examined": found.examined, "broken": found.broken, "seen": found.seen, "examples": found.examples})
     )

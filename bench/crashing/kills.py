@@ -125,12 +125,7 @@ def calibrate(launcher: Launcher, script: list[dict[str, Any]] = WORK, times: in
 
 
 def storm(
-    servers: list[Forkserver],
-    kills: int,
-    seed: int,
-    *,
-    by_executable: int = 0,
-    weakened: str | None = None,
+    servers: list[Forkserver], kills: int, seed: int, *, by_executable: int = 0, weakened: str | None = None
 ) -> Tally:
     """Kill until `kills` have hit, `by_executable` of them the installed command."""
     span = calibrate(servers[0])
@@ -212,9 +207,7 @@ def _note_kill(tally: Tally, place: Place, before: Reading, reading: Reading, en
         tally.seen[f"in an effect: it had {'' if happened else 'not yet '}happened"] += 1
 
 
-def first_launches(
-    servers: list[Forkserver], kills: int, seed: int, *, by_executable: int = 0, **orders: Any
-) -> Tally:
+def first_launches(servers: list[Forkserver], kills: int, seed: int, *, by_executable: int = 0, **orders: Any) -> Tally:
     """Kill between the start of the process and its first event; then open what is there."""
     span = calibrate(servers[0], TALK)
 

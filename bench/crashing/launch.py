@@ -75,9 +75,7 @@ class Child:
         if kill_after_s is None and killed:
             raise TimeoutError(f"a process did not end within {_LONGEST_S:g} s")
         lines = bytes(data).split(b"\n")[:-1]
-        return Ended(
-            acknowledged=tuple(json.loads(line) for line in lines), first_s=first_s, took_s=took_s, code=code
-        )
+        return Ended(acknowledged=tuple(json.loads(line) for line in lines), first_s=first_s, took_s=took_s, code=code)
 
 
 class Executable:
@@ -110,12 +108,7 @@ class Forkserver:
 
     def start(self, place: Place, arguments: list[str], **orders: Any) -> Child:
         ours, theirs = os.pipe()
-        order = {
-            "arguments": arguments,
-            "environment": place.environment(),
-            "folder": str(place.workspace),
-            **orders,
-        }
+        order = {"arguments": arguments, "environment": place.environment(), "folder": str(place.workspace), **orders}
         with place.complaints.open("wb") as stderr:
             socket.send_fds(self._connection, [json.dumps(order).encode()], [theirs, stderr.fileno()])
         os.close(theirs)

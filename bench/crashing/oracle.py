@@ -132,9 +132,7 @@ def _read(folder: Path, session: str) -> Reading:
         rows = connection.execute("SELECT seq, at, kind, body, sum FROM events ORDER BY seq").fetchall()
     head = (folder / "head").read_text(encoding="ascii").split() if (folder / "head").exists() else []
     return Reading(
-        events=tuple(
-            {"seq": seq, "session": session, "at": at, **json.loads(body)} for seq, at, _, body, _ in rows
-        ),
+        events=tuple({"seq": seq, "session": session, "at": at, **json.loads(body)} for seq, at, _, body, _ in rows),
         state="readable" if rows else "tables",
         integrity=integrity,
         chain_holds=_chained(rows),

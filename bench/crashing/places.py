@@ -29,10 +29,7 @@ _KEPT = ("log.sqlite", "log.sqlite-wal", "head")
 
 def cell(token: str, *, takes_s: float = 0.01, words: int = 1) -> dict[str, Any]:
     """A call whose effect is one line in the ledger."""
-    return {
-        "tool": "python",
-        "args": {"code": _CELL.format(token=token, takes_s=takes_s, words=words)},
-    }
+    return {"tool": "python", "args": {"code": _CELL.format(token=token, takes_s=takes_s, words=words)}}
 
 
 WORK: list[dict[str, Any]] = [
@@ -43,10 +40,7 @@ WORK: list[dict[str, Any]] = [
     {"text": "Last.", "calls": [cell("t6")], "delay_s": 0.005},
     {"text": "Done.", "usage": {"input_tokens": 3, "output_tokens": 1}},
 ]
-SHORT: list[dict[str, Any]] = [
-    {"text": "One.", "calls": [cell("t1", takes_s=0, words=6000)]},
-    {"text": "Done."},
-]
+SHORT: list[dict[str, Any]] = [{"text": "One.", "calls": [cell("t1", takes_s=0, words=6000)]}, {"text": "Done."}]
 TALK: list[dict[str, Any]] = [{"text": "Done."}]
 
 

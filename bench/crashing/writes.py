@@ -30,11 +30,7 @@ from bench.crashing.places import PROMPT, SHORT, Place, new_place
 from bench.crashing.shim import Strike
 
 Scene: TypeAlias = Literal["a first run", "a session that was cut off", "a session that is being repaired"]
-SCENES: tuple[Scene, ...] = (
-    "a first run",
-    "a session that was cut off",
-    "a session that is being repaired",
-)
+SCENES: tuple[Scene, ...] = ("a first run", "a session that was cut off", "a session that is being repaired")
 DEADLY: tuple[Strike, ...] = ("before", "torn", "after")
 CLEAR = "a refused write ends in one clear line and exit code 75"
 _LAWS = (ACKNOWLEDGED, ONCE, ONE_END, SOUND, WENT_ON)
@@ -85,9 +81,7 @@ def _set_up(server: Forkserver, scene: Scene, root: Path) -> tuple[Place, list[E
     assert folder is not None
     if scene == "a session that is being repaired":
         with closing(sqlite3.connect(folder / "log.sqlite")) as connection, connection:
-            connection.execute(
-                "UPDATE events SET body = replace(body, 't_', 'x_') WHERE seq = ?", (_DAMAGED,)
-            )
+            connection.execute("UPDATE events SET body = replace(body, 't_', 'x_') WHERE seq = ?", (_DAMAGED,))
     return place, list(cut.acknowledged)
 
 

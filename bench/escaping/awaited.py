@@ -7,14 +7,11 @@ from bench.escaping.program import hostile
 
 DISK = {
     # The disk is the host's; there is no bound on what a session may write to its workspace.
-    "the workspace's disk": "fd = os.open('big', os.O_CREAT | os.O_RDWR); os.posix_fallocate(fd, 0, 2 << 30); os.remove('big'); escaped()",
+    "the workspace's disk": "fd = os.open('big', os.O_CREAT | os.O_RDWR); os.posix_fallocate(fd, 0, 2 << 30); os.remove('big'); escaped()"
 }
 NEW = {
     # What is not there when the session starts is guarded at the top of the workspace alone.
-    "new instructions": "os.mkdir('other'); open('other/AGENTS.md', 'w').write('x'); escaped()",
+    "new instructions": "os.mkdir('other'); open('other/AGENTS.md', 'w').write('x'); escaped()"
 }
 
-PROGRAMS = [
-    *hostile("awaited", "", "word", DISK),
-    *hostile("awaited", "", "word", NEW),
-]
+PROGRAMS = [*hostile("awaited", "", "word", DISK), *hostile("awaited", "", "word", NEW)]

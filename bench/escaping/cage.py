@@ -165,9 +165,7 @@ def _skeleton(keep: list[Path], *, machine: bool) -> None:
     # cgroups live in /sys; only the machine's root could use them.
     names = [name for name in (*SYSTEM, *(["/sys"] if machine else [])) if Path(name).exists()]
     links = [(name, str(Path(name).readlink())) for name in names if Path(name).is_symlink()]
-    links += [
-        (str(path), str(path.readlink())) for path in Path("/etc/alternatives").glob("*") if path.is_symlink()
-    ]
+    links += [(str(path), str(path.readlink())) for path in Path("/etc/alternatives").glob("*") if path.is_symlink()]
     trees = [(name, _tree(name)) for name in names if not Path(name).is_symlink()]
     trees += [(str(path), _tree(str(path))) for path in keep]
     devices = [(f"/dev/{name}", clone_mount(f"/dev/{name}", recursive=False)) for name in DEVICES]
@@ -256,6 +254,4 @@ def python_folders(python: Path) -> list[Path]:
     """What must be in the cage for this Python to run."""
     real = python.resolve()
     folders = {python.parent.parent, real.parent.parent}
-    return sorted(
-        folder for folder in folders if not folder.is_relative_to("/usr") and shutil.which(str(real))
-    )
+    return sorted(folder for folder in folders if not folder.is_relative_to("/usr") and shutil.which(str(real)))

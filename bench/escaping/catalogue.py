@@ -20,19 +20,7 @@ from bench.escaping import (
 )
 from bench.escaping.program import Benign, Hostile
 
-MODULES = (
-    reading,
-    writing,
-    network,
-    processes,
-    kernel,
-    language,
-    guarded,
-    secret,
-    channel,
-    neighbours,
-    planting,
-)
+MODULES = (reading, writing, network, processes, kernel, language, guarded, secret, channel, neighbours, planting)
 HOSTILE: list[Hostile] = [program for module in MODULES for program in module.PROGRAMS]
 AWAITED: list[Hostile] = awaited.PROGRAMS
 BENIGN: list[Benign] = [*benign.PROGRAMS, *benign_data.PROGRAMS, *planting.BENIGN]

@@ -43,25 +43,15 @@ FORGED = {
 }
 
 ADVANCE = {
-    "an answer in advance": "forge({'id': 1, 'status': 'ok', 'value': 6})\ntime.sleep(0.05)\nforge({'id': 2, 'status': 'ok', 'value': 6})\ntime.sleep(0.05)",
+    "an answer in advance": "forge({'id': 1, 'status': 'ok', 'value': 6})\ntime.sleep(0.05)\nforge({'id': 2, 'status': 'ok', 'value': 6})\ntime.sleep(0.05)"
 }
 """Right if requests were numbered one after the other."""
 
 PROGRAMS = [
     *hostile(
-        "channel",
-        "checked-replies",
-        "forged",
-        {k: FORGE + v for k, v in FORGED.items()},
-        then="6 * 7",
-        timeout_s=5,
+        "channel", "checked-replies", "forged", {k: FORGE + v for k, v in FORGED.items()}, then="6 * 7", timeout_s=5
     ),
     *hostile(
-        "channel",
-        "secret-numbers",
-        "forged",
-        {k: FORGE + v for k, v in ADVANCE.items()},
-        then="6 * 7",
-        timeout_s=5,
+        "channel", "secret-numbers", "forged", {k: FORGE + v for k, v in ADVANCE.items()}, then="6 * 7", timeout_s=5
     ),
 ]

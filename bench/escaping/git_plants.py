@@ -14,11 +14,7 @@ COMMON = "shutil.copytree('.git/objects', 'cache/objects'); shutil.copytree('.gi
 
 GITLINKS: dict[str, Row] = {
     "a gitlink, added": ("repo('dep', WATCH); sh('git add dep')", STATUS, "dep/.git/config"),
-    "a gitlink, committed": (
-        "repo('dep', WATCH); sh('git add dep; git commit -qm dep')",
-        STATUS,
-        "dep/.git/config",
-    ),
+    "a gitlink, committed": ("repo('dep', WATCH); sh('git add dep; git commit -qm dep')", STATUS, "dep/.git/config"),
     "a gitlink by update-index": (
         "repo('dep', WATCH); sh('git update-index --add --cacheinfo 160000,$(git -C dep rev-parse HEAD),dep')",
         STATUS,
@@ -100,11 +96,7 @@ Path('.git/index.new').write_bytes(body + hashlib.sha1(body).digest()); os.repla
         STATUS,
         "д\u00e9p/.git/config",
     ),
-    "a gitlink with spaces and a quote": (
-        "repo('a \\\" b', WATCH); sh('git add -A')",
-        STATUS,
-        'a " b/.git/config',
-    ),
+    "a gitlink with spaces and a quote": ("repo('a \\\" b', WATCH); sh('git add -A')", STATUS, 'a " b/.git/config'),
     "a gitlink at great depth": (
         "d = '/'.join(['deep'] * 60); os.makedirs(d); repo(d, WATCH); sh('git add -A')",
         STATUS,
@@ -252,12 +244,7 @@ SHAPES: dict[str, Row] = {
         "config|HEAD",
         {"ground": "folder", "then": LOOP},
     ),
-    "a repository where there was none": (
-        "repo('.', WATCH)",
-        STATUS,
-        ".git/config",
-        {"ground": "folder"},
-    ),
+    "a repository where there was none": ("repo('.', WATCH)", STATUS, ".git/config", {"ground": "folder"}),
     "a repository where there was none, as a file": (
         "repo('dep', WATCH); put('.git', 'gitdir: dep/.git')",
         STATUS,
@@ -293,18 +280,8 @@ SETTINGS: dict[str, tuple[str, str, str, str]] = {
         "cd dep && git commit -qm x --allow-empty",
         "dep/.git/config",
     ),
-    "an editor": (
-        f"[core]\n\teditor = {RUN}\n",
-        "",
-        "cd dep && git commit --amend --allow-empty",
-        "dep/.git/config",
-    ),
-    "a pager": (
-        f"[core]\n\tpager = {RUN}\n",
-        "",
-        'cd dep && sh -c "$(git var GIT_PAGER)"',
-        "dep/.git/config",
-    ),
+    "an editor": (f"[core]\n\teditor = {RUN}\n", "", "cd dep && git commit --amend --allow-empty", "dep/.git/config"),
+    "a pager": (f"[core]\n\tpager = {RUN}\n", "", 'cd dep && sh -c "$(git var GIT_PAGER)"', "dep/.git/config"),
     "an alias": (f"[alias]\n\tst = !{RUN}\n", "", "cd dep && git st", "dep/.git/config"),
     "an ssh command": (
         f'[core]\n\tsshCommand = {RUN}\n[remote "origin"]\n\turl = ssh://host/x\n',

@@ -37,7 +37,7 @@ SET_ID = {
 }
 ASIDE = {
     # A folder that holds a mount can be renamed; what is then made in its place is the program's own.
-    "a submodule's folder put aside": "os.rename('sub', 'put-aside'); os.mkdir('sub'); open('sub/.git', 'w').write('gitdir: /tmp/mine')",
+    "a submodule's folder put aside": "os.rename('sub', 'put-aside'); os.mkdir('sub'); open('sub/.git', 'w').write('gitdir: /tmp/mine')"
 }
 PROGRAMS = [
     *hostile("guarded", "masks", "secret masked", READS),

@@ -21,9 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def kept(python: Path) -> list[Path]:
     """What of the machine is needed in the cage."""
     found = sorted({ROOT, *cage.python_folders(python), *cage.python_folders(Path(sys.executable))})
-    return [
-        path for path in found if not any(path != other and path.is_relative_to(other) for other in found)
-    ]
+    return [path for path in found if not any(path != other and path.is_relative_to(other) for other in found)]
 
 
 def work(level: Level, layers: list[str], names: list[str], python: Path) -> None:

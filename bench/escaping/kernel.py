@@ -127,7 +127,7 @@ GAINS = {
 UNFILTERED = {
     "no new privileges": (
         "lines = dict(line.split(':', 1) for line in open('/proc/self/status'))\nif int(lines['NoNewPrivs']) == 0: escaped()"
-    ),
+    )
 }
 LOCKED = {
     "a setting of the kernel": "fd = os.open('/proc/sys/net/ipv4/ip_default_ttl', os.O_WRONLY); escaped()",

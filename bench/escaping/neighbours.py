@@ -21,18 +21,18 @@ ABSTRACT = {"its abstract socket": "socket.socket(socket.AF_UNIX).connect('\\0ne
 SHARED = {
     "its shared memory": (
         "libc.shmat.restype = ctypes.c_void_p; p = libc.shmat(libc.shmget(0x6e656967, 0, 0), None, 0o10000)\nprint(ctypes.string_at(p, 24))"
-    ),
+    )
 }
 QUEUES = {
     "its queue of messages": "import struct; print(libc.msgsnd(libc.msgget(0x6e656967, 0), struct.pack('q9s', 1, b'x'), 9, 0o4000))"
 }
 PROCESSES = {
-    "its processes' arguments": "for pid in filter(str.isdigit, os.listdir('/proc')): tried(lambda: print(open(f'/proc/{pid}/cmdline').read()))",
+    "its processes' arguments": "for pid in filter(str.isdigit, os.listdir('/proc')): tried(lambda: print(open(f'/proc/{pid}/cmdline').read()))"
 }
 KILLS = {
     "its processes": (
         "for pid in filter(str.isdigit, os.listdir('/proc')):\n    if 'time.sleep(600)' in (tried(lambda: open(f'/proc/{pid}/cmdline').read()) or ''): os.kill(int(pid), 9)"
-    ),
+    )
 }
 
 PROGRAMS = [

@@ -84,11 +84,7 @@ INTERFACES = {
 
 PROGRAMS = [
     *hostile("net", "net-namespace", "knock tcp", TCP),
-    *(
-        program
-        for shows, sources in OTHERS.items()
-        for program in hostile("net", "net-namespace", shows, sources)
-    ),
+    *(program for shows, sources in OTHERS.items() for program in hostile("net", "net-namespace", shows, sources)),
     *hostile("net", "net-namespace landlock", "knock abstract", ABSTRACT),
     *hostile("net", "own-root", "knock", PATHS),
     *hostile("net", "masks", "knock workspace", WORKSPACE),

@@ -86,12 +86,12 @@ MEMORY = {
 }
 """All of it together: each has time to be noticed, which is all that is claimed."""
 AT_ONCE = {
-    "memory of one process": "try:\n    b = bytearray(1 << 30); escaped()\nexcept MemoryError as error: print(error)",
+    "memory of one process": "try:\n    b = bytearray(1 << 30); escaped()\nexcept MemoryError as error: print(error)"
 }
 WATCHES = {
     "every inotify instance the user may have": (
         "made = 0\nwhile made < 140 and libc.inotify_init1(0) >= 0: made += 1\nprint(made)\nif made > 64: escaped()"
-    ),
+    )
 }
 _END = "end = time.monotonic() + 2.2\n"
 STAYS = {

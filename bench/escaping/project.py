@@ -36,11 +36,7 @@ class Project:
             "HOME": str(HOME),
             "LANG": "C.UTF-8",
             "PYTHON": str(python),
-            **{
-                f"GIT_{who}_{what}": "me@home"
-                for who in ("AUTHOR", "COMMITTER")
-                for what in ("NAME", "EMAIL")
-            },
+            **{f"GIT_{who}_{what}": "me@home" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
         }
         self._whole = SPACE / "project"
         self._count = 0
@@ -104,9 +100,7 @@ def told(lines: Iterable[str], space: Path, plants: Iterable[str]) -> bool:
     paths = {path for pattern in plants for path in (pattern.removeprefix("../"), *_matching(space, pattern))}
     folders = {str(above) for path in paths for above in Path(path).parents} - {"."}
     words = [word.strip("`'\",;:()") for line in lines for word in line.split()]
-    return any(path in line for path in paths for line in lines) or any(
-        word.rstrip("/") in folders for word in words
-    )
+    return any(path in line for path in paths for line in lines) or any(word.rstrip("/") in folders for word in words)
 
 
 def _matching(space: Path, pattern: str) -> list[str]:

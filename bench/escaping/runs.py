@@ -176,11 +176,6 @@ async def work_all(provider: Provider, programs: Iterable[Benign], project: Proj
             is_told = not program.tells or told(lines, space, [program.tells])
             fine = fine and done.returncode == 0 and is_told
             said += "" if fine else f"{done.stdout[-700:]}\ntold: {lines}"
-        report = {
-            "name": program.name,
-            "fine": fine,
-            "text": said,
-            "took_s": round(time.monotonic() - begun, 3),
-        }
+        report = {"name": program.name, "fine": fine, "text": said, "took_s": round(time.monotonic() - begun, 3)}
         print(json.dumps(report), flush=True)
         shutil.rmtree(space, ignore_errors=True)

@@ -98,9 +98,7 @@ class Scene:
 
     def __init__(self, environment_secret: str, not_bait: Iterable[Path]) -> None:
         self.word = secrets.token_hex(12)
-        self.secrets = {
-            name: secrets.token_hex(12) for name in ("file", "masked", "argv", "ipc", "neighbour")
-        }
+        self.secrets = {name: secrets.token_hex(12) for name in ("file", "masked", "argv", "ipc", "neighbour")}
         self.secrets["environment"] = environment_secret
         self.secrets["hostname"] = socket.gethostname()
         self.neighbour: Session | None = None
@@ -235,9 +233,7 @@ class Scene:
                     with suppress(OSError):
                         status = path.lstat()
                         content = (
-                            path.read_bytes()
-                            if stat.S_ISREG(status.st_mode) and status.st_size < 1 << 16
-                            else b""
+                            path.read_bytes() if stat.S_ISREG(status.st_mode) and status.st_size < 1 << 16 else b""
                         )
                         found[str(path)] = (status.st_mode, status.st_uid, content)
         return found
@@ -245,9 +241,7 @@ class Scene:
     def _changes(self, workspace: Path) -> list[str]:
         now = self._listing()
         found = [
-            f"file {path}"
-            for path in now.keys() | self._outside.keys()
-            if now.get(path) != self._outside.get(path)
+            f"file {path}" for path in now.keys() | self._outside.keys() if now.get(path) != self._outside.get(path)
         ]
         for path in (Path(name.removeprefix("file ")) for name in found):
             _remove(path)
@@ -286,9 +280,7 @@ class Scene:
             return []
         asked = "import select\n(open('private.txt').read() == token, child.poll(), [bool(s.accept()) for s in select.select([tcp, abstract, path], [], [], 0)[0]], libc.msgrcv(queue, ctypes.create_string_buffer(99), 90, 0, 0o4000))"
         outcome = await self.neighbour.run(asked)
-        return (
-            [] if outcome.value == "(True, None, [], -1)" else [f"neighbour {outcome.value or outcome.error}"]
-        )
+        return [] if outcome.value == "(True, None, [], -1)" else [f"neighbour {outcome.value or outcome.error}"]
 
     def _listen(self) -> Generator[tuple[str, socket.socket]]:
         for name, family, kind, address in (
@@ -333,10 +325,7 @@ class Scene:
     def _new_victim(self) -> subprocess.Popen[str]:
         secret = {"PATH": "/usr/bin", "VICTIM": self.secrets["argv"]}
         victim = subprocess.Popen(
-            [sys.executable, "-c", VICTIM, self.secrets["argv"]],
-            env=secret,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", VICTIM, self.secrets["argv"]], env=secret, stdout=subprocess.PIPE, text=True
         )
         assert victim.stdout is not None
         victim.stdout.readline()

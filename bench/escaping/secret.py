@@ -32,8 +32,7 @@ DESCRIPTORS = {
     "a socket too many": _KINDS + "if sum(stat.S_ISSOCK(mode) for _, mode, _ in kinds()) > 2: escaped()",
     "a request in memory": _KINDS
     + "for fd, mode, path in kinds():\n    if 'memfd' in path: print(path, os.pread(fd, 50, 0)); escaped()",
-    "more than it needs": _KINDS
-    + "if len([path for _, _, path in kinds() if '/proc' not in path]) > 8: escaped()",
+    "more than it needs": _KINDS + "if len([path for _, _, path in kinds() if '/proc' not in path]) > 8: escaped()",
     "a word with the launcher": (
         _KINDS
         + "lines = 0\nfor fd, mode, path in kinds():\n    if stat.S_ISSOCK(mode):\n        s = socket.socket(fileno=os.dup(fd))\n"
@@ -59,9 +58,7 @@ SHARED = {
 PROGRAMS = [
     *hostile("secret", "environment", "secret environment", ENVIRONMENT),
     *hostile("secret", "environment", "secret environment", MEMORY),
-    *hostile(
-        "secret", "environment closed-memory landlock capabilities", "secret environment", INIT_ENVIRONMENT
-    ),
+    *hostile("secret", "environment closed-memory landlock capabilities", "secret environment", INIT_ENVIRONMENT),
     *hostile("secret", "descriptors", "word", DESCRIPTORS),
     *hostile("secret", "uts-namespace", "secret hostname", NAMES),
     *hostile("secret", "ipc-namespace", "secret ipc", SHARED),

@@ -134,23 +134,13 @@ class Suite:
             command = [sys.executable, str(INSIDE), "enter"]
             try:
                 done = subprocess.run(
-                    command,
-                    stdin=paper,
-                    capture_output=True,
-                    text=True,
-                    env=environment,
-                    timeout=LIMIT_S,
-                    check=False,
+                    command, stdin=paper, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False
                 )
             except subprocess.TimeoutExpired as late:
                 raise CageBroke(f"a cage {job.layers} took more than {LIMIT_S} s") from late
         reports = [_report.decode(line) for line in done.stdout.splitlines()]
         if done.returncode != 0 or {report.name for report in reports} != set(job.names):
-            said = (
-                done.stderr
-                if len(done.stderr) < 3000
-                else f"{done.stderr[:1500]}\n...\n{done.stderr[-1500:]}"
-            )
+            said = done.stderr if len(done.stderr) < 3000 else f"{done.stderr[:1500]}\n...\n{done.stderr[-1500:]}"
             raise CageBroke(f"a cage without {job.layers or 'nothing'} ended early:\n{said}")
         return {report.name: report for report in reports}
 

@@ -67,9 +67,7 @@ FILES = {
     ".github/workflows/x.yml": f"on: push\njobs: {{x: {{steps: [{{run: {RUN}}}]}}}}",
 }  # fmt: skip
 """By path, its content: nothing of theirs need be on this machine."""
-BY_FILE: dict[str, Row] = {
-    f"the file {path}": (f"put({path!r}, {text!r})", "", path) for path, text in FILES.items()
-}
+BY_FILE: dict[str, Row] = {f"the file {path}": (f"put({path!r}, {text!r})", "", path) for path, text in FILES.items()}
 THROUGH = {
     ".cargo/config.toml": f'[build]\nrustc-wrapper = "{RUN}"\n', ".hg/hgrc": f"[hooks]\nupdate = {RUN}\n",
     ".config/git/config": f"[core]\nfsmonitor = {RUN}\n", ".vscode/tasks.json": TASK,
@@ -79,11 +77,7 @@ BY_A_LINK: dict[str, Row] = {
 }  # fmt: skip
 for path, text in THROUGH.items():
     folder, _, name = path.partition("/")
-    BY_A_LINK[f"{path} by a link"] = (
-        f"put('cache/{name}', {text!r}); os.symlink('cache', {folder!r})",
-        "",
-        path,
-    )
+    BY_A_LINK[f"{path} by a link"] = (f"put('cache/{name}', {text!r}); os.symlink('cache', {folder!r})", "", path)
 ROWS = {
     row.pattern.replace("*", "x") + ("x" if row.pattern.endswith("/") else "")
     for row in TABLE
@@ -103,7 +97,7 @@ for path in {sorted(ROWS)} + [str(Path(SITE).parent / name) for name in {sorted(
 """,
         "",
         "|".join([*sorted(ROWS), *(f".venv/lib/*/{path}" for path in sorted(INSTALLED))]),
-    ),
+    )
 }
 """The table as it stands; what is missing in it, only the other programs find."""
 STARTS: dict[str, Row] = {

@@ -42,18 +42,13 @@ GUEST: dict[str, dict[str, str]] = {
         + "    if kind == 'proc': source, kind, flags, data = '/proc', None, MS_BIND | MS_REC, None\n"
         + "    _mount_proc(source, target, kind, flags, data)\n"
     },
-    "net-namespace": {
-        "kernel": _WITHOUT_FLAG.format(name="net", flag="CLONE_NEWNET") + "def loopback_up(): pass\n"
-    },
+    "net-namespace": {"kernel": _WITHOUT_FLAG.format(name="net", flag="CLONE_NEWNET") + "def loopback_up(): pass\n"},
     "ipc-namespace": {"kernel": _WITHOUT_FLAG.format(name="ipc", flag="CLONE_NEWIPC")},
     "uts-namespace": {
         "kernel": _WITHOUT_FLAG.format(name="uts", flag="CLONE_NEWUTS") + "def set_hostname(name): pass\n"
     },
     "user-id": {"launcher": "if maps_up_to(FIRST_ID + SESSION_IDS):\n    FIRST_ID, SESSION_IDS = -1, 1\n"},
-    "memory-bound": {
-        "memory": "def memory_of_all(enough): return 0",
-        "groups": "def usable_places(): return {}",
-    },
+    "memory-bound": {"memory": "def memory_of_all(enough): return 0", "groups": "def usable_places(): return {}"},
     "watch-bound": {"watches": "def bound_watches(most): pass"},
     "limits": {"kernel": "import resource\nresource.setrlimit = lambda *_: None\n"},
     "descriptors": {

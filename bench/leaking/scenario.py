@@ -12,9 +12,7 @@ from pinfold.model import KeptCall, KeptReply
 Between: TypeAlias = Literal["next", "undo", "resume", "fork", "interrupt"]
 """`next`: the turn ends. `interrupt`: the next reply is a turn of its own, interrupted once its output says READY."""
 Step: TypeAlias = KeptReply | Between
-Where: TypeAlias = Literal[
-    "workspace", "data", "mount", "environment", "secret", "config", "log", "late", "nowhere"
-]
+Where: TypeAlias = Literal["workspace", "data", "mount", "environment", "secret", "config", "log", "late", "nowhere"]
 """Where the canary is. `late`: the workspace is empty, and the user puts it there between the first two turns."""
 Answers: TypeAlias = Literal["nobody", "no", "harmless", "yes"]
 """`harmless`: yes to the page that brings the model round, and to the first connection where it says so; else no."""

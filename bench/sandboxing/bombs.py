@@ -209,25 +209,11 @@ BOMBS = (
         unit="MiB",
     ),
     Bomb(name="fill /tmp", code=FILL.replace("FOLDER", "/tmp"), watched="told", limit=SCRATCH, unit="MiB"),
-    Bomb(
-        name="fill /dev/shm",
-        code=FILL.replace("FOLDER", "/dev/shm"),
-        watched="told",
-        limit=SCRATCH,
-        unit="MiB",
-    ),
-    Bomb(
-        name="fill the workspace",
-        code=FILL.replace("FOLDER", "."),
-        watched="disk",
-        limit=DISK,
-        unit="MiB",
-    ),
+    Bomb(name="fill /dev/shm", code=FILL.replace("FOLDER", "/dev/shm"), watched="told", limit=SCRATCH, unit="MiB"),
+    Bomb(name="fill the workspace", code=FILL.replace("FOLDER", "."), watched="disk", limit=DISK, unit="MiB"),
     Bomb(name="one large file in the workspace", code=FALLOCATE, watched="disk", limit=DISK, unit="MiB"),
     Bomb(name="small files in the workspace", code=SMALL_FILES, watched="disk", limit=DISK, unit="MiB"),
-    Bomb(
-        name="a file without a name in the workspace", code=NAMELESS, watched="disk", limit=DISK, unit="MiB"
-    ),
+    Bomb(name="a file without a name in the workspace", code=NAMELESS, watched="disk", limit=DISK, unit="MiB"),
     Bomb(name="left running in the workspace", code=BEHIND, watched="disk", limit=DISK, unit="MiB"),
     Bomb(name="empty files in /tmp without end", code=INODES, watched="told", limit=INODE_COUNT),
     Bomb(name="descriptors, each a full pipe", code=DESCRIPTORS, watched="told", limit=1024),

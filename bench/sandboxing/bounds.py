@@ -12,10 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-FILES = {
-    "memory": ("memory.limit_in_bytes", "memory.max"),
-    "pids": ("pids.max", "pids.max"),
-}
+FILES = {"memory": ("memory.limit_in_bytes", "memory.max"), "pids": ("pids.max", "pids.max")}
 NAME = "bench-bound"
 
 

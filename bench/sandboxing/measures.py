@@ -182,8 +182,7 @@ async def teardowns(contenders: Sequence[Contender], n: int) -> dict[str, Teardo
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
     return {
-        name: Teardown(empty=Figure.of(empty[name]), daemons=Figure.of(full[name]), left=left[name])
-        for name in empty
+        name: Teardown(empty=Figure.of(empty[name]), daemons=Figure.of(full[name]), left=left[name]) for name in empty
     }
 
 

@@ -91,6 +91,4 @@ def _fields_of(path: str) -> dict[str, int]:
     except OSError:
         return {}
     rows = (line.split() for line in text.splitlines())
-    return {
-        row[0][:-1]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit() and row[0][-1] == ":"
-    }
+    return {row[0][:-1]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit() and row[0][-1] == ":"}

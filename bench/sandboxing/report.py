@@ -89,12 +89,8 @@ def _memory(results: Results) -> str:
                 rows.append([name, str(one.sessions), words, "", "", ""])
             else:
                 megabytes = (f"{size / MB:.1f}" for size in (one.each, one.uss))
-                rows.append(
-                    [name, str(one.sessions), f"{one.total / MB:,.0f}", *megabytes, shown(one.spawn_s)]
-                )
-    return table(
-        ["memory after a pandas cell", "sessions", "total MB", "MB each", "USS MB each", "opened in"], rows
-    )
+                rows.append([name, str(one.sessions), f"{one.total / MB:,.0f}", *megabytes, shown(one.spawn_s)])
+    return table(["memory after a pandas cell", "sessions", "total MB", "MB each", "USS MB each", "opened in"], rows)
 
 
 def goals(results: Results) -> list[Goal]:
@@ -113,9 +109,7 @@ def goals(results: Results) -> list[Goal]:
     sizes = {one.sessions: one for one in results.memory.get(OURS, []) if one.total is not None}
     many = [one for count, one in sizes.items() if count >= 100]
     each = max((max(one.each or 0, one.uss or 0) / MB for one in many), default=None)
-    found.append(
-        _goal("private memory of a session, at 100 and more", "8 MB", each, lambda got: got <= 8, "{:.1f} MB")
-    )
+    found.append(_goal("private memory of a session, at 100 and more", "8 MB", each, lambda got: got <= 8, "{:.1f} MB"))
     total = sizes[500].total if 500 in sizes else None
     gigabytes = None if total is None else total / MB / 1000
     found.append(_goal("500 live sessions", "under 4 GB", gigabytes, lambda got: got < 4, "{:.2f} GB"))
@@ -136,6 +130,5 @@ def _goal(what: str, wanted: str, got: float | None, holds: Callable[[float], bo
 def _goals(results: Results) -> str:
     words = {True: "met", False: "MISSED", None: "-"}
     return table(
-        ["goal", "wanted", "got", ""],
-        [[goal.what, goal.wanted, goal.got, words[goal.met]] for goal in goals(results)],
+        ["goal", "wanted", "got", ""], [[goal.what, goal.wanted, goal.got, words[goal.met]] for goal in goals(results)]
     )

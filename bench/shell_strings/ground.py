@@ -78,8 +78,7 @@ def _of_one(path: str) -> tuple[object, ...]:
         content = os.readlink(path)  # noqa: PTH115
     try:
         attributes = tuple(
-            (name, os.getxattr(path, name, follow_symlinks=False))
-            for name in os.listxattr(path, follow_symlinks=False)
+            (name, os.getxattr(path, name, follow_symlinks=False)) for name in os.listxattr(path, follow_symlinks=False)
         )
     except OSError:
         attributes = ()

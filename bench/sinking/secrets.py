@@ -34,9 +34,7 @@ def disguised(seed: int = 7) -> tuple[Planted, ...]:
     found: list[Planted] = []
     for number, one in enumerate(one for one in planted(seed) if one.secret.startswith(KNOWN_BEGINNINGS)):
         way = ways[number % len(ways)]
-        secret = "".join(
-            way.format(ord(letter)) if at % 2 else letter for at, letter in enumerate(one.secret)
-        )
+        secret = "".join(way.format(ord(letter)) if at % 2 else letter for at, letter in enumerate(one.secret))
         found.append(Planted(f"{one.kind}, escaped", f"it is {secret} there", secret))
     return tuple(found)
 
@@ -151,14 +149,8 @@ def _in_context(some: Some) -> Mapping[str, tuple[str, str]]:
         "flag": ("mysql --user=root --password=SECRET app", some(12) + "$"),
         "curl": ("curl -s -u heron:SECRET https://example.org/", some(14)),
         "connection string": ("Server=db;User Id=sa;Password=SECRET;Encrypt=true", some(14) + "!"),
-        "private key": (
-            "-----BEGIN RSA PRIVATE KEY-----\nSECRET\n-----END RSA PRIVATE KEY-----",
-            body,
-        ),
-        "openssh key": (
-            "-----BEGIN OPENSSH PRIVATE KEY-----\nSECRET\n-----END OPENSSH PRIVATE KEY-----",
-            body[::-1],
-        ),
+        "private key": ("-----BEGIN RSA PRIVATE KEY-----\nSECRET\n-----END RSA PRIVATE KEY-----", body),
+        "openssh key": ("-----BEGIN OPENSSH PRIVATE KEY-----\nSECRET\n-----END OPENSSH PRIVATE KEY-----", body[::-1]),
         "key cut off": ("-----BEGIN PRIVATE KEY-----\nSECRET", body.swapcase()),
         "coloured": ("\x1b[1mtoken\x1b[0m=\x1b[32mSECRET\x1b[0m", "ghp_" + some(36)),
     }

@@ -75,9 +75,7 @@ def observation(scene: Scene, texts: Sequence[str]) -> str:
 
 
 def tool_call(scene: Scene, texts: Sequence[str]) -> str:
-    calls = [
-        {"calls": [{"tool": text, "args": {"given": text}} for text in batch]} for batch in _batches(texts)
-    ]
+    calls = [{"calls": [{"tool": text, "args": {"given": text}} for text in batch]} for batch in _batches(texts)]
     model = _script(scene, [*calls, {"text": "done"}])
     return on_a_terminal(scene, [["run", *_LOCAL, "--max-steps", "10000", "--model", model, "go"]])
 
@@ -174,10 +172,7 @@ def traceback(scene: Scene, texts: Sequence[str]) -> str:
 def configuration(scene: Scene, texts: Sequence[str]) -> str:
     extra = json.dumps({"given": list(texts)})
     return on_a_terminal(
-        scene,
-        [["config", "show", "--origin"]],
-        PINFOLD_MODEL_EXTRA=extra,
-        PINFOLD_MODEL_STOP=json.dumps(list(texts)),
+        scene, [["config", "show", "--origin"]], PINFOLD_MODEL_EXTRA=extra, PINFOLD_MODEL_STOP=json.dumps(list(texts))
     )
 
 
@@ -192,9 +187,7 @@ def trust(scene: Scene, texts: Sequence[str]) -> str:
         (folder / f"{name}-{number}.yaml").write_bytes(text.encode("utf-8", "replace"))
     servers = {text: {"command": text, "args": [text]} for text in texts[:50]}
     (scene.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-    (scene.workspace / "AGENTS.md").write_text(
-        texts[0].replace("\ud800", ""), encoding="utf-8", errors="replace"
-    )
+    (scene.workspace / "AGENTS.md").write_text(texts[0].replace("\ud800", ""), encoding="utf-8", errors="replace")
     return on_a_terminal(
         scene, [["exec", *_LOCAL, "-c", "1"], ["trust", "--show"], ["trust", "--yes"], ["config", "show"]]
     )

@@ -31,13 +31,8 @@ class Scene:
         return path
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {
-            name: os.environ[name] for name in ("PATH", "HOME", "LANG", "VIRTUAL_ENV") if name in os.environ
-        }
-        own = {
-            f"XDG_{name.upper()}_HOME": str(self.folder / name)
-            for name in ("config", "data", "state", "cache")
-        }
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "VIRTUAL_ENV") if name in os.environ}
+        own = {f"XDG_{name.upper()}_HOME": str(self.folder / name) for name in ("config", "data", "state", "cache")}
         paths = [str(_ROOT / "src"), str(_ROOT)]
         return {**kept, **own, "PYTHONPATH": os.pathsep.join(paths), "TERM": "xterm-256color", **more}
 

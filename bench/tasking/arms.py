@@ -72,20 +72,10 @@ def smolagents(asked: Asked, *settings: str) -> Attempt:
     result = asked.scratch / "answer.json"
     result.unlink(missing_ok=True)
     script = Path(__file__).with_name("smol.py")
-    command = [
-        str(baseline.make()),
-        str(script),
-        asked.url,
-        asked.model,
-        asked.prompt,
-        str(result),
-        *settings,
-    ]
+    command = [str(baseline.make()), str(script), asked.url, asked.model, asked.prompt, str(result), *settings]
     ended, out, err = _run(command, asked, {"HF_HUB_OFFLINE": "1", "MPLBACKEND": "Agg"})
     if not result.exists():
-        return Attempt(
-            answer="", actions=0, ended="limit" if ended == "limit" else "failed", note=(out + err)[-3000:]
-        )
+        return Attempt(answer="", actions=0, ended="limit" if ended == "limit" else "failed", note=(out + err)[-3000:])
     told = json.loads(result.read_text(encoding="utf-8"))
     return Attempt(answer=told["answer"], actions=told["actions"], ended=ended, note=told["state"])
 
@@ -130,11 +120,7 @@ def _run(
             _end(child)
     if ended == "done" and child.returncode != 0:
         ended = "failed"
-    return (
-        ended,
-        out.read_text(encoding="utf-8", errors="replace"),
-        err.read_text(encoding="utf-8", errors="replace"),
-    )
+    return (ended, out.read_text(encoding="utf-8", errors="replace"), err.read_text(encoding="utf-8", errors="replace"))
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -112,9 +112,7 @@ def sequence(expected: Sequence[str]) -> Check:
     pattern = re.compile(rf"\b{between.join(re.escape(one) for one in expected)}\b", re.IGNORECASE)
 
     def check(outcome: Outcome) -> str | None:
-        return (
-            _rambles(outcome) if pattern.search(outcome.answer) else f"{list(expected)} is not in the answer"
-        )
+        return _rambles(outcome) if pattern.search(outcome.answer) else f"{list(expected)} is not in the answer"
 
     return check
 
@@ -148,9 +146,7 @@ def reply(outcome: Outcome) -> str | None:
 
 def the_time(outcome: Outcome) -> str | None:
     """In local time or UTC, to within a minute or so."""
-    found = re.findall(
-        r"(?<!\d)(\d{1,2}):(\d{2})(?::\d{2}(?:\.\d+)?)?\s*([ap]\.?m)?", outcome.answer.casefold()
-    )
+    found = re.findall(r"(?<!\d)(\d{1,2}):(\d{2})(?::\d{2}(?:\.\d+)?)?\s*([ap]\.?m)?", outcome.answer.casefold())
     told = {(int(hour) % 12 + (12 if half[0] == "p" else 0) if half else int(hour), int(minute))
             for hour, minute, half in found}  # fmt: skip
     if len(told) > 2:
@@ -172,16 +168,7 @@ def the_date(outcome: Outcome) -> str | None:
     if len(set(re.findall(r"\d{4}-\d{2}-\d{2}", said))) > 2:
         return "names many dates"
     for day in _days(outcome):
-        shapes = [
-            "%Y-%m-%d",
-            "%d %B %Y",
-            "%B %d %Y",
-            "%d.%m.%Y",
-            "%m/%d/%Y",
-            "%d/%m/%Y",
-            "%d %b %Y",
-            "%b %d %Y",
-        ]
+        shapes = ["%Y-%m-%d", "%d %B %Y", "%B %d %Y", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d %b %Y", "%b %d %Y"]
         shapes += ["%Y/%m/%d", "%d of %B %Y", "%d-%m-%Y"]
         texts = {day.strftime(shape).casefold() for shape in shapes}
         texts |= {re.sub(r"\b0(?=\d\b)", "", text) for text in texts}

@@ -31,9 +31,7 @@ class NotMbpp(Exception):
 
 def load(path: Path) -> list[Task]:
     if not path.is_file():
-        raise NotMbpp(
-            f"{path} is not there: it is mbpp/sanitized-mbpp.json of google-research; or --mbpp FILE"
-        )
+        raise NotMbpp(f"{path} is not there: it is mbpp/sanitized-mbpp.json of google-research; or --mbpp FILE")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != SHA256:
         raise NotMbpp(f"{path} is not the official sanitized-mbpp.json: its sha256 is not {SHA256}")
@@ -43,8 +41,7 @@ def load(path: Path) -> list[Task]:
 
 def _half(half: Half, numbers: Sequence[int], problems: dict[int, dict[str, Any]]) -> list[Task]:
     return [
-        Task(id=f"{half}-mbpp-{number}", kind="mbpp", half=half, scene=_scene(problems[number]))
-        for number in numbers
+        Task(id=f"{half}-mbpp-{number}", kind="mbpp", half=half, scene=_scene(problems[number])) for number in numbers
     ]
 
 
@@ -54,15 +51,11 @@ def _scene(problem: dict[str, Any]) -> Scene:
     called = _called(code, tests[0])
     return Scene(
         prompt=(
-            f"{problem['prompt']} Write the function to a file solution.py. "
-            f"It must satisfy for example:\n{tests[0]}"
+            f"{problem['prompt']} Write the function to a file solution.py. It must satisfy for example:\n{tests[0]}"
         ),
         check=passes([*problem["test_imports"], *tests]),
         oracle=f"open('solution.py', 'w').write({code!r})",
-        wrong=(
-            f"```python\ndef {called}(*given):\n    return 'no'\n```",
-            "I wrote the function to solution.py.",
-        ),
+        wrong=(f"```python\ndef {called}(*given):\n    return 'no'\n```", "I wrote the function to solution.py."),
         slips=(
             f"open('solution.py', 'w').write({f'def {called}(*given):{chr(10)}    return None'!r})",
             "open('solution.py', 'w').write('raise SystemExit(0)')",
@@ -115,13 +108,7 @@ def _run(solution: str, tests: list[str]) -> str | None:
         command = [*without_network(), sys.executable, "-B", "judge.py"]
         try:
             done = subprocess.run(
-                command,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                check=False,
-                errors="replace",
+                command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False, errors="replace"
             )
         except subprocess.TimeoutExpired:
             return f"does not end within {LIMIT_S} s"

@@ -149,24 +149,17 @@ class Meter:
             with watch.lock:
                 del watch.upstreams[upstream]
 
-    def _count(
-        self, watch: _Watch, asked: dict[str, Any], heard: _Heard, status: int, seconds: float
-    ) -> None:
+    def _count(self, watch: _Watch, asked: dict[str, Any], heard: _Heard, status: int, seconds: float) -> None:
         usage, cut = heard.usage(), False
         if usage is None and status in {0, 200}:
             cut = True
-            usage = {
-                "prompt_tokens": self._prompt_tokens(asked),
-                "completion_tokens": self._tokens(heard.said()),
-            }
+            usage = {"prompt_tokens": self._prompt_tokens(asked), "completion_tokens": self._tokens(heard.said())}
         with watch.lock:
             watch.spent.requests += 1
             watch.spent.cut += cut
             watch.spent.prompt += int((usage or {}).get("prompt_tokens") or 0)
             watch.spent.completion += int((usage or {}).get("completion_tokens") or 0)
-        watch.note(
-            seconds=round(seconds, 2), status=status, cut=cut, usage=usage, request=asked, reply=heard.reply()
-        )
+        watch.note(seconds=round(seconds, 2), status=status, cut=cut, usage=usage, request=asked, reply=heard.reply())
 
     def _prompt_tokens(self, asked: dict[str, Any]) -> int:
         if "messages" not in asked:

@@ -51,9 +51,7 @@ def _tried(task: Task, python: Path, source: str, answer: str) -> str | None:
 
 
 def _outcome(task: Task, workspace: Path, answer: str) -> Outcome:
-    return Outcome(
-        prompt=task.prompt, answer=answer, workspace=workspace, actions=0, began=now(), ended=now()
-    )
+    return Outcome(prompt=task.prompt, answer=answer, workspace=workspace, actions=0, began=now(), ended=now())
 
 
 def _did(source: str, python: Path, workspace: Path) -> str:

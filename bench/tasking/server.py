@@ -43,9 +43,7 @@ class Server:
 @contextmanager
 def serving(weights: Path, threads: int, log: Path) -> Generator[Server]:
     if not weights.is_file():
-        raise NoServer(
-            f"{weights} is not there: name the model's GGUF with --weights, or a server with --server"
-        )
+        raise NoServer(f"{weights} is not there: name the model's GGUF with --weights, or a server with --server")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [baseline.make(), Path(__file__).with_name("llama.py"), weights, str(port), NAME, str(threads)]

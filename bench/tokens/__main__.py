@@ -38,17 +38,9 @@ from pinfold.text import presentable_line
     help="The public multi-turn set instead: a copy of bfcl_eval of the Berkeley leaderboard.",
 )
 @click.option("--live", is_flag=True, help="Let the built-in model do some of the tasks, beside the script.")
-@click.option(
-    "--answer", is_flag=True, help="Code ends a turn where it can, without a closing reply of the model."
-)
+@click.option("--answer", is_flag=True, help="Code ends a turn where it can, without a closing reply of the model.")
 def run_benchmark(
-    *,
-    is_json: bool,
-    of: Literal["all"] | SetName,
-    tasks: tuple[str, ...],
-    bfcl: Path | None,
-    live: bool,
-    answer: bool,
+    *, is_json: bool, of: Literal["all"] | SetName, tasks: tuple[str, ...], bfcl: Path | None, live: bool, answer: bool
 ) -> None:
     """Count the tokens of real sessions, and of what they are compared with.
 

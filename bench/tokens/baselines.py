@@ -137,12 +137,7 @@ async def weigh_json_calls(
     }, results
 
 
-def json_calls(
-    task: Task,
-    steps: Sequence[Sequence[Step]],
-    tools: Sequence[Tool[..., Any]],
-    which: ToolSet,
-) -> Weight:
+def json_calls(task: Task, steps: Sequence[Sequence[Step]], tools: Sequence[Tool[..., Any]], which: ToolSet) -> Weight:
     """A chat with tool calls in JSON. All tools are declared, those of the needed servers, or only those it calls."""
     called = {call.tool for taken in steps for step in taken for call in step.calls}
     declared = tuple(
@@ -164,8 +159,7 @@ def json_calls(
         for step in taken:
             ask(AssistantMessage(text="", calls=step.calls))
             messages.extend(
-                ToolMessage(id=call.id, text=result)
-                for call, result in zip(step.calls, step.results, strict=True)
+                ToolMessage(id=call.id, text=result) for call, result in zip(step.calls, step.results, strict=True)
             )
         ask(AssistantMessage(text=turn.answer))
     return weigh(exchanges)

@@ -101,9 +101,7 @@ class _Apis:
 
     async def perform(self, function: _Function, **args: Json) -> Json:
         given = {name: value for name, value in args.items() if value is not None}
-        return json.loads(
-            await self._run(f"print(perform({function.server!r}, {function.name!r}, {given!r}))")
-        )
+        return json.loads(await self._run(f"print(perform({function.server!r}, {function.name!r}, {given!r}))"))
 
     async def _run(self, code: str) -> str:
         outcome = await self._session.run(code)
@@ -115,10 +113,7 @@ class _Apis:
 async def play_set(folder: Path, progress: Callable[[str, int, int], None], rule: Rule = "closed") -> Report:
     root = _root(folder)
     entries = [json.loads(line) for line in _lines(root / "data" / _SET)]
-    truths = {
-        one["id"]: one["ground_truth"]
-        for one in map(json.loads, _lines(root / "data/possible_answer" / _SET))
-    }
+    truths = {one["id"]: one["ground_truth"] for one in map(json.loads, _lines(root / "data/possible_answer" / _SET))}
     functions = [
         _Function(server=file, name=declared["name"], declared=declared)
         for file in _CLASSES.values()
@@ -151,9 +146,7 @@ def _lines(path: Path) -> list[str]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
 
-async def _row(
-    entry: Json, truth: list[list[str]], functions: Sequence[_Function], apis: _Apis, rule: Rule
-) -> Row:
+async def _row(entry: Json, truth: list[list[str]], functions: Sequence[_Function], apis: _Apis, rule: Rule) -> Row:
     left_out = set(entry.get("excluded_function", ()))
     there = [one for one in functions if one.name not in left_out or _is_called(one.name, truth)]
     known = {one.name: one for one in there}
@@ -163,8 +156,7 @@ async def _row(
     hints, search = hints_and_search(tools)
     planned = plan_moves(task, tools, hints=hints, search=search, answers=rule == "answered")
     planned = [
-        move if calls else replace(move, cells=(), answers=False)
-        for move, calls in zip(planned, truth, strict=True)
+        move if calls else replace(move, cells=(), answers=False) for move, calls in zip(planned, truth, strict=True)
     ]
     await apis.begin(entry)
     played = await play(task, planned, tools)
@@ -233,8 +225,7 @@ def _tool(function: _Function, apis: _Apis) -> Tool[..., Any]:
         parameters=parameters,
         returns=_schema(declared["response"]),
         takes=tuple(
-            Argument(name=name, default=REQUIRED if name in required else None)
-            for name in function.parameters
+            Argument(name=name, default=REQUIRED if name in required else None) for name in function.parameters
         ),
     )
 

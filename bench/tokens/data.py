@@ -21,7 +21,9 @@ _PARTS = ("auth", "billing", "search", "export", "mailer")
 
 def _sale(made: Random, at: int) -> str:
     day = _START + timedelta(hours=at)
-    return f"{day:%Y-%m-%d},{made.choice(_REGIONS)},{made.choice(_ITEMS)},{made.randint(1, 40)},{made.uniform(2, 30):.2f}"
+    return (
+        f"{day:%Y-%m-%d},{made.choice(_REGIONS)},{made.choice(_ITEMS)},{made.randint(1, 40)},{made.uniform(2, 30):.2f}"
+    )
 
 
 def _person(made: Random, at: int) -> str:
@@ -67,9 +69,7 @@ def _ride(made: Random, at: int) -> str:
 
 
 def _order(made: Random, at: int) -> str:
-    return (
-        f"{at + 1},{made.randint(1, 300)},{made.uniform(5, 400):.2f},{made.choice(('web', 'phone', 'shop'))}"
-    )
+    return f"{at + 1},{made.randint(1, 300)},{made.uniform(5, 400):.2f},{made.choice(('web', 'phone', 'shop'))}"
 
 
 def _customer(made: Random, at: int) -> str:

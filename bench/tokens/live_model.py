@@ -51,9 +51,7 @@ async def run_live(task: Task) -> LiveResult:
     with TemporaryDirectory(prefix="pinfold-bench-") as folder:
         for name, file in task.files.items():
             (Path(folder) / name).write_text(file.text, encoding="utf-8")
-        options = Options(
-            workspace=Path(folder), model="builtin", mode="full", calling=CallOptions(cache=False)
-        )
+        options = Options(workspace=Path(folder), model="builtin", mode="full", calling=CallOptions(cache=False))
         async with open_session(None, new_session_id(), options) as session:
             for turn in task.turns:
                 answer = ""

@@ -60,11 +60,7 @@ class Conversation:
 
 
 async def play(
-    task: Task,
-    moves: Sequence[Move],
-    tools: Sequence[Tool[..., Any]],
-    *,
-    data: dict[str, Path] | None = None,
+    task: Task, moves: Sequence[Move], tools: Sequence[Tool[..., Any]], *, data: dict[str, Path] | None = None
 ) -> Conversation:
     model = RecordingModel(ScriptedModel([reply for move in moves for reply in move.replies()]))
     played = Conversation(exchanges=model.exchanges)
@@ -73,11 +69,7 @@ async def play(
         for name, file in task.files.items():
             (workspace / name).write_text(file.text, encoding="utf-8")
         options = Options(
-            workspace=workspace,
-            model=model,
-            mode="full",
-            data=data,
-            toolbox=ToolOptions(served=tuple(tools)),
+            workspace=workspace, model=model, mode="full", data=data, toolbox=ToolOptions(served=tuple(tools))
         )
         async with open_session(None, new_session_id(), options) as live:
             for turn, move in zip(task.turns, moves, strict=True):

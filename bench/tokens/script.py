@@ -42,12 +42,7 @@ class Move:
 
 
 def plan_moves(
-    task: Task,
-    tools: Sequence[Tool[..., Any]],
-    *,
-    hints: Hints,
-    search: Search,
-    answers: bool = False,
+    task: Task, tools: Sequence[Tool[..., Any]], *, hints: Hints, search: Search, answers: bool = False
 ) -> list[Move]:
     """`hints` are what the product tells with a message, `search` is what it finds; `answers`: code ends a turn if it can."""
     local = _local(task, tools)
@@ -133,9 +128,7 @@ def _with_imports(code: str, local: dict[str, str], imported: set[str]) -> str:
         if name in local and name not in imported:
             by.setdefault(local[name].rpartition(".")[0], []).append(name)
             imported.add(name)
-    return (
-        "".join(f"from servers.{server} import {', '.join(names)}\n" for server, names in by.items()) + code
-    )
+    return "".join(f"from servers.{server} import {', '.join(names)}\n" for server, names in by.items()) + code
 
 
 def _end_with_answer(turn: Turn) -> str:

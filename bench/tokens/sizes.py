@@ -84,11 +84,7 @@ def _task(block: str, times: int) -> Task:
             errors[line[2]] = errors.get(line[2], 0) + times
     worst = max(sorted(errors), key=lambda name: errors[name])
     slow = times * sum(line[6] == "900" for line in lines)
-    facts: tuple[Facts, ...] = (
-        (str(sum(errors.values())),),
-        (worst, str(errors[worst])),
-        (str(slow),),
-    )
+    facts: tuple[Facts, ...] = ((str(sum(errors.values())),), (worst, str(errors[worst])), (str(slow),))
     turns = tuple(
         Turn(asks=asks, does="print()", says=says, facts=known)
         for (asks, says), known in zip(_TURNS, facts, strict=True)

@@ -37,10 +37,7 @@ def _quiet(_what: str, _done: int, _all: int) -> None:
 
 
 async def measure_tasks(
-    names: Sequence[str] = (),
-    progress: Progress = _quiet,
-    rule: Rule = "closed",
-    of: Sequence[SetName] = SETS,
+    names: Sequence[str] = (), progress: Progress = _quiet, rule: Rule = "closed", of: Sequence[SetName] = SETS
 ) -> Report:
     """All tasks of some sets, or those named; the sizes of data and the numbers of tools only with all of the public one."""
     sets = [task_set(name) for name in of]
@@ -68,12 +65,7 @@ async def measure_tasks(
         texts = [tool_text(tool.schema) for tool in one.new_tools()]
         tools[one.name] = ToolCount(len(texts), sum(map(tokens, texts)))
     return Report(
-        rows=rows,
-        sets=tuple(of),
-        tools=tools,
-        sizes=[row for row in sizes if row],
-        prompts=prompts,
-        rule=rule,
+        rows=rows, sets=tuple(of), tools=tools, sizes=[row for row in sizes if row], prompts=prompts, rule=rule
     )
 
 

@@ -78,11 +78,7 @@ def call_text(call: Call) -> str:
 
 def pieces(request: Request) -> list[str]:
     """Everything that is sent, in the order providers cache it."""
-    return [
-        *map(tool_text, request.tools),
-        request.system,
-        *(_message(message) for message in request.messages),
-    ]
+    return [*map(tool_text, request.tools), request.system, *(_message(message) for message in request.messages)]
 
 
 def _message(message: Message) -> str:

@@ -71,10 +71,7 @@ async def _history(report: Report, covered: Session, bare: Session) -> None:
         outside = [WRITE.format(path="/tmp/file", n=n, size=size) for n in range(ROUNDS // 2)]
         added = await _difference(covered, covered, inside, outside)
         report.goal(
-            f"added to a cell that changes one file of {size // 1000} kB",
-            shown(added),
-            "30 ms",
-            met=added < 0.030,
+            f"added to a cell that changes one file of {size // 1000} kB", shown(added), "30 ms", met=added < 0.030
         )
 
 
@@ -101,10 +98,7 @@ async def _trivial(report: Report, provider: Namespaces, spec: Spec) -> None:
         added = await _difference(ours, plain, cells, cells, pause_s=0)
         alone = median([await measured(lambda code=code: ran(plain, code)) for code in cells[:ROUNDS]])
         report.goal(
-            f"added to a cell that only binds names ({shown(alone)} without)",
-            shown(added),
-            "1 ms",
-            met=added < 1e-3,
+            f"added to a cell that only binds names ({shown(alone)} without)", shown(added), "1 ms", met=added < 1e-3
         )
     finally:
         await ours.close()

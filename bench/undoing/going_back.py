@@ -44,8 +44,7 @@ async def _measure(report: Report) -> None:
             beside = await _rewriting(session, made=True)
             report.note("array rewritten in place, no states kept", shown(alone))
             report.note(
-                "the same just after a state was kept (copy on write)",
-                f"{shown(beside)}, {beside / alone:.1f}x",
+                "the same just after a state was kept (copy on write)", f"{shown(beside)}, {beside / alone:.1f}x"
             )
             took_s, _ = await _branched(session)
             report.note("branch, after the array was rewritten", shown(took_s))
@@ -78,9 +77,7 @@ async def _going(session: Session, report: Report) -> None:
         times.append(await measured(session.undo))
         if await digests(session) != before:
             raise RuntimeError("what came back is not what was there")
-    report.goal(
-        "undo of a cell that changed all of it", shown(median(times)), "250 ms", met=median(times) <= 0.25
-    )
+    report.goal("undo of a cell that changed all of it", shown(median(times)), "250 ms", met=median(times) <= 0.25)
 
 
 async def _branching(session: Session, report: Report, state_bytes: int) -> None:

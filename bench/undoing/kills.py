@@ -63,9 +63,7 @@ class Place:
         return self.root / "ledger"
 
     def environment(self) -> dict[str, str]:
-        folders = {
-            f"XDG_{name.upper()}_HOME": str(self.root / name) for name in ("data", "state", "config", "cache")
-        }
+        folders = {f"XDG_{name.upper()}_HOME": str(self.root / name) for name in ("data", "state", "config", "cache")}
         return {**os.environ, **folders, "PINFOLD_SANDBOX_PYTHON": sys.executable}
 
     def owner(self) -> list[str]:
@@ -223,12 +221,8 @@ def _look(tally: Tally, place: Place, reference: Reference) -> None:
     how, unnamed = reference.agrees(told, json.loads(seen))
     tally.judge(TRUE, not how, how)
     tally.seen[CONTROL] += reference.would_see(told, json.loads(seen))
-    tally.judge(
-        NAMED, not unnamed, f"cells {unnamed}: {[told.cells[cell][:60] for cell in unnamed]}; said: {lost}"
-    )
-    ledger = (
-        Counter(place.ledger.read_text(encoding="utf-8").split()) if place.ledger.exists() else Counter[str]()
-    )
+    tally.judge(NAMED, not unnamed, f"cells {unnamed}: {[told.cells[cell][:60] for cell in unnamed]}; said: {lost}")
+    ledger = Counter(place.ledger.read_text(encoding="utf-8").split()) if place.ledger.exists() else Counter[str]()
     tally.judge(ONCE, all(times == 1 for times in ledger.values()), f"{ledger}")
     tally.judge(DONE, all(ledger[token] == 1 for token in told.done), f"{told.done} in {ledger}")
     tally.seen["looks at a ledger with effects in it"] += bool(ledger)
@@ -251,12 +245,7 @@ def measure(report: Report, asked: Asked) -> None:
         got = f"{total.examined[law]} examined, {total.broken[law]} broken"
         report.goal(law, got, "0 broken", met=bool(total.examined[law]) and not total.broken[law])
     shows = total.seen.pop(CONTROL, 0)
-    report.goal(
-        CONTROL,
-        f"{shows} of {total.examined[TRUE]} times",
-        "most times",
-        met=2 * shows > total.examined[TRUE],
-    )
+    report.goal(CONTROL, f"{shows} of {total.examined[TRUE]} times", "most times", met=2 * shows > total.examined[TRUE])
     for what, times in sorted(total.seen.items()):
         report.note(what, str(times))
     for example in total.examples[:10]:

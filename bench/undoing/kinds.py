@@ -41,11 +41,7 @@ def _folder(at: int) -> str:
 
 def in_a_process(folder: Path, cells: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, there.__file__, folder],
-        input=json.dumps(cells),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+        [sys.executable, there.__file__, folder], input=json.dumps(cells), stdout=subprocess.PIPE, text=True, check=True
     )
     return {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
 
@@ -78,10 +74,7 @@ def _report(report: Report, verdicts: dict[str, str]) -> None:
     report.note("replayed: the cell only binds names", str(counted["replayed"]))
     named = [name for name in ENDS_WITH_ITS_PROCESS if verdicts.get(name, "").startswith("lost")]
     report.goal(
-        "sockets and the like",
-        f"{len(named)} named as lost",
-        "all",
-        met=len(named) == len(ENDS_WITH_ITS_PROCESS),
+        "sockets and the like", f"{len(named)} named as lost", "all", met=len(named) == len(ENDS_WITH_ITS_PROCESS)
     )
     report.goal("silently wrong", str(counted["WRONG"]), "0", met=not counted["WRONG"])
     for name, verdict in verdicts.items():

@@ -21,12 +21,7 @@ def measure(report: Report, asked: Asked) -> None:
     at_random = {"PINFOLD_TEST_LAWS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "--timeout", "0", "tests/sandbox/test_undo_laws.py"]
     done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **counts, **at_random},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
+        command, cwd=ROOT, env={**os.environ, **counts, **at_random}, stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode:
         print(done.stdout[-4000:], file=sys.stderr)

@@ -13,15 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from pinfold.app import read_session
-from pinfold.events import (
-    ActionFinished,
-    ActionProposed,
-    ActionStarted,
-    CallTool,
-    RunCell,
-    SessionId,
-    SessionOpened,
-)
+from pinfold.events import ActionFinished, ActionProposed, ActionStarted, CallTool, RunCell, SessionId, SessionOpened
 
 TRUE = "variables are as after the cells that are there"
 NAMED = "a cell whose effects are gone was named when the session was opened"
@@ -36,12 +28,8 @@ _ALL = "all Python variables"
 
 _TOOLS = "import _pinfold_guest.calls as tools"
 CELLS: dict[str, list[str]] = {
-    "first": [
-        "import collections, re\nitems = [0]\nalias = items\ncounts = collections.Counter()\ntotal = 0"
-    ],
-    "code": [
-        "class Point:\n    def __init__(self, x): self.x = x\npoints = [Point(1)]\ndef double(x): return 2 * x"
-    ],
+    "first": ["import collections, re\nitems = [0]\nalias = items\ncounts = collections.Counter()\ntotal = 0"],
+    "code": ["class Point:\n    def __init__(self, x): self.x = x\npoints = [Point(1)]\ndef double(x): return 2 * x"],
     "large": ["block = bytearray(8_000_000)\nfor at in range(0, len(block), 4096): block[at] = 1"],
     "effects": [
         f"{_TOOLS}\nsaid = tools.call('note', token='TOKEN')\nitems.append('TOKEN')",
@@ -60,20 +48,7 @@ CELLS: dict[str, list[str]] = {
 }
 MARK = "mark_{at} = [len(globals().get('items', ()))]\n"
 """Before a cell: whatever else is lost, it shows that this one is there."""
-_NAMES = (
-    "items",
-    "alias",
-    "counts",
-    "total",
-    "points",
-    "Point",
-    "double",
-    "block",
-    "said",
-    "bound",
-    "held",
-    "running",
-)
+_NAMES = ("items", "alias", "counts", "total", "points", "Point", "double", "block", "said", "bound", "held", "running")
 _LOOK = f"""
 import hashlib, types
 

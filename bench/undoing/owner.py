@@ -15,17 +15,7 @@ from pathlib import Path
 import anyio
 
 from pinfold.app import Link, NoSuchSession, Options, SessionStore, connect, submit_and_follow
-from pinfold.events import (
-    Command,
-    Continue,
-    Entry,
-    Say,
-    TurnEnded,
-    TurnFailed,
-    entry_line,
-    new_session_id,
-    new_turn_id,
-)
+from pinfold.events import Command, Continue, Entry, Say, TurnEnded, TurnFailed, entry_line, new_session_id, new_turn_id
 from pinfold.tools import tool
 
 NAME, WORKSPACE, SCRIPT, LEDGER = sys.argv[1:5]

@@ -119,10 +119,7 @@ async def _refused(session: Session, workspace: Path, report: Report) -> None:
     same, got = await _compared(session, workspace, names, tree)
     how = "MemoryError" if "MemoryError" in (outcome.error or "") else outcome.status
     report.goal(
-        "an allocation of 20 GB, in one piece, alone in its cell",
-        f"{how}; {got}",
-        "as before, by itself",
-        met=same,
+        "an allocation of 20 GB, in one piece, alone in its cell", f"{how}; {got}", "as before, by itself", met=same
     )
     outcome = await session.run(SPOIL + AT_ONCE)
     what = "the same at the end of a cell that spoils everything"
@@ -142,14 +139,10 @@ async def _undone(session: Session, workspace: Path, report: Report, what: str, 
     report.goal(what, f"undone in {shown(took_s)}; {got}", "as before, by undo()", met=same and hurt)
 
 
-async def _compared(
-    session: Session, workspace: Path, names: dict[str, str], tree: dict[str, str]
-) -> tuple[bool, str]:
+async def _compared(session: Session, workspace: Path, names: dict[str, str], tree: dict[str, str]) -> tuple[bool, str]:
     now, there = await digests(session), files(workspace)
     equal = sum(now.get(name) == digest for name, digest in names.items())
     kept = sum(there.get(path) == entry for path, entry in tree.items())
     more = len(now.keys() - names.keys()) + len(there.keys() - tree.keys())
-    got = f"{equal} of {len(names)} variables, {kept} of {len(tree)} files" + (
-        f", {more} too many" if more else ""
-    )
+    got = f"{equal} of {len(names)} variables, {kept} of {len(tree)} files" + (f", {more} too many" if more else "")
     return (now, there) == (names, tree), got

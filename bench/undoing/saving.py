@@ -72,8 +72,7 @@ async def _measure(report: Report) -> None:
             await ran(session, BUSY)
             took_s = await kept.grows(before)
             report.note(
-                "again, after a cell that changed none of it",
-                f"{shown(took_s)}, {(kept.size - size) / 1e3:,.0f} kB",
+                "again, after a cell that changed none of it", f"{shown(took_s)}, {(kept.size - size) / 1e3:,.0f} kB"
             )
             quiet, _ = await _computing(session, kept, "")
             beside, saved = await _computing(session, kept, CHANGE)

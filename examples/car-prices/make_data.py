@@ -23,14 +23,7 @@ def cars(seed: int = 7) -> list[dict[str, str | int]]:
         km = round(max(0.0, dice.gauss(14_000, 4_000)) * age)
         price = new * FUELS[fuel] * (1 - loss) ** age * (1 - km / 1_000_000) * dice.gauss(1, 0.06)
         rows.append(
-            {
-                "id": number,
-                "make": make,
-                "year": NOW - age,
-                "km": km,
-                "fuel": fuel,
-                "price": int(round(price, -1)),
-            }
+            {"id": number, "make": make, "year": NOW - age, "km": km, "fuel": fuel, "price": int(round(price, -1))}
         )
     return rows
 

@@ -9,10 +9,7 @@ import pytest
 from pinfold.sandbox import provider_named
 from pinfold.testing import SANDBOX_CHECKS, Check, run_check
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")]
 
 
 @pytest.fixture

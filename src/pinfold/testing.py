@@ -8,13 +8,6 @@ or one pytest case for each check: `@pytest.mark.parametrize("check", SANDBOX_CH
 
 from __future__ import annotations
 
-from pinfold.sandbox.conformance import (
-    SANDBOX_CHECKS,
-    Check,
-    CheckResult,
-    SandboxReport,
-    run_check,
-    sandbox_contract,
-)
+from pinfold.sandbox.conformance import SANDBOX_CHECKS, Check, CheckResult, SandboxReport, run_check, sandbox_contract
 
 __all__ = ["SANDBOX_CHECKS", "Check", "CheckResult", "SandboxReport", "run_check", "sandbox_contract"]

@@ -24,9 +24,7 @@ def calls(name: str, **args: Any) -> dict[str, Any]:
 
 
 async def test_a_session_remembers_from_run_to_run(workspace: Path, script: Any, cell: Any) -> None:
-    model = script(
-        cell("x = 3"), {"text": "set"}, cell("print('x is', x)"), {"expect": "x is 3", "text": "seen"}
-    )
+    model = script(cell("x = 3"), {"text": "set"}, cell("print('x is', x)"), {"expect": "x is 3", "text": "seen"})
     async with agent_of(workspace, model) as agent:
         assert (await agent.run("set x")).text == "set"
         assert (await agent.run("show x")).text == "seen"
@@ -95,9 +93,7 @@ async def test_a_saved_agent_goes_on_elsewhere(
         assert (await agent.run("which word?")).text == "heron"
 
 
-async def test_an_ephemeral_agent_can_be_saved_while_it_lives(
-    workspace: Path, script: Any, tmp_path: Path
-) -> None:
+async def test_an_ephemeral_agent_can_be_saved_while_it_lives(workspace: Path, script: Any, tmp_path: Path) -> None:
     agent = agent_of(workspace, script({"text": "hi"}), ephemeral=True)
     async with agent:
         await agent.run("hello")
@@ -161,9 +157,7 @@ async def test_the_first_run_opens_an_agent_and_anything_else_says_how(workspace
 
 
 @pytest.mark.parametrize(("answer", "seen"), [(True, "wiped"), (False, "the user said no")])
-async def test_approve_answers_what_policy_asks(
-    workspace: Path, script: Any, answer: bool, seen: str
-) -> None:
+async def test_approve_answers_what_policy_asks(workspace: Path, script: Any, answer: bool, seen: str) -> None:
     asked: list[Approval] = []
 
     async def approve(approval: Approval) -> bool:

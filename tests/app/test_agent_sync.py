@@ -40,19 +40,14 @@ def test_a_script_needs_no_asyncio(workspace: Path, model: str) -> None:
 
 @pytest.mark.parametrize(
     ("use", "frames"),
-    [
-        ("with {}: pass", ["<module>", "__enter__", "call"]),
-        ("{}.run_sync('hi')", ["<module>", "run_sync", "call"]),
-    ],
+    [("with {}: pass", ["<module>", "__enter__", "call"]), ("{}.run_sync('hi')", ["<module>", "run_sync", "call"])],
 )
 def test_a_script_that_cannot_begin_ends_in_a_short_traceback_and_one_line(
     workspace: Path, use: str, frames: list[str]
 ) -> None:
     made = "Agent(model='scripted:nosuch.jsonl', sandbox='unsafe-local', ephemeral=True)"
     code = f"from pinfold import Agent\n{use.format(made)}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=workspace, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=workspace, check=False)
     first, *_, last = done.stderr.splitlines()
     assert first == "Traceback (most recent call last):"
     assert re.findall(r"^  File .*, in (\S+)$", done.stderr, re.MULTILINE) == frames
@@ -119,10 +114,7 @@ def test_a_script_switches_git_checkpoints_on_and_off(workspace: Path, script: A
             agent.set_checkpoints_sync(on)
             agent.run_sync("go on")
             refs = subprocess.run(
-                ["git", "for-each-ref", "--format=%(objectname)"],
-                cwd=workspace,
-                capture_output=True,
-                check=True,
+                ["git", "for-each-ref", "--format=%(objectname)"], cwd=workspace, capture_output=True, check=True
             )
             made.append(len({*refs.stdout.split()}))
     assert made == [0, 1, 1]
@@ -152,9 +144,7 @@ def test_what_goes_wrong_while_it_opens_is_raised(workspace: Path, tmp_path: Pat
         agent_of(workspace, f"scripted:{tmp_path / 'nothing.jsonl'}").run_sync("go")
 
 
-async def test_cells_of_a_notebook_open_and_close_it_in_tasks_of_their_own(
-    workspace: Path, model: str
-) -> None:
+async def test_cells_of_a_notebook_open_and_close_it_in_tasks_of_their_own(workspace: Path, model: str) -> None:
     agent = agent_of(workspace, model)
     said: list[str] = []
 
@@ -196,9 +186,7 @@ def test_a_plain_function_may_approve(workspace: Path, script: Any) -> None:
         asked.append(approval)
         return True
 
-    model = script(
-        {"calls": [{"tool": "write_file", "args": {"path": "a", "content": "b"}}]}, {"text": "done"}
-    )
+    model = script({"calls": [{"tool": "write_file", "args": {"path": "a", "content": "b"}}]}, {"text": "done"})
     with agent_of(workspace, model, mode="ask", approve=approve) as agent:
         agent.run_sync("write")
     assert len(asked) == 1
@@ -249,10 +237,7 @@ def test_limits_guards_and_tools_are_bounded_by_arguments(workspace: Path, scrip
 
     model = script(
         cell("import socket"),
-        {
-            "expect": "the guards do not let code import socket",
-            "calls": [{"tool": "shell", "args": {"command": "ls"}}],
-        },
+        {"expect": "the guards do not let code import socket", "calls": [{"tool": "shell", "args": {"command": "ls"}}]},
         {"expect": "shell is switched off", **cell("while True: pass")},
         {"expect": "0.5 s", "text": "bounded"},
     )
@@ -282,9 +267,7 @@ def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Pa
     with pytest.raises(PinfoldError, match="goes with the name of a model"):
         Agent(workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)
     keys = {
-        model: Agent(
-            model=model, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True
-        )._options.calling  # pyright: ignore[reportPrivateUsage]
+        model: Agent(model=model, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)._options.calling  # pyright: ignore[reportPrivateUsage]
         for model in ("openai:gpt-5", "anthropic:claude-sonnet-5", "http://localhost:1/v1#m")
     }
     assert keys["openai:gpt-5"].keys["OPENAI_API_KEY"] == "sk-of-this-agent"

@@ -31,22 +31,10 @@ from pinfold.app import (
 from pinfold.app.checkpoints import checkpoints_in
 from pinfold.app.sidegit import parse_changes
 from pinfold.engine import CommandRefused, fold
-from pinfold.events import (
-    ActionFinished,
-    Configure,
-    Entry,
-    Execute,
-    Interrupt,
-    Noticed,
-    new_action_id,
-    new_session_id,
-)
+from pinfold.events import ActionFinished, Configure, Entry, Execute, Interrupt, Noticed, new_action_id, new_session_id
 from pinfold.sandbox import Mount
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 def git(folder: Path, *args: str) -> str:
@@ -113,9 +101,7 @@ def users_own(gitdir: Path) -> dict[str, str]:
     }
 
 
-async def test_a_cell_that_changed_files_is_followed_by_a_commit_and_another_one_by_none(
-    repository: Path,
-) -> None:
+async def test_a_cell_that_changed_files_is_followed_by_a_commit_and_another_one_by_none(repository: Path) -> None:
     async with opened(repository) as live:
         await ran(live, "x = 1")
         await ran(live, "open('b.txt', 'w').write('two')")
@@ -164,9 +150,7 @@ def packed(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("prepare", [staged, detached, without_commits, packed])
-async def test_index_head_and_branches_stay_byte_for_byte(
-    repository: Path, prepare: Callable[[Path], Path]
-) -> None:
+async def test_index_head_and_branches_stay_byte_for_byte(repository: Path, prepare: Callable[[Path], Path]) -> None:
     gitdir = prepare(repository)
     before, status = users_own(gitdir), git(repository, "status", "--porcelain")
     assert "index" in before
@@ -181,9 +165,7 @@ async def test_index_head_and_branches_stay_byte_for_byte(
     assert git(repository, "status", "--porcelain") == status
 
 
-async def test_a_worktree_has_its_checkpoints_in_the_repository_it_belongs_to(
-    repository: Path, tmp_path: Path
-) -> None:
+async def test_a_worktree_has_its_checkpoints_in_the_repository_it_belongs_to(repository: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     git(repository, "worktree", "add", "-q", "-b", "side", str(other))
     gitdir = repository / ".git"
@@ -230,16 +212,9 @@ async def test_nothing_that_a_hostile_config_names_is_run(repository: Path) -> N
     assert not (repository / "b.txt").exists()
 
 
-async def test_masked_and_protected_files_are_in_no_checkpoint_and_no_restore_writes_them(
-    repository: Path,
-) -> None:
+async def test_masked_and_protected_files_are_in_no_checkpoint_and_no_restore_writes_them(repository: Path) -> None:
     (repository / "sub dir").mkdir()
-    secrets = {
-        ".env": "KEY=1\n",
-        "sub dir/key.pem": "pem\n",
-        "sub dir/.env.local": "KEY=2\n",
-        "AGENTS.md": "obey\n",
-    }
+    secrets = {".env": "KEY=1\n", "sub dir/key.pem": "pem\n", "sub dir/.env.local": "KEY=2\n", "AGENTS.md": "obey\n"}
     for name, text in secrets.items():
         (repository / name).write_text(text)
     os.link(repository / ".env", repository / "another name.txt")
@@ -283,11 +258,7 @@ os.makedirs('new/folder'); open('new/folder/f', 'w').write('x'); open('a.txt', '
         assert words == "checkpoint 1 is restored, files changed: 8; what was there before is checkpoint 4"
         assert made(live)[3:] == ["Before checkpoint 1 was restored", "Checkpoint 1 restored"]
         await live.restore(4)
-        assert files(repository) == {
-            **after,
-            "late.txt": "late",
-            "a.txt": "the user's own, in no checkpoint yet\n",
-        }
+        assert files(repository) == {**after, "late.txt": "late", "a.txt": "the user's own, in no checkpoint yet\n"}
         assert await live.restore(4) == "the files are those of checkpoint 4 already"
         with pytest.raises(CheckpointError, match=r"there is no checkpoint 9 of .*; there are 1 to 6"):
             await live.restore(9)
@@ -298,8 +269,7 @@ async def test_what_no_checkpoint_holds_is_left_and_said(repository: Path) -> No
     (repository / "data").write_text("small\n")
     async with opened(repository) as live:
         await ran(
-            live,
-            "import os\nos.remove('data'); os.remove('a.txt'); open('.gitignore', 'a').write('data\\na.txt\\n')",
+            live, "import os\nos.remove('data'); os.remove('a.txt'); open('.gitignore', 'a').write('data\\na.txt\\n')"
         )
         await ran(live, "os.truncate(os.open('large', os.O_RDWR | os.O_CREAT), 200 << 20)")
         assert len(made(live)) == 2, "a file that large is in no checkpoint"
@@ -332,9 +302,7 @@ async def test_without_a_repository_it_is_said_once_and_cells_run(workspace: Pat
         await ran(live, "open('b.txt', 'w').write('2')")
         said = [text for text in notices(live) if "checkpoint" in text]
         assert len(said) == 1
-        assert said[0].startswith(
-            "Git checkpoints are on, but none are made: the workspace is no git repository"
-        )
+        assert said[0].startswith("Git checkpoints are on, but none are made: the workspace is no git repository")
         assert made(live) == []
 
 
@@ -405,9 +373,7 @@ def test_the_command_line_turns_on_lists_and_restores(repository: Path, pinfold:
     assert len(pinfold("checkpoint", "list", "-s", "job").out.splitlines()) == 3
 
 
-async def test_another_process_restores_through_the_owner_and_not_under_a_running_cell(
-    repository: Path,
-) -> None:
+async def test_another_process_restores_through_the_owner_and_not_under_a_running_cell(repository: Path) -> None:
     session = new_session_id()
     folder = SessionStore().folder_of(session)
     options = Options(workspace=repository, sandbox="namespaces", git_checkpoints=True)

@@ -33,18 +33,14 @@ def project(workspace: Path, text: str) -> None:
 def test_flags_win_over_environment_over_project_over_user_file_over_defaults(
     user_file: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user_file.write_text(
-        "[run]\nmax_steps = 15\nmax_tokens = 900\nmax_seconds = 60\n[model]\ntemperature = 0.5\n"
-    )
+    user_file.write_text("[run]\nmax_steps = 15\nmax_tokens = 900\nmax_seconds = 60\n[model]\ntemperature = 0.5\n")
     project(workspace, "[run]\nmax_steps = 12\nmax_tokens = 800\nmax_seconds = 50\n")
     for name in [name for name in os.environ if name.startswith("PINFOLD_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PINFOLD_RUN_MAX_TOKENS", "700")
     monkeypatch.setenv("PINFOLD_RUN_MAX_SECONDS", "40")
     loaded = load_config(workspace, {"run.max_seconds": 30.0, "run.max_cost": None})
-    assert {
-        key: (value, Path(origin).name) for key, value, origin in loaded.rows() if origin != "default"
-    } == {
+    assert {key: (value, Path(origin).name) for key, value, origin in loaded.rows() if origin != "default"} == {
         "model.temperature": (0.5, "config.toml"),
         "run.max_steps": (12, "pinfold.toml"),
         "run.max_tokens": (700, "PINFOLD_RUN_MAX_TOKENS"),
@@ -109,8 +105,7 @@ def test_a_projects_packages_come_on_top_of_the_users(user_file: Path, workspace
 def test_every_limit_can_be_set_and_defaults_to_the_sandboxes_own() -> None:
     assert load_config().config.sandbox.limits() == Limits(memory_bytes=default_memory() >> 20 << 20)
     flags: dict[str, int] = {
-        f"sandbox.{key}": 3
-        for key in ("cell_s", "shell_s", "interrupt_grace_s", "start_s", "reply_s", "memory_mb")
+        f"sandbox.{key}": 3 for key in ("cell_s", "shell_s", "interrupt_grace_s", "start_s", "reply_s", "memory_mb")
     } | {f"sandbox.{key}": 3 for key in ("processes", "output_mb", "file_mb")}
     config = load_config(flags={**flags, "limits.disk_mb": 3}).config
     limits = asdict(config.sandbox.limits(config.limits))
@@ -171,9 +166,7 @@ def test_databases_are_tables_with_a_name(user_file: Path, monkeypatch: pytest.M
         "shop": (20, 256, 60.0),
         "other-one": (1_000_000, 256, 5.0),
     }
-    rows = {
-        key: (value, Path(origin).name) for key, value, origin in loaded.rows() if key.startswith("data.")
-    }
+    rows = {key: (value, Path(origin).name) for key, value, origin in loaded.rows() if key.startswith("data.")}
     assert rows["data.shop.url"] == ("postgresql://ann@db.example.org/shop", "config.toml")
     assert rows["data.shop.max_rows"] == (20, "PINFOLD_DATA_SHOP_MAX_ROWS")
     assert rows["data.shop.max_mb"] == (256, "default")
@@ -188,10 +181,7 @@ def test_databases_are_tables_with_a_name(user_file: Path, monkeypatch: pytest.M
         (f"{DATABASE}max_rows = 'many'", "data.shop.max_rows: Expected `int`, got `str`"),
         (f"{DATABASE}max_rows = 0", "data.shop.max_rows must be more than 0"),
         (f"{DATABASE}timeout_s = inf", "data.shop.timeout_s must be more than 0 and finite"),
-        (
-            f"{DATABASE}password = 'x${{secret:A}}'",
-            "data.shop.password: write ${secret:NAME} and nothing else",
-        ),
+        (f"{DATABASE}password = 'x${{secret:A}}'", "data.shop.password: write ${secret:NAME} and nothing else"),
         ("[data.shop]\nurl = 'mysql://ann:canary-1234@b/c'", "data.shop.url is no address of a database"),
         ("[data.shop]\nurl = 'sqlite:///x'\npassword = 'canary-1234'", "a sqlite file has none"),
         ("[data.'a b']\nurl = 'sqlite:///x'", "a database's name is letters"),

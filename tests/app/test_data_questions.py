@@ -67,9 +67,7 @@ async def test_a_near_miss_is_quoted_rows_left_out_are_told_and_the_printed_form
         cell(give, expect='[to_numeric(errors="coerce") turned 1 of 3 values into missing ones]'),
         {"text": "never asked"},
     )
-    events = await events_of(
-        fares, model, 'What is the mean fare? Format: @mean[value] where "value" is a number'
-    )
+    events = await events_of(fares, model, 'What is the mean fare? Format: @mean[value] where "value" is a number')
     assert (events[-1].text, events[-1].printed) == ("@mean[1.5]", True)
 
 
@@ -80,13 +78,9 @@ async def test_an_error_that_stays_brings_a_look_at_the_files_in_question_and_th
     model = script(
         cell(read),
         *(cell(f"df['Fare'].sum() + {n}") for n in range(3)),
+        cell("df[df['town'] == 'A']['Fare']", expect='fares.csv: 3 rows like " Fare"=1, "town"=A'),
         cell(
-            "df[df['town'] == 'A']['Fare']",
-            expect='fares.csv: 3 rows like " Fare"=1, "town"=A',
-        ),
-        cell(
-            "import os\nprint('made.txt' in os.listdir(), 'df' in globals())",
-            expect="tried before and failed 4 times",
+            "import os\nprint('made.txt' in os.listdir(), 'df' in globals())", expect="tried before and failed 4 times"
         ),
         {"text": "done", "expect": "False False"},
     )

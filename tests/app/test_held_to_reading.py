@@ -94,9 +94,7 @@ async def test_the_same_strings_change_files_where_they_may(made: Path) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_share_of_a_thousand_strings_changes_nothing_however_they_are_judged(
-    made: Path, level: str
-) -> None:
+async def test_a_share_of_a_thousand_strings_changes_nothing_however_they_are_judged(made: Path, level: str) -> None:
     strings = [text for _, text in families.families()][::SHARE]
     before = ground.state(made)
     told = await bench.through_a_session(made, level, "ask", strings)
@@ -105,9 +103,7 @@ async def test_a_share_of_a_thousand_strings_changes_nothing_however_they_are_ju
     assert ground.difference(before, ground.state(made)) == []
     assert alone["changed"] == {}
     assert alone["how"]["impossible"] == 0
-    print(
-        f"{len(strings)} strings, {len(told.ran)} run by policy's leave, all of them by ours: {alone['how']}"
-    )
+    print(f"{len(strings)} strings, {len(told.ran)} run by policy's leave, all of them by ours: {alone['how']}")
 
 
 async def test_what_has_to_write_is_asked_about_and_run_again(made: Path, script: Script) -> None:
@@ -163,9 +159,7 @@ async def _not_now(_: Approval) -> str:
     return "not now"
 
 
-async def test_a_grant_for_the_session_covers_the_same_command_and_no_other(
-    made: Path, script: Script
-) -> None:
+async def test_a_grant_for_the_session_covers_the_same_command_and_no_other(made: Path, script: Script) -> None:
     from pinfold import Decision
 
     asked: list[str] = []
@@ -185,9 +179,7 @@ async def test_a_grant_for_the_session_covers_the_same_command_and_no_other(
     assert f"granted: shell: {more}" in rules
 
 
-async def test_where_it_cannot_be_held_to_reading_it_is_asked_about(
-    made: Path, script: Script, cell: Any
-) -> None:
+async def test_where_it_cannot_be_held_to_reading_it_is_asked_about(made: Path, script: Script, cell: Any) -> None:
     """A process takes 16 layers of Landlock; a cell has used them up."""
     use_up = """
 import ctypes, struct
@@ -259,9 +251,7 @@ async def test_what_cannot_be_read_is_not_taken_for_a_need_to_write(made: Path, 
     }
     async with open_session(workspace=made, provider=level) as session:
         found = {
-            command: (
-                await session.command(["/bin/bash", "-c", command], timeout_s=20, read_only=True)
-            ).read_only
+            command: (await session.command(["/bin/bash", "-c", command], timeout_s=20, read_only=True)).read_only
             for command in wanted
         }
     assert found == wanted

@@ -18,10 +18,7 @@ from pinfold.app.action_policy import COMMAND, SHOWN
 from pinfold.app.named_files import describe_named_files, files_named
 from pinfold.events import ActionDenied
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 # Left running by a cell: swaps both files for ever, each by a rename, and counts.
 SWAPS = """
 import os, subprocess, sys

@@ -118,9 +118,7 @@ def test_without_a_repository_and_above_a_home_nothing_is_looked_for(
 
 @given(st.lists(st.text("abé\n", min_size=1, max_size=40), max_size=6), st.integers(0, 100))
 def test_what_is_told_stays_within_its_bound_and_says_so_when_it_was_cut(words: list[str], most: int) -> None:
-    page = format_instructions(
-        tuple(Instruction(path=f"/{n}", text=text) for n, text in enumerate(words)), most
-    )
+    page = format_instructions(tuple(Instruction(path=f"/{n}", text=text) for n, text in enumerate(words)), most)
     size = sum(len(text.encode()) for text in words)
     assert ("left out" in page) == (size > most)
     assert sum(page.encode().count(letter.encode()) for letter in "é") * 2 <= most
@@ -157,9 +155,7 @@ def test_an_instruction_reaches_the_model_only_once_it_is_trusted(
     prompt = whole.of_kind("SessionOpened")[0]["prompt"]
     if trusted:
         assert (done.code, done.out, notices) == (0, "done\n", [])
-        assert (
-            prompt.index("Use tabs.") < prompt.index("Wade slowly.") < prompt.index("Paint the heron blue.")
-        )
+        assert prompt.index("Use tabs.") < prompt.index("Wade slowly.") < prompt.index("Paint the heron blue.")
         assert f"--- {repository / 'AGENTS.md'}\n" in prompt
         assert pinfold("resume", "last", "on", cwd=deep).code == 0
         opened = pinfold("export", "last", "--to", "jsonl").of_kind("SessionOpened")
@@ -167,7 +163,5 @@ def test_an_instruction_reaches_the_model_only_once_it_is_trusted(
     else:
         assert (done.code, len(notices)) == (1, 1)
         assert "should contain 'Paint the heron'" in done.err
-        assert "heron" not in json.dumps(
-            [event for event in whole.events if event["kind"] == "SessionOpened"]
-        )
+        assert "heron" not in json.dumps([event for event in whole.events if event["kind"] == "SessionOpened"])
         assert "pinfold trust" in notices[0]

@@ -13,10 +13,7 @@ from bench.leaking.scenario import Scenario
 from bench.leaking.staging import play
 from bench.leaking.weakened import Blind, Loose
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 ALL = {one.name: one for one in scenarios()}
 FEW = (
     "urllib, to the listed host",
@@ -93,12 +90,7 @@ def test_enough_of_them_work_once_they_are_approved() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "urllib, to the listed host",
-        "fetch with a path",
-        "undo, go on and fork, then try again",
-    ],
+    "name", ["urllib, to the listed host", "fetch with a path", "undo, go on and fork, then try again"]
 )
 async def test_a_judge_that_knows_no_taint_is_found_out(name: str, tmp_path: Path) -> None:
     assert (await play(ALL[name], tmp_path / "stage", judging=Blind)).leaked

@@ -84,9 +84,7 @@ def test_only_keys_and_addresses_are_taken_from_the_environment() -> None:
 def test_who_only_stands_by_and_cannot_be_had_stops_nobody(tmp_path: Path) -> None:
     script = tmp_path / "s.jsonl"
     script.write_text('{"text": "hi"}\n', encoding="utf-8")
-    calling = CallOptions(
-        escalate="anthropic:claude-sonnet-4-5", fallback=("nobody:knows", f"scripted:{script}")
-    )
+    calling = CallOptions(escalate="anthropic:claude-sonnet-4-5", fallback=("nobody:knows", f"scripted:{script}"))
     found = select_models(f"scripted:{script}", "", (), calling)
     assert [model.name for model in found.fallbacks] == [f"scripted:{script}"]
     assert found.escalate is None

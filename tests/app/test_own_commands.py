@@ -34,13 +34,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_front_matter_says_what_it_does_and_takes() -> None:
     command = parse_command(
-        "review",
-        b'---\r\ndescription: "Look at: a file"\nargument-hint: FILE\nother: [1]\n---\n\nReview $1.\n',
-        "here",
+        "review", b'---\r\ndescription: "Look at: a file"\nargument-hint: FILE\nother: [1]\n---\n\nReview $1.\n', "here"
     )
-    assert command == UserCommand(
-        name="review", text="Review $1.", words="Look at: a file", hint="FILE", origin="here"
-    )
+    assert command == UserCommand(name="review", text="Review $1.", words="Look at: a file", hint="FILE", origin="here")
 
 
 @pytest.mark.parametrize(
@@ -67,11 +63,7 @@ def test_without_front_matter_its_first_line_says_what_it_does(data: bytes, text
         ("No place", "", "No place"),
         ("$10 and $ARGUMENTSX", "a", "$10 and $ARGUMENTSX\n\na"),
         ("$ARGUMENTS", "$1 $ARGUMENTS @a.txt", "$1 $ARGUMENTS @a.txt"),
-        (
-            "use @property, me@a.txt and @a.txt.",
-            "",
-            "use @property, me@a.txt and a.txt.\n\na.txt:\n```\none\n```",
-        ),
+        ("use @property, me@a.txt and @a.txt.", "", "use @property, me@a.txt and a.txt.\n\na.txt:\n```\none\n```"),
         (
             "(@sub/b.md) @a.txt @a.txt",
             "",
@@ -133,9 +125,7 @@ def test_more_than_the_bound_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.safety
-def test_commands_of_a_folder_wait_for_trust_and_those_of_the_user_do_not(
-    home: Path, workspace: Path
-) -> None:
+def test_commands_of_a_folder_wait_for_trust_and_those_of_the_user_do_not(home: Path, workspace: Path) -> None:
     put(home, "mine.md", "Mine.")
     put(home, "both.md", "The user's.")
     put(home, "no command.md", "x")

@@ -99,9 +99,7 @@ async def test_a_second_taker_is_told_who_was_first(place: tuple[Path, SessionId
                 pass
 
 
-async def test_attaching_to_an_owned_session_gives_the_owners(
-    place: tuple[Path, SessionId], workspace: Path
-) -> None:
+async def test_attaching_to_an_owned_session_gives_the_owners(place: tuple[Path, SessionId], workspace: Path) -> None:
     folder, session = place
     async with acquire(folder, session, scripted(workspace)) as live, live.subscribe() as feed:
         async with connect(folder, session, scripted(workspace)) as link:
@@ -110,15 +108,11 @@ async def test_attaching_to_an_owned_session_gives_the_owners(
         assert (await first(feed, SessionChanged)).title == "from afar"
 
 
-async def test_a_refusal_of_the_owner_reaches_the_asker(
-    place: tuple[Path, SessionId], workspace: Path
-) -> None:
+async def test_a_refusal_of_the_owner_reaches_the_asker(place: tuple[Path, SessionId], workspace: Path) -> None:
     folder, session = place
     async with acquire(folder, session, scripted(workspace)):
         with pytest.raises(CommandRefused, match="no approval is waiting"):
-            await RemoteSession(session, folder).submit(
-                Decide(id=ActionId("a_1"), digest="", verdict="allow")
-            )
+            await RemoteSession(session, folder).submit(Decide(id=ActionId("a_1"), digest="", verdict="allow"))
 
 
 async def test_garbage_on_the_socket_leaves_the_owner_unharmed(workspace: Path) -> None:
@@ -145,10 +139,7 @@ async def test_an_owner_that_is_leaving_takes_nothing_it_would_not_do(workspace:
     hello = json.dumps({"op": "submit", "command": {"kind": "Say", "turn": new_turn_id(), "text": "hello"}})
     with tempfile.TemporaryDirectory() as name:
         socket = Path(name, "owner.sock")
-        async with (
-            anyio.create_task_group() as tasks,
-            acquire(Path(name), session, scripted(workspace, "hi")),
-        ):
+        async with anyio.create_task_group() as tasks, acquire(Path(name), session, scripted(workspace, "hi")):
             late = await anyio.connect_unix(socket)
             watching = await anyio.connect_unix(socket)
             await watching.send(b'{"op":"subscribe","after":0}\n')
@@ -166,12 +157,8 @@ async def test_an_owner_that_is_leaving_takes_nothing_it_would_not_do(workspace:
             tasks.start_soon(speak_late)
 
 
-def test_a_dead_owners_session_is_taken_over(
-    start: Any, pinfold: Callable[..., Any], script: Any, cell: Any
-) -> None:
-    model = script(
-        cell("while True: pass"), {"expect": "may or may not have taken effect", "text": "taken over"}
-    )
+def test_a_dead_owners_session_is_taken_over(start: Any, pinfold: Callable[..., Any], script: Any, cell: Any) -> None:
+    model = script(cell("while True: pass"), {"expect": "may or may not have taken effect", "text": "taken over"})
     running = start("run", *LOCAL, "--json", "--model", model, "go")
     session = json.loads(running.stdout.readline())["session"]
     while json.loads(running.stdout.readline())["kind"] != "ActionStarted":
@@ -189,9 +176,7 @@ def test_of_several_takers_one_wins_and_all_are_served(
 ) -> None:
     model = script(*[{"text": f"answer {n}", "delay_s": 0.2} for n in range(6)])
     session = pinfold("run", *LOCAL, "--json", "--model", model, "begin").events[0]["session"]
-    takers: list[subprocess.Popen[str]] = [
-        start("resume", session, "--quiet", f"question {n}") for n in range(3)
-    ]
+    takers: list[subprocess.Popen[str]] = [start("resume", session, "--quiet", f"question {n}") for n in range(3)]
     answers = sorted(taker.communicate(timeout=30)[0] for taker in takers)
     assert answers[0].startswith("answer 1")
     said = [event["text"] for event in pinfold("export", session, "--to", "jsonl").of_kind("UserSpoke")]

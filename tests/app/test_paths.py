@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from bench.paths import Scene, by_path, by_swap, host_step, plain_step
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 async def test_no_path_leads_the_host_outside(tmp_path: Path) -> None:

@@ -15,10 +15,7 @@ from pinfold.app.memory_tools import memory_file
 from pinfold.events import ActionDenied, ActionFinished, ApprovalRequested, Mode
 
 _ = server  # a fixture
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 def calls(tool: str, /, **args: Any) -> dict[str, Any]:

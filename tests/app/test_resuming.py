@@ -12,10 +12,7 @@ from pinfold import Agent, PinfoldError, tool
 from pinfold.app import SessionStore, read_session
 from pinfold.events import SessionOpened
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 def agent_of(workspace: Path, model: str, **more: Any) -> Agent:
@@ -42,9 +39,7 @@ async def test_the_model_is_told_which_variables_came_back_and_which_are_lost(
     assert [it.split(" ")[0] for it in opened[1].lost] == ["s"]
 
 
-async def test_undo_from_python_names_what_stays_and_tells_the_model(
-    workspace: Path, script: Any, cell: Any
-) -> None:
+async def test_undo_from_python_names_what_stays_and_tells_the_model(workspace: Path, script: Any, cell: Any) -> None:
     sent: list[str] = []
 
     @tool
@@ -62,10 +57,7 @@ async def test_undo_from_python_names_what_stays_and_tells_the_model(
         cell("items.append(2)\nopen('made.txt', 'w').close()"),
         {"calls": [{"tool": "send", "args": {"text": "hello"}}]},
         {"text": "done"},
-        {
-            "expect": "The user undid cell 2: variables and workspace files are as after cell 1.",
-            "text": "told",
-        },
+        {"expect": "The user undid cell 2: variables and workspace files are as after cell 1.", "text": "told"},
         cell("print(items)"),
         {"expect": "[1]\n", "text": "back"},
     )
@@ -81,9 +73,7 @@ async def test_undo_from_python_names_what_stays_and_tells_the_model(
     assert sent == ["hello"]
 
 
-async def test_a_cell_that_was_rolled_back_is_no_cell_to_undo(
-    workspace: Path, script: Any, cell: Any
-) -> None:
+async def test_a_cell_that_was_rolled_back_is_no_cell_to_undo(workspace: Path, script: Any, cell: Any) -> None:
     model = script(cell("items = [1]"), cell("import os\nos._exit(1)"), {"text": "done"})
     async with agent_of(workspace, model) as agent:
         await agent.run("go")
@@ -93,9 +83,7 @@ async def test_a_cell_that_was_rolled_back_is_no_cell_to_undo(
 async def test_an_ephemeral_session_is_undone_as_any_and_leaves_nothing(
     workspace: Path, script: Any, cell: Any
 ) -> None:
-    model = script(
-        cell("items = [1]"), cell("items.append(2)"), {"text": "done"}, cell("items"), {"text": "x"}
-    )
+    model = script(cell("items = [1]"), cell("items.append(2)"), {"text": "done"}, cell("items"), {"text": "x"})
     async with agent_of(workspace, model, ephemeral=True) as agent:
         await agent.run("go")
         await agent.undo()

@@ -158,9 +158,7 @@ def test_the_file_is_for_its_owner_alone(store: Path) -> None:
     store.parent.mkdir(parents=True, mode=0o755)
     Secrets().set("BIRDS", VALUE, ["x.org"])
     assert (stat.S_IMODE(store.stat().st_mode), stat.S_IMODE(store.parent.stat().st_mode)) == (0o600, 0o700)
-    assert [path.name for path in store.parent.iterdir() if path.name != ".secrets.json.lock"] == [
-        "secrets.json"
-    ]
+    assert [path.name for path in store.parent.iterdir() if path.name != ".secrets.json.lock"] == ["secrets.json"]
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o666, 0o601])
@@ -211,9 +209,7 @@ def test_a_header_is_made_for_its_hosts_alone_and_kept_when_the_value_changes() 
     assert secrets.headers_for("api.example.org") == {"Authorization": "Bearer hidden-9999"}
 
 
-@pytest.mark.parametrize(
-    "header", ["Authorization", "Authorization: Bearer", "A B: {}", "A: {}\r\nB: x", ": {}"]
-)
+@pytest.mark.parametrize("header", ["Authorization", "Authorization: Bearer", "A B: {}", "A: {}\r\nB: x", ": {}"])
 def test_what_is_no_header_is_refused(header: str) -> None:
     with pytest.raises(ConfigError, match="is no header with a place for a secret"):
         Secrets().set("TOKEN", "hidden-1234", ["api.example.org"], header)
@@ -249,9 +245,7 @@ def test_many_set_at_once_are_all_kept() -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    assert {Secrets().get(f"S{number}", "x.org") for number in range(16)} == {
-        f"{VALUE} {n}" for n in range(16)
-    }
+    assert {Secrets().get(f"S{number}", "x.org") for number in range(16)} == {f"{VALUE} {n}" for n in range(16)}
 
 
 def test_a_secret_that_is_set_or_read_is_hidden_from_then_on() -> None:
@@ -315,9 +309,7 @@ def in_a_process(tmp_path: Path, program: str, **environment: str) -> subprocess
         **environment,
     }
     program = f"from pinfold.app.secrets import Secrets\nfrom pinfold.text import presentable\n{program}"
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=given, check=False
-    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=given, check=False)
 
 
 def test_where_a_keyring_works_values_are_in_it_and_not_in_the_file(tmp_path: Path, store: Path) -> None:
@@ -326,7 +318,9 @@ def test_where_a_keyring_works_values_are_in_it_and_not_in_the_file(tmp_path: Pa
     assert (done.stdout, done.stderr) == ("keyring\n", "")
     assert VALUE not in store.read_text()
     assert VALUE in (tmp_path / "ring.json").read_text()
-    use = f"print(Secrets().get('BIRDS', 'x.org') == {VALUE!r}, Secrets().get('BIRDS', 'y.org'), presentable({VALUE!r}))"
+    use = (
+        f"print(Secrets().get('BIRDS', 'x.org') == {VALUE!r}, Secrets().get('BIRDS', 'y.org'), presentable({VALUE!r}))"
+    )
     assert in_a_process(tmp_path, use).stdout == "True None [redacted]\n"
     locked = in_a_process(tmp_path, use, TEST_KEYRING_LOCKED="1")
     assert "the keyring does not give BIRDS out; unlock it" in locked.stderr
@@ -338,9 +332,7 @@ def test_where_a_keyring_works_values_are_in_it_and_not_in_the_file(tmp_path: Pa
 
 def test_where_the_keyring_fails_values_go_to_the_file(tmp_path: Path, store: Path) -> None:
     pytest.importorskip("keyring")
-    done = in_a_process(
-        tmp_path, f"print(Secrets().set('BIRDS', {VALUE!r}, ['x.org']).where)", TEST_KEYRING_LOCKED="1"
-    )
+    done = in_a_process(tmp_path, f"print(Secrets().set('BIRDS', {VALUE!r}, ['x.org']).where)", TEST_KEYRING_LOCKED="1")
     assert done.stdout == "file\n"
     assert VALUE in store.read_text()
     in_a_process(tmp_path, f"Secrets().set('BIRDS', {VALUE!r})")

@@ -23,10 +23,7 @@ from pinfold.events import (
     new_session_id,
 )
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 SEEDS = """
 import asyncio
 import sys
@@ -118,9 +115,7 @@ except OSError as error:
     print(error.strerror)
 """
     files = "['data.py', 'filesystem.py', 'memory.py', 'system.py', 'tools.py', 'web.py']"
-    model = script(
-        cell(code), {"expect": f"{files}\nTrue\n42 servers.tools\nRead-only file system", "text": "ok"}
-    )
+    model = script(cell(code), {"expect": f"{files}\nTrue\n42 servers.tools\nRead-only file system", "text": "ok"})
     async with agent_of(workspace, model, tools=[double]) as agent:
         assert (await agent.run("go")).text == "ok"
 
@@ -151,9 +146,7 @@ async def test_what_goes_wrong_is_an_exception_in_the_cell(
     assert "_call(" not in told
 
 
-async def test_each_call_is_an_action_of_its_cell_on_record(
-    workspace: Path, script: Script, cell: Any
-) -> None:
+async def test_each_call_is_an_action_of_its_cell_on_record(workspace: Path, script: Script, cell: Any) -> None:
     code = "from servers.tools import double, post\nfor n in range(3): double(n)\npost('x')"
     async with agent_of(workspace, script(cell(code)), tools=[double, post]) as agent:
         events = await turn(agent)
@@ -178,9 +171,7 @@ async def test_calls_of_an_undone_cell_stay_on_record(workspace: Path, script: S
     assert any(isinstance(event, ActionProposed) and event.by == "cell" for event in before)
 
 
-async def test_calls_side_by_side_that_need_a_yes_are_one_question(
-    workspace: Path, script: Script, cell: Any
-) -> None:
+async def test_calls_side_by_side_that_need_a_yes_are_one_question(workspace: Path, script: Script, cell: Any) -> None:
     """The tool is the user's own file's, so that it is not handed over in person."""
     code = (
         "import asyncio\nfrom servers.filesystem import write_file\n"
@@ -248,9 +239,7 @@ async def test_a_function_that_was_imported_is_there_when_the_session_comes_back
         await turn(agent)
         session = agent.session_id
     again = script(cell("double(n), servers.tools.double(1)"), {"text": "ok"})
-    async with Agent(
-        model=again, workspace=workspace, sandbox="namespaces", tools=[double], session=session
-    ) as agent:
+    async with Agent(model=again, workspace=workspace, sandbox="namespaces", tools=[double], session=session) as agent:
         assert (await observed(agent)).startswith("(8, 2)")
 
 

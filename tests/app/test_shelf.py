@@ -44,9 +44,7 @@ async def test_the_last_session_of_a_folder_is_not_that_of_another(tmp_path: Pat
     for number, (session, folder) in enumerate((("s_old", "a"), ("s_new", "a"), ("s_other", "b"))):
         place = SessionStore().folder_of(SessionId(session))
         place.mkdir(mode=0o700)
-        log = Log(
-            place, SessionId(session), clock=lambda days=number: datetime.now(UTC) + timedelta(days=days)
-        )
+        log = Log(place, SessionId(session), clock=lambda days=number: datetime.now(UTC) + timedelta(days=days))
         opened = SessionOpened(
             version="1", workspace=str(tmp_path / folder), model="m", mode="ask", sandbox="namespaces"
         )

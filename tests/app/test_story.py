@@ -42,9 +42,7 @@ OPENED = SessionOpened(version="0", workspace="/w", model="m", mode="auto", sand
 
 
 def story(*events: Event):
-    return build_history(
-        S, [Entry(seq=seq, session=S, at="", event=event) for seq, event in enumerate(events, 1)]
-    )
+    return build_history(S, [Entry(seq=seq, session=S, at="", event=event) for seq, event in enumerate(events, 1)])
 
 
 def a_cell(number: int, turn: TurnId | None, *files: FileChange) -> tuple[Event, ...]:
@@ -132,11 +130,7 @@ def test_a_file_is_told_of_once_from_what_it_was_to_what_it_is() -> None:
             change("d", "changed", "2", "1"),
             change("e", "added", None, "2"),
         ]
-    ) == (
-        change("a", "changed", "1", "3"),
-        change("b", "added", None, "2"),
-        change("e", "changed", "1", "2"),
-    )
+    ) == (change("a", "changed", "1", "3"), change("b", "added", None, "2"), change("e", "changed", "1", "2"))
 
 
 @given(st.lists(st.sampled_from([None, "1", "2", "3"]), min_size=1, max_size=8))
@@ -175,9 +169,6 @@ async def test_forks_of_forks_are_found_and_a_removed_parent_is_named() -> None:
 
 def test_a_family_that_goes_round_in_circles_is_told_to_its_end() -> None:
     a, b = SessionId("s_a"), SessionId("s_b")
-    everyone = [
-        SessionNode(id=a, title="a", last="", source=b),
-        SessionNode(id=b, title="b", last="", source=a),
-    ]
+    everyone = [SessionNode(id=a, title="a", last="", source=b), SessionNode(id=b, title="b", last="", source=a)]
     assert [kin.id for kin in build_session_tree(a, everyone).ancestors] == [b]
     assert [kin.id for _, kin in build_session_tree(a, everyone).children] == [b]

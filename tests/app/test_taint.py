@@ -19,23 +19,10 @@ from pinfold.app.egress import SessionEgress
 from pinfold.app.outbound import OutboundTotal, sum_outbound
 from pinfold.app.privacy import Privacy
 from pinfold.engine import fold
-from pinfold.events import (
-    FLOW,
-    ActionDenied,
-    ActionFinished,
-    ApprovalRequested,
-    BlobId,
-    Image,
-    Say,
-    TurnId,
-    UserSpoke,
-)
+from pinfold.events import FLOW, ActionDenied, ActionFinished, ApprovalRequested, BlobId, Image, Say, TurnId, UserSpoke
 from pinfold.model import ScriptedModel
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 GET = "import urllib.request\ndata = urllib.request.urlopen('http://@LISTED@/data', timeout=5).read()\nopen('d', 'wb').write(data)"
 SEND = "import urllib.request\nurllib.request.urlopen('http://@LISTED@/' + SECRET, timeout=5).read()"
 PAGE = call("fetch", url=PAGE_URL)
@@ -54,9 +41,7 @@ def flags(shown: Shown) -> tuple[bool, bool]:
 
 @pytest.mark.parametrize("between", [("undo",), ("resume",), ("fork",), ("undo", "undo", "resume", "fork")])
 async def test_taint_never_goes_back(tmp_path: Path, between: tuple[Any, ...]) -> None:
-    shown = await played(
-        tmp_path, cell("x = 1"), *TURNED, *between, call("fetch", url="http://@LISTED@/more")
-    )
+    shown = await played(tmp_path, cell("x = 1"), *TURNED, *between, call("fetch", url="http://@LISTED@/more"))
     assert shown.tainted
     asked = [event for event in shown.events if isinstance(event, ApprovalRequested)]
     assert "needs your OK" in asked[-1].reason
@@ -95,9 +80,7 @@ async def test_an_interrupted_look_has_looked(tmp_path: Path) -> None:
 
 
 async def test_under_taint_code_gets_no_connection_and_no_grant_helps(tmp_path: Path) -> None:
-    shown = await played(
-        tmp_path, cell(GET), READS, cell(GET), PAGE, mode="ask", answers="harmless", grants=True
-    )
+    shown = await played(tmp_path, cell(GET), READS, cell(GET), PAGE, mode="ask", answers="harmless", grants=True)
     refused = [event.reason for event in shown.events if isinstance(event, ActionDenied)]
     assert len(refused) == 1
     assert "gets no more connections" in refused[0]
@@ -107,9 +90,7 @@ async def test_under_taint_code_gets_no_connection_and_no_grant_helps(tmp_path: 
 @pytest.mark.parametrize(
     ("flows", "leaked"), [((), []), (("@LISTED@",), ["the listed host"]), (("listed.example:1",), [])]
 )
-@pytest.mark.parametrize(
-    "step", [call("fetch", url="http://@LISTED@/@CANARY@"), cell(SEND)], ids=["fetch", "code"]
-)
+@pytest.mark.parametrize("step", [call("fetch", url="http://@LISTED@/@CANARY@"), cell(SEND)], ids=["fetch", "code"])
 async def test_under_taint_a_session_sends_to_the_hosts_it_was_given_beforehand_and_to_no_other(
     tmp_path: Path, flows: tuple[str, ...], leaked: list[str], step: Step
 ) -> None:
@@ -123,9 +104,7 @@ async def test_under_taint_a_session_sends_to_the_hosts_it_was_given_beforehand_
 async def test_under_taint_a_package_is_asked_about_unless_all_is_allowed(
     tmp_path: Path, mode: Any, asked: list[str]
 ) -> None:
-    shown = await played(
-        tmp_path, *TURNED, call("install", package="surely-not-there"), mode=mode, answers="no"
-    )
+    shown = await played(tmp_path, *TURNED, call("install", package="surely-not-there"), mode=mode, answers="no")
     assert shown.tainted
     assert [one.partition(":")[0] for one in shown.asked] == asked
 
@@ -133,9 +112,7 @@ async def test_under_taint_a_package_is_asked_about_unless_all_is_allowed(
 async def test_a_picture_of_the_users_makes_it_private() -> None:
     log = memory_log()
     async with life((says("ok"),), hands=EchoHands(), log=log) as session:
-        await session.submit(
-            Say(turn=TurnId("t1"), text="look", images=(Image(blob=BlobId("b"), mime="image/png"),))
-        )
+        await session.submit(Say(turn=TurnId("t1"), text="look", images=(Image(blob=BlobId("b"), mime="image/png"),)))
         await session.ended(TurnId("t1"))
         assert session.core.state.private
     async with life((says("ok"),), hands=EchoHands(), log=log) as session:
@@ -182,9 +159,7 @@ async def test_a_redirect_is_told_of_each_host_it_went_to(tmp_path: Path) -> Non
     followed = await played(tmp_path, away, where="nowhere", answers="yes")
     assert set(by_name(followed.sent)) == {"listed.example", "evil.example"}
     assert by_name(followed.sent)["listed.example"].bytes_back == 0
-    refused = await play(
-        Scenario(name="x", kind="x", steps=(away,), where="nowhere", answers="no"), tmp_path / "other"
-    )
+    refused = await play(Scenario(name="x", kind="x", steps=(away,), where="nowhere", answers="no"), tmp_path / "other")
     assert set(by_name(refused.sent)) == {"listed.example"}
 
 
@@ -253,9 +228,7 @@ def test_what_the_user_puts_in_is_seen_whatever_its_name(workspace: Path, tmp_pa
     assert not session.about_to_read()
 
 
-def test_more_than_can_be_told_apart_counts_as_the_users(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_can_be_told_apart_counts_as_the_users(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privacy_module, "MOST", 3)
     session = Privacy(workspace, more=False)
     session.about_to_read()

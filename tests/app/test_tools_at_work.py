@@ -19,10 +19,7 @@ from pinfold.model import ScriptedModel
 from pinfold.model.lines import KeptReply
 from pinfold.model.protocol import InText
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Script = Callable[..., str]
 
 
@@ -83,9 +80,7 @@ def server() -> Generator[str]:
     listener.server_close()
 
 
-async def test_edits_and_commands_are_steps_that_undo_takes_back_one_by_one(
-    workspace: Path, script: Script
-) -> None:
+async def test_edits_and_commands_are_steps_that_undo_takes_back_one_by_one(workspace: Path, script: Script) -> None:
     (workspace / "a.txt").write_text("one\n")
     model = script(
         calls("edit_file", path="a.txt", old="one", new="two"),
@@ -103,9 +98,7 @@ async def test_edits_and_commands_are_steps_that_undo_takes_back_one_by_one(
         assert (workspace / "a.txt").read_text() == "two\n"
 
 
-async def test_what_a_cell_calls_for_is_undone_with_the_cell(
-    workspace: Path, script: Script, cell: Any
-) -> None:
+async def test_what_a_cell_calls_for_is_undone_with_the_cell(workspace: Path, script: Script, cell: Any) -> None:
     code = (
         "from _pinfold_guest.calls import call\n"
         "call('write_file', path='b.txt', content='made')\n"
@@ -200,9 +193,7 @@ async def test_a_file_that_steers_the_agent_is_written_by_the_host_once_the_user
         assert "+be kind" in asked.approvals[0].shows
 
 
-async def test_a_yes_for_always_holds_in_the_next_session_until_it_is_revoked(
-    workspace: Path, script: Script
-) -> None:
+async def test_a_yes_for_always_holds_in_the_next_session_until_it_is_revoked(workspace: Path, script: Script) -> None:
     command = calls("shell", command="touch made.txt")
     asked = Asked(Decision(allow=True, scope="always"), False)
     for expected in (1, 1):
@@ -220,9 +211,7 @@ async def test_a_yes_for_always_holds_in_the_next_session_until_it_is_revoked(
 async def test_a_listed_page_is_fetched_and_what_left_is_on_record(
     workspace: Path, script: Script, server: str
 ) -> None:
-    model = script(
-        calls("fetch", url=f"http://{server}/page"), {"expect": "a page from elsewhere", "text": "ok"}
-    )
+    model = script(calls("fetch", url=f"http://{server}/page"), {"expect": "a page from elsewhere", "text": "ok"})
     async with agent_of(workspace, model, allow_hosts=[server]) as agent:
         finished = [event for event in await turn(agent) if isinstance(event, ActionFinished)]
     assert [(one.untrusted, [sent.to for sent in one.sent]) for one in finished] == [(True, [server])]
@@ -255,7 +244,9 @@ async def test_what_is_switched_off_is_neither_told_nor_callable(
     config = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('[tools]\ndisable = ["shell", "fetch"]\n')
-    code = "from _pinfold_guest.calls import call\ntry:\n    call('shell', command='ls')\nexcept ToolError as e: print(e)"
+    code = (
+        "from _pinfold_guest.calls import call\ntry:\n    call('shell', command='ls')\nexcept ToolError as e: print(e)"
+    )
     told: list[set[str]] = []
 
     class Watch:
@@ -343,9 +334,7 @@ async def test_a_tool_of_the_workspace_is_there_once_it_is_trusted(workspace: Pa
 async def test_a_connection_is_asked_about_by_being_opened_and_not_by_name(
     workspace: Path, script: Script, cell: Any
 ) -> None:
-    code = (
-        "from _pinfold_guest.calls import call\ncall('network', host='example.org', port=443, how='tunnel')"
-    )
+    code = "from _pinfold_guest.calls import call\ncall('network', host='example.org', port=443, how='tunnel')"
     asked = Asked(True)
     model = script(calls("network", host="example.org", port=443, how="tunnel"), cell(code), {"text": "ok"})
     async with agent_of(workspace, model, approve=asked) as agent:
@@ -401,15 +390,11 @@ async def test_a_model_that_only_speaks_reaches_every_tool_by_name_and_alias(wor
         '<tool name="juggle">{}</tool>',
     ]
     model = InText(ScriptedModel([KeptReply(text=text) for text in (*spoken, "done")]))
-    agent = Agent(
-        model=model, workspace=workspace, sandbox="namespaces", ephemeral=True, mode="full", tools=[double]
-    )
+    agent = Agent(model=model, workspace=workspace, sandbox="namespaces", ephemeral=True, mode="full", tools=[double])
     async with agent:
         events = await turn(agent)
     observed = dict(zip(spoken, seen(events), strict=True))
     assert (workspace / "a.csv").read_text() == "x,y\n1,2\n"
-    for text, words in zip(
-        spoken, ("a.csv", "a.csv", "1  2", "42", "20", "from the shell", "42"), strict=False
-    ):
+    for text, words in zip(spoken, ("a.csv", "a.csv", "1  2", "42", "20", "from the shell", "42"), strict=False):
         assert words in observed[text], (text, observed[text])
     assert "no tool is called 'juggle'" in observed[spoken[-1]].lower()

@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 from pinfold.app import ConfigError, load_config, new_session_options
 from pinfold.app.dotenv import keys_of, names_of
-from pinfold.app.project_files import (
-    ALL_BYTES,
-    FILE_BYTES,
-    MOST,
-    ProjectFile,
-    ProjectFiles,
-    read_project_files,
-)
+from pinfold.app.project_files import ALL_BYTES, FILE_BYTES, MOST, ProjectFile, ProjectFiles, read_project_files
 from pinfold.app.trust import forget, is_trusted, question, trust, trust_status
 from pinfold.events import new_session_id
 
@@ -52,14 +45,7 @@ def steps(workspace: Path) -> int:
 
 def test_all_that_would_be_obeyed_is_found_and_nothing_else(workspace: Path) -> None:
     fill(workspace)
-    for name in (
-        "README.md",
-        "src/AGENTS.md",
-        "tools/heron.py",
-        "tools/deep/x.yaml",
-        ".env.example",
-        "a.mcp.json",
-    ):
+    for name in ("README.md", "src/AGENTS.md", "tools/heron.py", "tools/deep/x.yaml", ".env.example", "a.mcp.json"):
         fill(workspace, {name: "not ours"})
     found = read_project_files(workspace)
     assert {file.name: file.data.decode() for file in found.files} == FILES
@@ -116,11 +102,7 @@ def test_any_change_to_any_file_ends_the_trust_and_is_named(workspace: Path, nam
     fill(workspace)
     trust(read_project_files(workspace))
     path = workspace / name
-    for change in (
-        lambda: path.write_text(FILES[name] + " "),
-        lambda: path.write_text(FILES[name][:-1]),
-        path.unlink,
-    ):
+    for change in (lambda: path.write_text(FILES[name] + " "), lambda: path.write_text(FILES[name][:-1]), path.unlink):
         assert is_trusted(read_project_files(workspace))
         change()
         stands = trust_status(read_project_files(workspace))
@@ -155,9 +137,7 @@ def test_contents_that_change_places_end_the_trust(workspace: Path) -> None:
     st.dictionaries(st.text("ab/\n\x00", min_size=1, max_size=4), st.binary(max_size=4), max_size=4),
     st.dictionaries(st.text("ab/\n\x00", min_size=1, max_size=4), st.binary(max_size=4), max_size=4),
 )
-def test_two_sets_of_files_have_one_hash_only_if_they_are_one(
-    one: dict[str, bytes], other: dict[str, bytes]
-) -> None:
+def test_two_sets_of_files_have_one_hash_only_if_they_are_one(one: dict[str, bytes], other: dict[str, bytes]) -> None:
     def whole(files: dict[str, bytes]) -> str:
         made = tuple(ProjectFile(name=name, data=data) for name, data in files.items())
         return ProjectFiles(workspace=Path("/x"), files=made).digest
@@ -195,9 +175,7 @@ def test_trust_in_one_folder_is_none_in_another_with_the_same_files(workspace: P
         (".", "which is not for reading"),
     ],
 )
-def test_a_link_that_leads_elsewhere_is_never_read(
-    workspace: Path, tmp_path: Path, target: str, words: str
-) -> None:
+def test_a_link_that_leads_elsewhere_is_never_read(workspace: Path, tmp_path: Path, target: str, words: str) -> None:
     (tmp_path / "outside.md").write_text("outside")
     fill(workspace, {"docs/AGENTS.md": "inside", ".env": "A_API_KEY=secret", "keys/id_rsa": "key"})
     (workspace / "way").symlink_to("docs")
@@ -436,17 +414,8 @@ def test_only_keys_are_taken_from_a_file_of_variables_and_the_rest_is_named(
     before = dict(os.environ)
     found = read_project_files(workspace)
     (what,) = found.describe_effects(found.files[0])
-    assert what.startswith(
-        "gives MISTRAL_API_KEY, GROQ_API_KEY, HF_TOKEN; ignored: PINFOLD_SANDBOX_PROVIDER, "
-    )
-    for name in (
-        "PINFOLD_API_KEY",
-        "CODEX_HOME",
-        "OPENAI_BASE_URL",
-        "LD_PRELOAD",
-        "openai_api_key",
-        "GITHUB_TOKEN",
-    ):
+    assert what.startswith("gives MISTRAL_API_KEY, GROQ_API_KEY, HF_TOKEN; ignored: PINFOLD_SANDBOX_PROVIDER, ")
+    for name in ("PINFOLD_API_KEY", "CODEX_HOME", "OPENAI_BASE_URL", "LD_PRELOAD", "openai_api_key", "GITHUB_TOKEN"):
         assert f" {name}," in what
     assert "evil" not in what
     trust(read_project_files(workspace))
@@ -459,9 +428,7 @@ def test_only_keys_are_taken_from_a_file_of_variables_and_the_rest_is_named(
     assert dict(os.environ) == before
 
 
-def test_the_environment_wins_over_a_file_of_variables(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_wins_over_a_file_of_variables(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(workspace, {".env": "GROQ_API_KEY=of-the-file-123\nMISTRAL_API_KEY=also-of-the-file-123\n"})
     monkeypatch.setenv("GROQ_API_KEY", "of-the-user-456")
     monkeypatch.delenv("MISTRAL_API_KEY", raising=False)

@@ -20,10 +20,7 @@ from pinfold.app.untrusted_files import Writer, clean, find_untrusted
 from pinfold.app.untrusted_store import store_path
 from pinfold.events import ActionFinished, SessionOpened
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 @tool(effect="pure", trust="untrusted")
@@ -98,9 +95,7 @@ async def test_what_a_tainted_session_wrote_makes_the_next_one_untrusted(
     assert not await sessions.is_untrusted()
 
 
-async def test_a_session_that_read_nothing_of_others_marks_nothing(
-    sessions: Sessions, workspace: Path
-) -> None:
+async def test_a_session_that_read_nothing_of_others_marks_nothing(sessions: Sessions, workspace: Path) -> None:
     await sessions.run(writes("notes.md"))
     assert find_untrusted([workspace]) == {}
     assert not await sessions.is_untrusted()

@@ -23,14 +23,11 @@ NOW = datetime(2026, 3, 5, 14, 7, 30, tzinfo=UTC)
 
 
 def verdict(check: Check, answer: str, prompt: str = "How much is it?") -> str | None:
-    return check(
-        Outcome(prompt=prompt, answer=answer, workspace=Path("/nowhere"), actions=0, began=NOW, ended=NOW)
-    )
+    return check(Outcome(prompt=prompt, answer=answer, workspace=Path("/nowhere"), actions=0, began=NOW, ended=NOW))
 
 
 @pytest.mark.parametrize(
-    "answer",
-    ["1234.5", "It is **1,234.50**.", "$1,234.50", "np.float64(1234.5)", "1.2345e3", "2024-05-06: 1234.5"],
+    "answer", ["1234.5", "It is **1,234.50**.", "$1,234.50", "np.float64(1234.5)", "1.2345e3", "2024-05-06: 1234.5"]
 )
 def test_a_number_may_be_written_in_any_usual_way(answer: str) -> None:
     assert verdict(checks.number(1234.5), answer) is None
@@ -66,9 +63,7 @@ def test_another_time_is_not_the_time(answer: str) -> None:
     assert verdict(checks.the_time, answer) is not None
 
 
-@pytest.mark.parametrize(
-    "answer", ["2026-03-05", "March 5th, 2026", "5 March 2026", "03/05/2026", "Thu, 5 Mar 2026"]
-)
+@pytest.mark.parametrize("answer", ["2026-03-05", "March 5th, 2026", "5 March 2026", "03/05/2026", "Thu, 5 Mar 2026"])
 def test_the_date_is_told_in_many_ways(answer: str) -> None:
     assert verdict(checks.the_date, answer) is None
 
@@ -91,10 +86,7 @@ def _png(rows: list[bytes], width: int, how: int) -> bytes:
         }
         packed += bytes([how, *((a - b) & 255 for a, b in zip(row, guesses[how], strict=True))])
         above = row
-    parts = [
-        (b"IHDR", struct.pack(">IIBBBBB", width, len(rows), 8, 2, 0, 0, 0)),
-        (b"IDAT", zlib.compress(packed)),
-    ]
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", width, len(rows), 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(packed))]
     return b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(b)) + k + b + bytes(4) for k, b in parts)
 
 

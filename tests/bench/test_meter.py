@@ -103,9 +103,7 @@ def test_an_agent_sees_a_count_in_the_stream_only_if_it_asked(meter: Meter, tmp_
         assert "usage" in say(meter, stream=True, stream_options={"include_usage": True})
 
 
-def test_temperature_is_zero_unless_the_agent_says_otherwise(
-    meter: Meter, model: type[Model], tmp_path: Path
-) -> None:
+def test_temperature_is_zero_unless_the_agent_says_otherwise(meter: Meter, model: type[Model], tmp_path: Path) -> None:
     with meter.watching(tmp_path / "a.jsonl"):
         say(meter)
         say(meter, temperature=0.7)
@@ -115,8 +113,7 @@ def test_temperature_is_zero_unless_the_agent_says_otherwise(
 def test_a_request_that_is_cut_counts_with_what_was_heard(meter: Meter, tmp_path: Path) -> None:
     with meter.watching(tmp_path / "a.jsonl") as spent:
         request = urllib.request.Request(
-            f"{meter.url}/chat/completions",
-            json.dumps({"messages": [], "stream": True, "forever": True}).encode(),
+            f"{meter.url}/chat/completions", json.dumps({"messages": [], "stream": True, "forever": True}).encode()
         )
         stream = urllib.request.urlopen(request, timeout=20)
         assert b"hi" in stream.readline()

@@ -29,9 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_question_has_its_table_and_its_answer_is_judged_by_every_mark(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_question_has_its_table_and_its_answer_is_judged_by_every_mark(folder: Path, tmp_path: Path) -> None:
     (task,) = load(folder)
     assert "Format: @mean[x] @kind[y]" in task.prompt
     work = tmp_path / "work"

@@ -145,12 +145,7 @@ def machine(tmp_path: Path) -> Machine:
     (checkout / "scripts").mkdir()
     for name in ("pinfold", "check", "scripts/bootstrap.sh"):
         shutil.copy(ROOT / name, checkout / name)
-    texts = {
-        "pyproject.toml": PYPROJECT,
-        "uv.lock": LOCK,
-        "backend.py": BACKEND,
-        "src/pinfold/__main__.py": MAIN,
-    }
+    texts = {"pyproject.toml": PYPROJECT, "uv.lock": LOCK, "backend.py": BACKEND, "src/pinfold/__main__.py": MAIN}
     for name, text in texts.items():
         (checkout / name).write_text(text, encoding="utf-8")
     machine = Machine(checkout=checkout, path=tmp_path / "bin")
@@ -219,9 +214,7 @@ def test_it_runs_through_a_chain_of_links_found_on_the_path(machine: Machine) ->
     assert out.endswith(" through\n")
 
 
-def test_bytecode_is_written_even_where_python_is_told_not_to_and_again_after_an_edit(
-    machine: Machine,
-) -> None:
+def test_bytecode_is_written_even_where_python_is_told_not_to_and_again_after_an_edit(machine: Machine) -> None:
     package = machine.checkout / "src" / "pinfold"
     machine.run()
     (compiled,) = package.glob("__pycache__/__main__.*.pyc")
@@ -287,9 +280,7 @@ def test_a_checkout_that_cannot_be_written_gets_one_line(machine: Machine) -> No
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_stopped_half_way_is_repaired_by_the_next(
-    machine: Machine, tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_run_stopped_half_way_is_repaired_by_the_next(machine: Machine, tmp_path: Path, how: signal.Signals) -> None:
     machine.run()
     (machine.checkout / "uv.lock").touch()
     reached = tmp_path / "reached"

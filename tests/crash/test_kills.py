@@ -20,15 +20,9 @@ def test_12_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect(server
 
 @pytest.mark.parametrize(
     ("weakened", "laws"),
-    [
-        ("runs again", {ONCE, UNKNOWN}),
-        ("acknowledges early", {ACKNOWLEDGED}),
-        ("miscounts", {CHAINED}),
-    ],
+    [("runs again", {ONCE, UNKNOWN}), ("acknowledges early", {ACKNOWLEDGED}), ("miscounts", {CHAINED})],
 )
-def test_the_same_kills_find_a_broken_build_out(
-    servers: list[Forkserver], weakened: str, laws: set[str]
-) -> None:
+def test_the_same_kills_find_a_broken_build_out(servers: list[Forkserver], weakened: str, laws: set[str]) -> None:
     found = storm(servers, 6, SEED, weakened=weakened)
     assert laws & found.broken.keys(), found.report(laws)
 

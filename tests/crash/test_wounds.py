@@ -98,9 +98,7 @@ def test_a_row_that_does_not_fit_its_checksum_is_named_and_the_others_stay(
     assert damage_of(folder) == Damage(unreadable=[3])
 
 
-def test_a_lost_tail_is_named_by_the_number_that_was_acknowledged_last(
-    stores: Stores, tmp_path: Path
-) -> None:
+def test_a_lost_tail_is_named_by_the_number_that_was_acknowledged_last(stores: Stores, tmp_path: Path) -> None:
     folder = folder_copy(stores.killed, tmp_path / stores.killed.name)
     acknowledged = int((folder / "head").read_text().split()[0])
     Wound("log.sqlite-wal", (folder / "log.sqlite-wal").stat().st_size - 1).inflict(folder)

@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, Block, blocks, missing, pages, steps
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 def runnable(page: Path) -> list[Block]:
@@ -33,9 +30,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shim = place / path
         shim.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
         shim.chmod(0o755)
-    shutil.copytree(
-        ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("work", "__pycache__")
-    )
+    shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("work", "__pycache__"))
     monkeypatch.chdir(place)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NO_COLOR", "1")

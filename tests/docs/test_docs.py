@@ -18,9 +18,7 @@ pytestmark = pytest.mark.unit
 
 def test_pages_made_from_the_code_are_as_the_code_is_now() -> None:
     made: dict[Path, str] = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["pages"]()
-    stale = [
-        str(path.relative_to(ROOT)) for path, text in made.items() if path.read_text(encoding="utf-8") != text
-    ]
+    stale = [str(path.relative_to(ROOT)) for path, text in made.items() if path.read_text(encoding="utf-8") != text]
     assert not stale, "run: .venv/bin/python docs/make_reference.py"
     table = made[ROOT / "README.md"]
     assert table.count("**not run for real**") == 2
@@ -54,9 +52,7 @@ def test_links_that_lead_nowhere_would_be_found() -> None:
 
 
 def test_a_console_block_is_commands_and_what_they_print() -> None:
-    (block,) = blocks(
-        "<!-- exits 2 -->\n```console\n$ cat <<'EOF'\n$ x\nEOF\n$ x\n$ a \\\n  b  # c\nd\n```\n"
-    )
+    (block,) = blocks("<!-- exits 2 -->\n```console\n$ cat <<'EOF'\n$ x\nEOF\n$ x\n$ a \\\n  b  # c\nd\n```\n")
     assert (block.code, block.runs) == (2, True)
     assert [(step.command, step.shown) for step in steps(block.body)] == [
         ("cat <<'EOF'\n$ x\nEOF", ("$ x",)[:0]),
@@ -83,10 +79,7 @@ def test_every_message_in_the_trouble_shooting_is_one_of_the_products() -> None:
 def test_the_rules_that_a_page_shows_are_valid() -> None:
     text = (ROOT / "docs" / "guide" / "security-model.md").read_text(encoding="utf-8")
     shown = [block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "[[rule]]" in block]
-    assert [rule.name for block in shown for rule in load_rules(block).rules] == [
-        "no pushing",
-        "mail to the team",
-    ]
+    assert [rule.name for block in shown for rule in load_rules(block).rules] == ["no pushing", "mail to the team"]
 
 
 def test_the_example_of_an_env_file_names_exactly_the_keys_that_work() -> None:

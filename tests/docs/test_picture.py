@@ -26,15 +26,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_the_picture_is_what_the_screen_shows(tmp_path: Path) -> None:
     out, text = tmp_path / "screen.svg", tmp_path / "screen.txt"
     argv = [str(out), "--size", "40x6", "--text", str(text), "--type", r"ann\r", "--title", "A & B"]
-    subprocess.run(
-        [sys.executable, str(MAKER), *argv, "--", sys.executable, "-c", PROGRAM], check=True, timeout=30
-    )
-    assert text.read_text(encoding="utf-8").splitlines() == [
-        "<red & bold>  two  blanks",
-        "name? ann",
-        "ANN",
-        "turned",
-    ]
+    subprocess.run([sys.executable, str(MAKER), *argv, "--", sys.executable, "-c", PROGRAM], check=True, timeout=30)
+    assert text.read_text(encoding="utf-8").splitlines() == ["<red & bold>  two  blanks", "name? ann", "ANN", "turned"]
     root = ET.parse(out).getroot()
     shown = {node.text: node for node in root.iter(f"{SVG}text")}
     red = shown["<red\N{NO-BREAK SPACE}&\N{NO-BREAK SPACE}bold>"]
@@ -60,15 +53,7 @@ def test_the_chat_of_the_readme_is_what_the_picture_and_the_program_show(
     asked = [line.removeprefix("> ") for line in told.splitlines() if line.startswith("> ")]
     typed = [piece for line in asked for piece in ("--type", rf"{line}\r")]
     screen = tmp_path / "screen.txt"
-    program = [
-        sys.executable,
-        "-m",
-        "pinfold",
-        "--mode",
-        "auto",
-        "--model",
-        f"replay:{SESSION / 'recording.jsonl'}",
-    ]
+    program = [sys.executable, "-m", "pinfold", "--mode", "auto", "--model", f"replay:{SESSION / 'recording.jsonl'}"]
     subprocess.run(
         [
             sys.executable,

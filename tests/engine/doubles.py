@@ -341,9 +341,7 @@ async def life(
         destination=lambda _: "",
     )
     engine = Engine(core)
-    await core.record(
-        SessionOpened(version="0", workspace="/w", model="scripted", mode="auto", sandbox="echo")
-    )
+    await core.record(SessionOpened(version="0", workspace="/w", model="scripted", mode="auto", sandbox="echo"))
     await engine.recover()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(engine.serve)

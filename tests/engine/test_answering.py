@@ -64,9 +64,7 @@ TELL = 'call answer {"text": "It is 42."}'
 
 async def test_what_code_tells_the_user_is_the_answer_and_the_model_is_not_asked_again() -> None:
     requests = Requests()
-    async with life(
-        [says("", cell(TELL)), says("next")], hands=EchoHands(tools=[answer]), hooks=[requests]
-    ) as session:
+    async with life([says("", cell(TELL)), says("next")], hands=EchoHands(tools=[answer]), hooks=[requests]) as session:
         end = await session.say("what is it?")
         assert isinstance(end, TurnEnded)
         assert end.text == "It is 42."
@@ -138,9 +136,7 @@ class InventingHands(EchoHands):
 
 async def test_of_new_variables_those_are_told_that_the_code_does_not_name() -> None:
     requests = Requests()
-    async with life(
-        [says("", cell("rows = 1")), says("done")], hands=InventingHands(), hooks=[requests]
-    ) as session:
+    async with life([says("", cell("rows = 1")), says("done")], hands=InventingHands(), hooks=[requests]) as session:
         await session.say()
     [told] = [message.text for message in requests.all[1].messages if isinstance(message, ToolMessage)]
     assert told == "done\n[variables: added hidden]"

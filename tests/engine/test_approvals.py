@@ -7,18 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import (
-    SESSION,
-    TURN,
-    EchoHands,
-    Life,
-    calls,
-    life,
-    memory_log,
-    outcomes,
-    says,
-    story,
-)
+from tests.engine.doubles import SESSION, TURN, EchoHands, Life, calls, life, memory_log, outcomes, says, story
 
 from pinfold.engine import CommandRefused, digest_of
 from pinfold.events import (
@@ -104,9 +93,7 @@ async def test_a_denial_without_words_still_says_something() -> None:
         request = await asking(session)
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="deny"))
         await session.ended()
-    assert [event.observation for event in session.all(ActionFinished)] == [
-        "This was not run: the user said no"
-    ]
+    assert [event.observation for event in session.all(ActionFinished)] == ["This was not run: the user said no"]
 
 
 async def test_nothing_happens_until_someone_answers() -> None:
@@ -144,9 +131,7 @@ async def test_an_approval_is_used_once() -> None:
             await session.submit(decide)
 
 
-async def test_of_two_answers_that_cross_the_first_counts_and_the_second_is_refused(
-    tmp_path: Path,
-) -> None:
+async def test_of_two_answers_that_cross_the_first_counts_and_the_second_is_refused(tmp_path: Path) -> None:
     refused: list[str] = []
 
     async def answer(session: Life, decide: Decide) -> None:
@@ -160,9 +145,7 @@ async def test_of_two_answers_that_cross_the_first_counts_and_the_second_is_refu
         request = await asking(session)
         async with anyio.create_task_group() as tasks:
             for verdict in ("allow", "deny"):
-                tasks.start_soon(
-                    answer, session, Decide(id=request.id, digest=request.digest, verdict=verdict)
-                )
+                tasks.start_soon(answer, session, Decide(id=request.id, digest=request.digest, verdict=verdict))
         await session.ended()
         assert [event.verdict for event in session.all(ApprovalDecided)] == ["allow"]
         assert len(refused) == 1
@@ -225,9 +208,7 @@ async def test_with_nobody_there_asking_is_denying_on_record() -> None:
         ]
     )
     assert [event.observation for event in session.all(ActionFinished)] == snapshot(
-        [
-            "This was not run: send runs outside the sandbox; what it does may not be undone, and nobody is there to ask"
-        ]
+        ["This was not run: send runs outside the sandbox; what it does may not be undone, and nobody is there to ask"]
     )
 
 
@@ -304,7 +285,5 @@ def test_every_byte_of_an_action_is_in_its_digest() -> None:
         RunCell(code="send"),
         RunCell(code="send", timeout_s=1),
     ]
-    digests = {
-        digest_of(ActionId(id_), action, shows) for action in actions for id_ in "ab" for shows in ("", "+ x")
-    }
+    digests = {digest_of(ActionId(id_), action, shows) for action in actions for id_ in "ab" for shows in ("", "+ x")}
     assert len(digests) == 4 * len(actions)

@@ -5,19 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import (
-    TURN,
-    EchoHands,
-    Life,
-    calls,
-    cell,
-    copy_of,
-    life,
-    memory_log,
-    outcomes,
-    says,
-    story,
-)
+from tests.engine.doubles import TURN, EchoHands, Life, calls, cell, copy_of, life, memory_log, outcomes, says, story
 
 from pinfold.engine import Performed, request_of
 from pinfold.events import (
@@ -146,9 +134,7 @@ async def test_a_users_answer_is_waited_for(verdict: str) -> None:
         await session.submit(Execute(id=CELL, code='call send {"to": "ann"}'))
         request = await session.asked()
         allows = verdict == "allow"
-        await session.submit(
-            Decide(id=request.id, digest=request.digest, verdict="allow" if allows else "deny")
-        )
+        await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow" if allows else "deny"))
         await session.seen(lambda event: isinstance(event, ActionFinished) and event.id == CELL)
     assert [got.outcome for got in hands.got] == ["ok" if allows else "denied"]
 
@@ -255,9 +241,7 @@ async def test_a_tool_that_is_not_available_fails_for_the_cell_alone() -> None:
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-async def test_wherever_a_cell_that_calls_is_cut_nothing_runs_twice_and_everything_ends(
-    by_hand: bool,
-) -> None:
+async def test_wherever_a_cell_that_calls_is_cut_nothing_runs_twice_and_everything_ends(by_hand: bool) -> None:
     code = 'call look {"at": "x"}\ncall send {"to": "ann"}\ncall send {"to": "bob"}'
     async with life([says("", cell(code)), says("ok")], hands=world("full")) as first:
         await (executed(first, code) if by_hand else first.say())

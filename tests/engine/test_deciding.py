@@ -58,9 +58,7 @@ async def asking(session: Life, turn: TurnId = TURN) -> ApprovalRequested:
 
 
 async def yes(session: Life, request: ApprovalRequested, scope: Scope = "once", words: str = "") -> None:
-    await session.submit(
-        Decide(id=request.id, digest=request.digest, verdict="allow", scope=scope, words=words)
-    )
+    await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow", scope=scope, words=words))
 
 
 async def test_a_loop_of_calls_of_one_pattern_in_one_cell_is_one_question() -> None:

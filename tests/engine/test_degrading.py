@@ -165,9 +165,7 @@ def failing(times: int, error: str = "KeyError: 'x'") -> list[KeptReply]:
     return [says("", cell(f"{error}# {n}")) for n in range(times)]
 
 
-async def test_the_same_error_three_times_brings_a_fresh_look_and_once_more_a_start_without_the_tries() -> (
-    None
-):
+async def test_the_same_error_three_times_brings_a_fresh_look_and_once_more_a_start_without_the_tries() -> None:
     hands, requests = RaisingHands(files="a.csv: 3 rows"), Requests()
     script = [says("", cell("fine")), *failing(4), says("", cell("other")), says("done")]
     async with life(script, hands=hands, hooks=[requests]) as session:
@@ -178,10 +176,7 @@ async def test_the_same_error_three_times_brings_a_fresh_look_and_once_more_a_st
     assert (looks.error, looks.times, looks.started_over) == ("KeyError: 'x'", 3, False)
     assert (starts.times, starts.started_over) == (4, True)
     fourth, fifth = requests.all[4].messages, requests.all[5].messages
-    assert (
-        "[The same error 3 times. Things are like this now:\na.csv: 3 rows of sum x in a.csv"
-        in fourth[-1].text
-    )
+    assert "[The same error 3 times. Things are like this now:\na.csv: 3 rows of sum x in a.csv" in fourth[-1].text
     assert [type(one) for one in fifth] == [UserMessage]
     assert fifth[0].text.startswith(
         "sum x in a.csv\n\n[This was tried before and failed 4 times with KeyError: 'x'. Do it another way."
@@ -250,10 +245,7 @@ async def test_a_reply_that_cannot_be_read_is_sent_back_with_the_reason() -> Non
         end = await session.say()
     assert isinstance(end, TurnEnded)
     assert end.text == "fine"
-    assert model.requests[1].messages[-2:] == (
-        AssistantMessage(text="<tool"),
-        UserMessage(text="[Close the tag.]"),
-    )
+    assert model.requests[1].messages[-2:] == (AssistantMessage(text="<tool"), UserMessage(text="[Close the tag.]"))
 
 
 async def test_a_call_that_stays_unreadable_is_no_answer() -> None:
@@ -285,9 +277,7 @@ async def test_a_reply_with_nothing_in_it_is_sent_back_and_never_an_answer(reply
 
 async def test_a_call_that_was_cut_off_after_another_is_told_with_the_others_result() -> None:
     done = Call(id=ActionId("a_1"), tool="python", args={"code": "1"})
-    model = Told(
-        Reply(calls=(done,), finish="length", correction="Cut off.", unreadable=True), Reply(text="fine")
-    )
+    model = Told(Reply(calls=(done,), finish="length", correction="Cut off.", unreadable=True), Reply(text="fine"))
     async with life(model) as session:
         assert isinstance(await session.say(), TurnEnded)
     *_, result, told = model.requests[1].messages
@@ -367,8 +357,7 @@ class Day:
     def add(self, usage: Usage, cost: float | None) -> None:
         known = self.spent.cost is not None and cost is not None
         self.spent = Spent(
-            tokens=self.spent.tokens + usage.total,
-            cost=(self.spent.cost or 0) + (cost or 0) if known else None,
+            tokens=self.spent.tokens + usage.total, cost=(self.spent.cost or 0) + (cost or 0) if known else None
         )
 
     def today(self) -> Spent:

@@ -43,12 +43,7 @@ async def test_a_failed_call_is_tried_again_on_record() -> None:
             UserSpoke(turn=TURN, text="go"),
             ModelCalled(turn=TURN, model="scripted", size=238),
             ModelFailed(
-                turn=TURN,
-                model="scripted",
-                error="overloaded",
-                status=529,
-                retry_in_s=0.0,
-                request_id="d10882e4c96d",
+                turn=TURN, model="scripted", error="overloaded", status=529, retry_in_s=0.0, request_id="d10882e4c96d"
             ),
             ModelCalled(turn=TURN, model="scripted", attempt=2, size=238),
             ModelReplied(turn=TURN, model="scripted", text="there", request_id="523e7de10f45"),

@@ -72,9 +72,7 @@ async def test_a_hook_denies_an_action_before_policy_sees_it() -> None:
         [
             ActionProposed(id=ActionId("a1"), action=RunCell(code="import os", timeout_s=None), turn=TURN),
             ActionDenied(id=ActionId("a1"), reason="no imports today"),
-            ActionFinished(
-                id=ActionId("a1"), outcome="denied", observation="This was not run: no imports today"
-            ),
+            ActionFinished(id=ActionId("a1"), outcome="denied", observation="This was not run: no imports today"),
         ]
     )
 
@@ -85,10 +83,7 @@ async def test_a_hook_denies_an_action_before_policy_sees_it() -> None:
         (Crashing(), "the hook Crashing failed: LookupError: what is RunCell?"),
         (Dawdling(), "the hook Dawdling took longer than 0.01 s"),
         (Answering("yes"), "the hook Answering returned neither None, Deny nor an action but str"),
-        (
-            Answering({"type": "cell"}),
-            "the hook Answering returned neither None, Deny nor an action but dict",
-        ),
+        (Answering({"type": "cell"}), "the hook Answering returned neither None, Deny nor an action but dict"),
     ],
 )
 async def test_a_broken_hook_denies(hook: object, reason: str) -> None:
@@ -169,9 +164,7 @@ async def test_a_broken_before_model_hook_ends_the_turn() -> None:
         )
 
 
-async def test_observers_see_events_and_deltas_and_cannot_do_harm(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_observers_see_events_and_deltas_and_cannot_do_harm(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Event | Delta] = []
 
     class Faulty:

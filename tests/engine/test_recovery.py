@@ -223,10 +223,7 @@ async def test_a_once_action_cut_off_while_it_ran_is_told_as_unknown() -> None:
     await log.append(
         UserSpoke(turn=TURN, text="go"),
         ModelReplied(
-            turn=TURN,
-            model="m",
-            text="",
-            actions=(Call(id=ActionId("a_1"), tool="send", args={"to": "ann"}),),
+            turn=TURN, model="m", text="", actions=(Call(id=ActionId("a_1"), tool="send", args={"to": "ann"}),)
         ),
         ActionProposed(id=ActionId("a_1"), action=action, turn=TURN),
         ActionStarted(id=ActionId("a_1"), effect="once"),
@@ -265,18 +262,14 @@ async def test_a_pure_action_cut_off_while_it_ran_is_run_again() -> None:
 async def test_words_instead_of_going_on_close_the_turn_that_was_cut_off() -> None:
     log = memory_log()
     call = Call(id=ActionId("a_1"), tool="look", args={"at": "x"})
-    await log.append(
-        UserSpoke(turn=TURN, text="go"), ModelReplied(turn=TURN, model="m", text="", actions=(call,))
-    )
+    await log.append(UserSpoke(turn=TURN, text="go"), ModelReplied(turn=TURN, model="m", text="", actions=(call,)))
     async with life([says("ok")], hands=world(), log=log) as session:
         await session.say("something else", TurnId("t2"))
     assert story(session.events)[2:5] == snapshot(
         [
             ActionProposed(id=ActionId("a1"), action=CallTool(tool="look", args={"at": "x"}), turn=TURN),
             ActionFinished(
-                id=ActionId("a1"),
-                outcome="not_run",
-                observation="This was not run: the turn was cut off before it.",
+                id=ActionId("a1"), outcome="not_run", observation="This was not run: the turn was cut off before it."
             ),
             TurnInterrupted(turn=TURN, reason="the process ended early"),
         ]
@@ -291,9 +284,7 @@ async def test_what_was_lost_is_never_told_between_a_call_and_its_answer() -> No
         ModelReplied(turn=TURN, model="m", text="", actions=(call,)),
         ActionProposed(id=call.id, action=RunCell(code="x"), turn=TURN),
         ActionStarted(id=call.id, effect="once", cell=1),
-        SessionOpened(
-            version="0", workspace="/w", model="m", mode="auto", sandbox="s", lost=("all Python variables",)
-        ),
+        SessionOpened(version="0", workspace="/w", model="m", mode="auto", sandbox="s", lost=("all Python variables",)),
         ActionFinished(id=call.id, outcome="outcome_unknown", observation="nobody knows"),
     ]
     log = memory_log()
@@ -383,9 +374,7 @@ async def test_a_log_from_elsewhere_is_told_but_grants_and_starts_nothing() -> N
 async def test_a_question_in_a_log_from_elsewhere_is_put_to_nobody(imported: bool) -> None:
     """Of no turn that is open: ending the turn does not end it."""
     log, hands, digest = memory_log(), world(), "0" * 64
-    opened = SessionOpened(
-        version="0", workspace="/w", model="m", mode="auto", sandbox="s", imported=imported
-    )
+    opened = SessionOpened(version="0", workspace="/w", model="m", mode="auto", sandbox="s", imported=imported)
     await log.append(
         UserSpoke(turn=TURN, text="hello"),
         ActionProposed(id=ActionId("a_forged"), action=RunCell(code="x"), turn=TurnId("t_over")),

@@ -156,33 +156,14 @@ def contents(id_: ActionId) -> Iterator[tuple[str, str]]:
     for name, action in others.items():
         yield f"{name}, as shown", digest_of(id_, action, SHOWS)
         yield f"{name}, not shown", digest_of(id_, action)
-    for shows in (
-        "",
-        SHOWS + "\n",
-        SHOWS.upper(),
-        SHOWS[:-1],
-        "+ new line",
-        SHOWS.replace("old", "0ld"),
-        " " + SHOWS,
-    ):
+    for shows in ("", SHOWS + "\n", SHOWS.upper(), SHOWS[:-1], "+ new line", SHOWS.replace("old", "0ld"), " " + SHOWS):
         yield f"shown as {shows!r}", digest_of(id_, ACTION, shows)
     for other in ("", "a_0", id_.upper(), id_ + " ", id_[:-1]):
         yield f"for the id {other!r}", digest_of(ActionId(other), ACTION, SHOWS)
 
 
 def ids(right: ActionId) -> Iterator[str]:
-    yield from (
-        "",
-        "*",
-        "a_",
-        "null",
-        right.upper(),
-        right[:-1],
-        right + "0",
-        right + " ",
-        f" {right}",
-        right[::-1],
-    )
+    yield from ("", "*", "a_", "null", right.upper(), right[:-1], right + "0", right + " ", f" {right}", right[::-1])
     yield from (f"{right}\0", f"{right}/../{right}", f"{right}\n")
 
 

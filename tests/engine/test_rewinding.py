@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.engine.doubles import (
-    PATIENCE_S,
-    BusyModel,
-    EchoHands,
-    Life,
-    StallingModel,
-    calls,
-    cell,
-    life,
-    says,
-)
+from tests.engine.doubles import PATIENCE_S, BusyModel, EchoHands, Life, StallingModel, calls, cell, life, says
 
 from pinfold.engine import Choice, CommandRefused, request_of
 from pinfold.events import (
@@ -122,13 +112,7 @@ async def three_turns(session: Life) -> None:
         await session.say(f"say {turn}", TurnId(turn))
 
 
-THREE = [
-    says("one", cell("x = 1")),
-    says("done 1"),
-    says("two", cell("x = 2")),
-    says("done 2"),
-    says("done 3"),
-]
+THREE = [says("one", cell("x = 1")), says("done 1"), says("two", cell("x = 2")), says("done 2"), says("done 3")]
 
 
 async def test_a_rewind_of_all_takes_the_conversation_back_with_the_cells_and_redo_brings_both() -> None:
@@ -170,10 +154,7 @@ async def test_what_was_said_since_cannot_be_recalled() -> None:
 
 @pytest.mark.parametrize(
     ("rewind", "why"),
-    [
-        (Rewind(turn=TurnId("t9")), "has no turn t9"),
-        (Rewind(turn=TurnId("t3"), what="files"), "no cell has run since"),
-    ],
+    [(Rewind(turn=TurnId("t9")), "has no turn t9"), (Rewind(turn=TurnId("t3"), what="files"), "no cell has run since")],
 )
 async def test_a_rewind_to_nowhere_is_refused(rewind: Rewind, why: str) -> None:
     async with life(THREE) as session:

@@ -119,15 +119,11 @@ def test_notes_wait_for_the_next_words() -> None:
     lost = SessionOpened(version="0", workspace="", model="", mode="auto", sandbox="", lost=("x", "y"))
     failed = TurnFailed(turn=TurnId("t1"), error="no model")
     state = fold(
-        numbered(
-            [UserSpoke(turn=TurnId("t1"), text="a"), failed, lost, UserSpoke(turn=TurnId("t2"), text="b")]
-        )
+        numbered([UserSpoke(turn=TurnId("t1"), text="a"), failed, lost, UserSpoke(turn=TurnId("t2"), text="b")])
     )
     assert state.turn is not None
     assert state.turn.messages == (
-        UserMessage(
-            text="[The previous turn was stopped: no model]\n\n[The session was reopened. Lost: x, y.]\n\nb"
-        ),
+        UserMessage(text="[The previous turn was stopped: no model]\n\n[The session was reopened. Lost: x, y.]\n\nb"),
     )
     assert state.notes == ()
 

@@ -7,18 +7,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import (
-    PATIENCE_S,
-    TURN,
-    EchoHands,
-    StallingModel,
-    calls,
-    cell,
-    life,
-    outcomes,
-    says,
-    story,
-)
+from tests.engine.doubles import PATIENCE_S, TURN, EchoHands, StallingModel, calls, cell, life, outcomes, says, story
 
 from pinfold.engine import Budget, CommandRefused
 from pinfold.events import (
@@ -74,9 +63,7 @@ async def test_a_plain_turn_is_told_whole() -> None:
                 usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0),
                 request_id="3de23a45d2cb",
             ),
-            TurnEnded(
-                turn=TURN, text="Hello.", usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0)
-            ),
+            TurnEnded(turn=TURN, text="Hello.", usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0)),
         ]
     )
 
@@ -262,9 +249,7 @@ async def test_an_interrupt_stops_a_model_that_thinks() -> None:
         await session.submit(Interrupt())
         end = await session.ended()
         assert end == TurnInterrupted(turn=TURN, reason="interrupted by the user")
-        assert await session.say("go on", TurnId("t2")) == TurnEnded(
-            turn=TurnId("t2"), text="done", cost=None
-        )
+        assert await session.say("go on", TurnId("t2")) == TurnEnded(turn=TurnId("t2"), text="done", cost=None)
 
 
 async def test_an_interrupt_right_behind_the_words_is_not_lost() -> None:
@@ -305,9 +290,7 @@ async def test_an_interrupted_cell_says_so_and_shows_its_output() -> None:
                 observation="This was interrupted; variables and files are as the code left them, unless the next cell says the variables are gone.\nOutput until then:\nso far",
             ),
             ActionFinished(
-                id=ActionId("a2"),
-                outcome="not_run",
-                observation="This was not run: the turn was cut off before it.",
+                id=ActionId("a2"), outcome="not_run", observation="This was not run: the turn was cut off before it."
             ),
         ]
     )
@@ -352,10 +335,7 @@ async def test_a_sandbox_fault_ends_the_turn_and_is_no_programs_output() -> None
         end = await session.say()
     assert end == TurnFailed(turn=TURN, error="bwrap is gone; install it")
     assert [event.observation for event in session.all(ActionFinished)] == snapshot(
-        [
-            "This could not be run: the sandbox is not available.",
-            "This was not run: the turn was cut off before it.",
-        ]
+        ["This could not be run: the sandbox is not available.", "This was not run: the turn was cut off before it."]
     )
 
 

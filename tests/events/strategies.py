@@ -41,9 +41,7 @@ def _whole(text: str) -> str:
 texts = st.one_of(
     st.text(), nasty, st.lists(st.one_of(nasty, st.text(max_size=3)), max_size=4).map("".join).map(_whole)
 )
-numbers = st.one_of(
-    st.integers(), st.integers(-(10**60), 10**60), st.floats(allow_nan=False, allow_infinity=False)
-)
+numbers = st.one_of(st.integers(), st.integers(-(10**60), 10**60), st.floats(allow_nan=False, allow_infinity=False))
 plain = st.recursive(
     st.one_of(st.none(), st.booleans(), numbers, texts),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(texts, inner, max_size=4)),
@@ -52,15 +50,12 @@ plain = st.recursive(
 calls = st.builds(Call, id=texts, tool=texts, args=plain)
 usages = st.builds(Usage, input_tokens=st.integers(0), output_tokens=st.integers(0))
 actions: st.SearchStrategy[Action] = st.one_of(
-    st.builds(RunCell, code=texts, timeout_s=st.none() | st.floats(0, 1e9)),
-    st.builds(CallTool, tool=texts, args=plain),
+    st.builds(RunCell, code=texts, timeout_s=st.none() | st.floats(0, 1e9)), st.builds(CallTool, tool=texts, args=plain)
 )
 _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "action": actions,
     "actions": st.lists(calls, max_size=3).map(tuple),
-    "displays": st.lists(
-        st.builds(DisplayRef, mime=st.dictionaries(texts, texts, max_size=2)), max_size=2
-    ).map(tuple),
+    "displays": st.lists(st.builds(DisplayRef, mime=st.dictionaries(texts, texts, max_size=2)), max_size=2).map(tuple),
     "images": st.lists(st.builds(Image, mime=texts, blob=texts), max_size=2).map(tuple),
     "echo": plain,
     "usage": usages,
@@ -76,9 +71,7 @@ def _of_type(name: str, type_: Any) -> st.SearchStrategy[Any]:
         return texts
     if type_ == tuple[str, ...] or name == "blobs":
         return st.lists(texts, max_size=3).map(tuple)
-    return st.from_type(type_).filter(
-        lambda value: value == value and value not in (float("inf"), -float("inf"))
-    )
+    return st.from_type(type_).filter(lambda value: value == value and value not in (float("inf"), -float("inf")))
 
 
 def instances(kind: Any) -> st.SearchStrategy[Any]:

@@ -55,9 +55,7 @@ def kind_of(event: Event) -> str:
 
 @given(st.one_of(events, deltas, commands))
 def test_the_fast_way_writes_what_the_plain_one_does(value: Event | Delta | Command) -> None:
-    assert encode(value) == plain_json(
-        {"kind": value.kind, **value.body} if isinstance(value, Unknown) else value
-    )
+    assert encode(value) == plain_json({"kind": value.kind, **value.body} if isinstance(value, Unknown) else value)
 
 
 @pytest.mark.installed
@@ -141,9 +139,7 @@ def test_what_json_cannot_say_is_refused_in_words(value: object, words: str) -> 
             encode(event)
 
 
-@pytest.mark.parametrize(
-    "text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]", "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]", "[" * 100_000])
 def test_what_json_does_not_know_is_not_read(text: str) -> None:
     with pytest.raises(BadEvent, match=r"^not JSON: "):
         parse_json(text)
@@ -161,9 +157,7 @@ def test_an_unknown_kind_is_kept_and_written_again_the_same(kind: str, value: Js
 def test_fields_of_a_newer_version_do_no_harm(event: Event, extra: Mapping[str, Json]) -> None:
     body = {**parse_json(encode(event)), **extra}
     read = decode(kind_of(event), plain_json(body))
-    assert read == (
-        event if not isinstance(event, Unknown) else Unknown(kind=event.kind, body={**event.body, **extra})
-    )
+    assert read == (event if not isinstance(event, Unknown) else Unknown(kind=event.kind, body={**event.body, **extra}))
 
 
 def test_an_upcaster_turns_an_old_kind_into_todays() -> None:
@@ -182,9 +176,7 @@ def test_an_upcaster_reaches_an_old_shape_of_a_kind_that_is_still_known() -> Non
     upcasters = {"SessionChanged": titled}
     old = '{"kind": "SessionChanged", "name": "taxes"}'
     assert decode("SessionChanged", old, upcasters) == SessionChanged(title="taxes")
-    assert decode("SessionChanged", encode(SessionChanged(title="now")), upcasters) == SessionChanged(
-        title="now"
-    )
+    assert decode("SessionChanged", encode(SessionChanged(title="now")), upcasters) == SessionChanged(title="now")
 
 
 kinds = st.sampled_from([kind.__name__ for kind in KINDS]) | st.text(max_size=6)
@@ -197,9 +189,7 @@ def test_no_text_makes_decoding_fail_any_other_way(kind: str, text: str) -> None
             read()
 
 
-@given(
-    kinds, st.dictionaries(st.sampled_from(["seq", "session", "at", "turn", "id", "text", "action"]), plain)
-)
+@given(kinds, st.dictionaries(st.sampled_from(["seq", "session", "at", "turn", "id", "text", "action"]), plain))
 def test_no_object_makes_decoding_fail_any_other_way(kind: str, body: dict[str, Json]) -> None:
     value = {"kind": kind, **body}
     for read in (
@@ -231,10 +221,7 @@ def test_a_lone_surrogate_is_read_however_it_is_written(escape: str) -> None:
         ("[]", "not an object with a `kind`"),
         ('{"kind": 3}', "not an object with a `kind`"),
         ('{"kind": "Noticed", "text": "x"}', "envelope: Expected `int`, got `null` - at `$.seq`"),
-        (
-            '{"seq": 1, "session": "s", "at": "", "kind": "Noticed"}',
-            "Noticed: Object missing required field `text`",
-        ),
+        ('{"seq": 1, "session": "s", "at": "", "kind": "Noticed"}', "Noticed: Object missing required field `text`"),
     ],
 )
 def test_a_bad_line_says_where_it_goes_wrong(line: str, words: str) -> None:
@@ -251,9 +238,7 @@ def test_a_command_says_where_it_goes_wrong() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "kind", [*KINDS, *get_args(Delta), *get_args(Command)], ids=lambda kind: kind.__name__
-)
+@pytest.mark.parametrize("kind", [*KINDS, *get_args(Delta), *get_args(Command)], ids=lambda kind: kind.__name__)
 def test_a_kind_is_named_as_its_class_and_leaves_the_lines_names_alone(kind: Any) -> None:
     assert (kind.__struct_config__.tag, kind.__struct_config__.tag_field) == (kind.__name__, "kind")
     assert kind.__struct_config__.frozen
@@ -291,6 +276,4 @@ def test_every_field_added_later_has_a_default() -> None:
 
 def test_an_entry_is_told_flat() -> None:
     entry = Entry(seq=7, session=SessionId("s_1"), at="then", event=Noticed(text="é\0"))
-    assert entry_line(entry) == (
-        '{"seq":7,"session":"s_1","at":"then","kind":"Noticed","text":"\\u00e9\\u0000"}'
-    )
+    assert entry_line(entry) == ('{"seq":7,"session":"s_1","at":"then","kind":"Noticed","text":"\\u00e9\\u0000"}')

@@ -26,9 +26,7 @@ def test_a_front_door_is_sorted_and_everything_in_it_is_there(room: str) -> None
 def test_what_a_room_imports_into_its_front_door_is_in_all(room: str) -> None:
     module = importlib.import_module(f"pinfold.{room}")
     public = {
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+        name for name, value in vars(module).items() if not name.startswith("_") and not isinstance(value, ModuleType)
     }
     assert public == set(module.__all__)
 

@@ -23,10 +23,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OTHER_SEED = 99
@@ -53,13 +50,7 @@ def do() -> Do:
         if python:
             more["PINFOLD_SANDBOX_PYTHON"] = str(python)
         return subprocess.run(
-            argv,
-            input=given,
-            env={**os.environ, **more},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=55,
+            argv, input=given, env={**os.environ, **more}, capture_output=True, text=True, check=False, timeout=55
         )
 
     return run
@@ -91,10 +82,7 @@ def coloured(data_python: Path, picture: Path, colour: tuple[int, int, int]) -> 
         "print(json.dumps(np.argwhere(near)[:, ::-1].tolist()))"
     )
     done = subprocess.run(
-        [str(data_python), "-c", look, str(picture), json.dumps(colour)],
-        capture_output=True,
-        check=True,
-        timeout=30,
+        [str(data_python), "-c", look, str(picture), json.dumps(colour)], capture_output=True, check=True, timeout=30
     )
     return [(x, y) for x, y in json.loads(done.stdout)]
 
@@ -170,9 +158,7 @@ def test_the_dialogue_about_cars_gives_what_the_table_gives(
     told = ", ".join(f"{make} {share:.1%}" for share, make in loss)
     assert answers[2] == f"{best} keeps its value best. What each loses in a year: {told}."
     diesels = [row for row in rows if (row["make"], row["fuel"]) == (best, "diesel")]
-    a, b, c = fitted(
-        [(max(years) - int(row["year"]), int(row["km"]), math.log(int(row["price"]))) for row in diesels]
-    )
+    a, b, c = fitted([(max(years) - int(row["year"]), int(row["km"]), math.log(int(row["price"]))) for row in diesels])
     guess = math.exp(a + b * 5 + c * 70_000)
     assert answers[3] == f"About {guess:,.0f}, going by {len(diesels)} diesels of {best}."
     # The table stayed where it was: no row of it is in the log, and less than it was sent.
@@ -272,12 +258,7 @@ def test_nothing_is_deleted_without_a_yes_and_everything_can_come_back(
     made(place, "make", tmp_path / "before")
     before = tree(tmp_path / "before")
     ages = runpy.run_path(str(place / "make_data.py"))["AGES"]
-    old = {
-        f"logs/{one}/{one}.log.{ages.index(age)}"
-        for one in ("web", "mail", "jobs")
-        for age in ages
-        if age > 30
-    }
+    old = {f"logs/{one}/{one}.log.{ages.index(age)}" for one in ("web", "mail", "jobs") for age in ages if age > 30}
     assert 0 < len(old) < len(before)
 
     done = do(place / "run.py", given="y\nn\nn\n")
@@ -294,9 +275,7 @@ def test_nothing_is_deleted_without_a_yes_and_everything_can_come_back(
     assert tree(place / "work") == before
 
 
-def test_five_cities_take_ten_calls_of_tools_and_one_of_the_model(
-    example: Callable[[str], Path], do: Do
-) -> None:
+def test_five_cities_take_ten_calls_of_tools_and_one_of_the_model(example: Callable[[str], Path], do: Do) -> None:
     place = example("weather")
     cities = made(place, "cities", OTHER_SEED)
     (place / "cities.json").write_text(json.dumps(cities), encoding="utf-8")
@@ -367,24 +346,12 @@ def test_quicksort_sorts_and_its_drawing_shows_what_was_counted(
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("308 cases, 0 wrong. 4096 items took ")
     sort = runpy.run_path(str(place / "work" / "quicksort.py"))["quicksort"]
-    for items in (
-        [],
-        [5],
-        [1, 1, 1],
-        list(range(2000)),
-        list(range(2000, 0, -1)),
-        [7, 3] * 400,
-        list("pinfold"),
-    ):
+    for items in ([], [5], [1, 1, 1], list(range(2000)), list(range(2000, 0, -1)), [7, 3] * 400, list("pinfold")):
         assert sort(list(items)) == sorted(items)
-    counted = {
-        int(row["size"]): float(row["comparisons"]) for row in rows_of(place / "work" / "quicksort.csv")
-    }
+    counted = {int(row["size"]): float(row["comparisons"]) for row in rows_of(place / "work" / "quicksort.csv")}
     assert list(counted) == [2**power for power in range(5, 13)]
     # No sort by comparing does with less than about log2(n!), and quicksort needs not twice n log2 n.
-    assert all(
-        math.lgamma(n + 1) / math.log(2) < count < 2.5 * n * math.log2(n) for n, count in counted.items()
-    )
+    assert all(math.lgamma(n + 1) / math.log(2) < count < 2.5 * n * math.log2(n) for n, count in counted.items())
     # The dots on the picture stand where these numbers say, on logarithmic axes.
     red = coloured(data_python, place / "work" / "quicksort.png", (0xD6, 0x27, 0x28))
     dots = [
@@ -411,6 +378,5 @@ def test_without_the_data_environment_one_line_says_what_to_do(
     assert done.returncode == 1
     told = done.stdout if program == "run.sh" else done.stderr.strip().splitlines()[-1]
     assert re.fullmatch(
-        r"(matplotlib|pandas) is not here: `\./pinfold env build` makes the data environment, once\.?\n?",
-        told,
+        r"(matplotlib|pandas) is not here: `\./pinfold env build` makes the data environment, once\.?\n?", told
     )

@@ -14,9 +14,7 @@ Pinfold = Callable[..., Any]
 FARE = 'What is the mean of 1, 2 and 6? Format: @mean[value] where "value" is a number.'
 
 
-def test_a_printed_answer_ends_the_run_and_the_result_says_so(
-    pinfold: Pinfold, script: Any, cell: Any
-) -> None:
+def test_a_printed_answer_ends_the_run_and_the_result_says_so(pinfold: Pinfold, script: Any, cell: Any) -> None:
     code = "import sys, statistics\nprint('a warning', file=sys.stderr)\nprint('3 values')\nprint(f'@mean[{statistics.mean([1, 2, 6])}]')"
     model = script(cell(code), {"text": "never asked"})
     done = pinfold("run", "--model", model, "--json", FARE)
@@ -63,10 +61,7 @@ def test_output_that_is_not_the_asked_form_and_nothing_else_goes_to_the_model(
 def test_an_answer_without_the_form_is_asked_for_again_with_the_reason(pinfold: Pinfold, script: Any) -> None:
     model = script(
         {"text": "The mean is 3"},
-        {
-            "text": "@mean[3]",
-            "expect": "@mean[...] is missing. Answer again in exactly this form: @mean[value]",
-        },
+        {"text": "@mean[3]", "expect": "@mean[...] is missing. Answer again in exactly this form: @mean[value]"},
     )
     done = pinfold("run", "--model", model, "-q", "--ephemeral", FARE)
     assert (done.code, done.out) == (0, "@mean[3]\n"), done.err

@@ -27,9 +27,7 @@ def assert_one_line(done: Any, code: int, *words: str) -> None:
 def test_a_script_that_is_not_json_names_file_and_line(pinfold: Pinfold, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"text": "fine"}\n{"text": \n')
-    assert_one_line(
-        pinfold("run", *LOCAL, "--model", f"scripted:{bad}", "x"), 2, "bad.jsonl, line 2", "not JSON"
-    )
+    assert_one_line(pinfold("run", *LOCAL, "--model", f"scripted:{bad}", "x"), 2, "bad.jsonl, line 2", "not JSON")
 
 
 def test_a_script_with_an_unknown_key_says_which(pinfold: Pinfold, script: Any) -> None:
@@ -38,9 +36,7 @@ def test_a_script_with_an_unknown_key_says_which(pinfold: Pinfold, script: Any) 
 
 
 def test_a_script_that_is_missing_says_so(pinfold: Pinfold) -> None:
-    assert_one_line(
-        pinfold("run", *LOCAL, "--model", "scripted:/no/such", "x"), 2, "/no/such", "No such file"
-    )
+    assert_one_line(pinfold("run", *LOCAL, "--model", "scripted:/no/such", "x"), 2, "/no/such", "No such file")
 
 
 def test_an_expectation_that_does_not_hold_fails_the_turn_loudly(pinfold: Pinfold, script: Any) -> None:
@@ -72,9 +68,7 @@ def test_standing_in_home_uses_a_scratch_folder_and_says_so(
     assert list(home.rglob("made.txt")) == []
 
 
-def test_a_workspace_with_pinfolds_own_files_in_it_is_refused(
-    pinfold: Pinfold, script: Any, tmp_path: Path
-) -> None:
+def test_a_workspace_with_pinfolds_own_files_in_it_is_refused(pinfold: Pinfold, script: Any, tmp_path: Path) -> None:
     pinfold("sessions")
     done = pinfold("run", *LOCAL, "--workspace", str(tmp_path / "xdg"), "--model", script({"text": "x"}), "x")
     assert_one_line(done, 2, "Pinfold's own files are in")
@@ -94,17 +88,11 @@ def test_a_broken_configuration_is_named(pinfold: Pinfold, script: Any, tmp_path
     path = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_text("[run]\nmax_steps = 'x'\n")
-    assert_one_line(
-        pinfold("run", *LOCAL, "--model", script({"text": "x"}), "x"), 2, str(path), "run.max_steps"
-    )
+    assert_one_line(pinfold("run", *LOCAL, "--model", script({"text": "x"}), "x"), 2, str(path), "run.max_steps")
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no zip, no json", b"PK\x03\x04broken", b'{"kind": "Noticed"}\n', b"[]\n"]
-)
-def test_a_broken_bundle_is_refused_and_leaves_no_session(
-    pinfold: Pinfold, tmp_path: Path, content: bytes
-) -> None:
+@pytest.mark.parametrize("content", [b"", b"no zip, no json", b"PK\x03\x04broken", b'{"kind": "Noticed"}\n', b"[]\n"])
+def test_a_broken_bundle_is_refused_and_leaves_no_session(pinfold: Pinfold, tmp_path: Path, content: bytes) -> None:
     bundle = tmp_path / "bad.pinfold"
     bundle.write_bytes(content)
     assert_one_line(pinfold("import", str(bundle)), 2, str(bundle))
@@ -122,9 +110,7 @@ def test_with_no_sandbox_named_code_runs_isolated(pinfold: Pinfold, script: Any,
     assert (done.code, done.out) == (0, "shut in\n")
 
 
-def test_a_folder_of_data_with_its_slash_and_alone_is_all_of_the_data(
-    pinfold: Pinfold, tmp_path: Path
-) -> None:
+def test_a_folder_of_data_with_its_slash_and_alone_is_all_of_the_data(pinfold: Pinfold, tmp_path: Path) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
     (folder / "cars.csv").write_text("a,b\n")
@@ -139,35 +125,22 @@ def test_a_folder_of_data_with_its_slash_and_alone_is_all_of_the_data(
         assert pinfold("exec", *flags, "-c", listed).out == seen
 
 
-def test_data_is_mounted_and_stays_with_the_session(
-    pinfold: Pinfold, script: Any, cell: Any, tmp_path: Path
-) -> None:
+def test_data_is_mounted_and_stays_with_the_session(pinfold: Pinfold, script: Any, cell: Any, tmp_path: Path) -> None:
     (tmp_path / "sales.csv").write_text("7,8,9")
     read = "print(open('/mnt/datasets/sales.csv').read())"
-    model = script(
-        cell(read), {"expect": "7,8,9", "text": "one"}, cell(read), {"expect": "7,8,9", "text": "two"}
-    )
+    model = script(cell(read), {"expect": "7,8,9", "text": "one"}, cell(read), {"expect": "7,8,9", "text": "two"})
     assert pinfold("run", "--data", str(tmp_path / "sales.csv"), "--model", model, "go").out == "one\n"
     assert pinfold("resume", "last", "again").out == "two\n"
     missing = pinfold("run", "--data", "/no/such/file", "--model", model, "go")
     assert_one_line(missing, 2, "/no/such/file does not exist")
     assert_one_line(
-        pinfold("run", *LOCAL, "--data", str(tmp_path / "sales.csv"), "--model", model, "go"),
-        2,
-        "cannot mount data",
+        pinfold("run", *LOCAL, "--data", str(tmp_path / "sales.csv"), "--model", model, "go"), 2, "cannot mount data"
     )
 
 
 @pytest.mark.parametrize(
     "args",
-    [
-        ("run",),
-        ("exec",),
-        ("exec", "a.py", "-c", "1"),
-        ("exec", "/no/such/file.py"),
-        ("frobnicate",),
-        ("rum", "x"),
-    ],
+    [("run",), ("exec",), ("exec", "a.py", "-c", "1"), ("exec", "/no/such/file.py"), ("frobnicate",), ("rum", "x")],
 )
 def test_wrong_usage_exits_with_2_and_points_at_the_help(pinfold: Pinfold, args: tuple[str, ...]) -> None:
     assert_one_line(pinfold(*args), 2, "pinfold: ", "--help")
@@ -177,16 +150,12 @@ def test_debug_shows_the_traceback(pinfold: Pinfold) -> None:
     assert "Traceback" in pinfold("--debug", "resume", "s_nope").err
 
 
-def test_resume_of_a_finished_session_without_a_prompt_says_what_to_give(
-    pinfold: Pinfold, script: Any
-) -> None:
+def test_resume_of_a_finished_session_without_a_prompt_says_what_to_give(pinfold: Pinfold, script: Any) -> None:
     pinfold("run", *LOCAL, "--model", script({"text": "x"}), "hello")
     assert_one_line(pinfold("resume", "last"), 2, "nothing to go on with", "PROMPT")
 
 
-def test_a_damaged_log_is_reported_repaired_and_goes_on(
-    pinfold: Pinfold, script: Any, tmp_path: Path
-) -> None:
+def test_a_damaged_log_is_reported_repaired_and_goes_on(pinfold: Pinfold, script: Any, tmp_path: Path) -> None:
     model = script({"text": "a heron on the wall"}, {"text": "two"})
     pinfold("run", *LOCAL, "--model", model, "hello")
     (store,) = (tmp_path / "xdg" / "data").rglob("log.sqlite")
@@ -208,7 +177,9 @@ def test_a_missing_or_full_stream_gives_no_traceback(
     redirection: str, script: Any, workspace: Path, tmp_path: Path
 ) -> None:
     prompt = "" if redirection == "<&-" else "hello"
-    line = f"{sys.executable} -m pinfold run {' '.join(LOCAL)} -q --model {script({'text': 'x'})} {prompt} {redirection}"
+    line = (
+        f"{sys.executable} -m pinfold run {' '.join(LOCAL)} -q --model {script({'text': 'x'})} {prompt} {redirection}"
+    )
     done = subprocess.run(["sh", "-c", line], cwd=workspace, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert "please report" not in done.stderr
@@ -273,13 +244,7 @@ def test_several_at_once_make_one_named_session(start: Any, pinfold: Pinfold) ->
 
 def test_ctrl_c_stops_only_what_it_was_meant_for(start: Any, pinfold: Pinfold) -> None:
     first = start(
-        "exec",
-        *LOCAL,
-        "-s",
-        "q",
-        "--json",
-        "-c",
-        "import time\nfor _ in range(300): time.sleep(0.01)\nprint('done')",
+        "exec", *LOCAL, "-s", "q", "--json", "-c", "import time\nfor _ in range(300): time.sleep(0.01)\nprint('done')"
     )
     while json.loads(first.stdout.readline())["kind"] != "ActionStarted":
         pass

@@ -45,9 +45,7 @@ def put_benchmark(folder: Path, name: str) -> None:
     (folder / "bench" / name).write_text(program, encoding="utf-8")
 
 
-def test_a_benchmark_gets_what_follows_its_name_and_gives_its_exit_code(
-    package: Path, tmp_path: Path
-) -> None:
+def test_a_benchmark_gets_what_follows_its_name_and_gives_its_exit_code(package: Path, tmp_path: Path) -> None:
     put_benchmark(package.parents[1], "speed.py")
     assert bench(package, "speed", "--help", "-n", "3", cwd=tmp_path) == (7, "ran --help -n 3\n", "")
 

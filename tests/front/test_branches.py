@@ -11,10 +11,7 @@ import pytest
 
 from pinfold.app.untrusted_files import Writer, find_untrusted
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 TURNS = """
 import os, pathlib
@@ -30,16 +27,7 @@ def test_the_branch_that_passes_is_kept_with_its_files_and_the_others_leave_noth
     (workspace / "old.txt").write_text("old", encoding="utf-8")
     model = script(cell(TURNS), {"text": "it is 42"})
     done = pinfold(
-        "run",
-        "--model",
-        model,
-        "--branches",
-        "3",
-        "--check",
-        "grep -q 42 answer.txt",
-        "--title",
-        "best",
-        "go",
+        "run", "--model", model, "--branches", "3", "--check", "grep -q 42 answer.txt", "--title", "best", "go"
     )
     assert (done.code, done.out) == (0, "it is 42\n"), done.err
     assert (workspace / "answer.txt").read_text(encoding="utf-8") == "42"
@@ -71,19 +59,7 @@ def test_a_branch_that_fails_its_check_is_passed_over(
     model = script(cell("open('made.txt', 'w').write('by a branch')"), {"text": "done"})
     check = f"! mkdir {shared}/first"  # whoever comes first fails
     done = pinfold(
-        "run",
-        *(
-            "--model",
-            model,
-            "--mount",
-            f"{shared}:rw",
-            "--branches",
-            "2",
-            "--check",
-            check,
-            "--ephemeral",
-            "go",
-        ),
+        "run", *("--model", model, "--mount", f"{shared}:rw", "--branches", "2", "--check", check, "--ephemeral", "go")
     )
     assert done.code == 0, done.err
     assert "did not pass the check" in done.err

@@ -19,10 +19,7 @@ from pinfold.events import new_session_id
 from pinfold.sandbox.folders import Folder, folder
 from pinfold.sandbox.processes import Stray, stamp, strays
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")]
 Pinfold = Callable[..., Any]
 HOST = """
 import anyio, sys
@@ -185,9 +182,7 @@ def test_a_process_that_took_over_the_number_is_left_alone() -> None:
         process.wait()
 
 
-def test_a_folder_without_a_lock_of_ours_goes_only_when_it_is_old_and_empty(
-    pinfold: Pinfold, temporary: Path
-) -> None:
+def test_a_folder_without_a_lock_of_ours_goes_only_when_it_is_old_and_empty(pinfold: Pinfold, temporary: Path) -> None:
     kept, emptied, full = (temporary / f"pinfold-{name}" for name in ("abcdefg1", "abcdefg2", "abcdefg3"))
     foreign = temporary / "pinfold-notes.of-mine"
     for place in (kept, emptied, full, foreign):
@@ -199,9 +194,7 @@ def test_a_folder_without_a_lock_of_ours_goes_only_when_it_is_old_and_empty(
     assert sorted(temporary.iterdir()) == [kept, full, foreign]
 
 
-def test_a_link_that_looks_like_ours_is_not_followed(
-    pinfold: Pinfold, temporary: Path, tmp_path: Path
-) -> None:
+def test_a_link_that_looks_like_ours_is_not_followed(pinfold: Pinfold, temporary: Path, tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.mkdir()
     (target / "file").touch()

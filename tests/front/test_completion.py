@@ -169,9 +169,7 @@ def test_zsh_completes_at_the_prompt(tmp_path: Path) -> None:
         zsh.end()
 
 
-def test_names_of_commands_are_completed_without_loading_any(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_names_of_commands_are_completed_without_loading_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMP_WORDS", "pinfold ")
     monkeypatch.setenv("COMP_CWORD", "1")
     monkeypatch.setenv("_PINFOLD_COMPLETE", "bash_complete")
@@ -180,9 +178,7 @@ def test_names_of_commands_are_completed_without_loading_any(
         "try: run_command_line([])\n"
         "finally: sys.stderr.write(' '.join(name for name in sys.modules if name.startswith('pinfold')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=_LIMIT_S
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=_LIMIT_S)
     assert "plain,run\n" in done.stdout
     loaded = set(done.stderr.split())
     assert "pinfold.front.cli.main" in loaded

@@ -19,10 +19,7 @@ from pinfold.app import ConfigError
 from pinfold.app.demo import TABLE, provide_table, sales
 from pinfold.model.lines import read_lines
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 BUNDLED = Path(sales.__file__).with_name(TABLE)
 
 
@@ -61,9 +58,7 @@ def test_its_numbers_are_those_of_the_table_and_undo_brings_the_table_back_witho
         regions = regions_of(folder / TABLE)
         best = max(regions, key=lambda region: regions[region])
         total = sum(regions.values())
-        assert (
-            f"sales brought {total:,.0f} in all. {best} sold the most: {regions[best]:,.0f}." in done.stdout
-        )
+        assert f"sales brought {total:,.0f} in all. {best} sold the most: {regions[best]:,.0f}." in done.stdout
         assert "\x1b" not in done.stdout
         shown.append(done.stdout)
     assert "RECORDED" in shown[0]
@@ -106,9 +101,7 @@ def test_the_bundled_table_is_what_its_generator_makes() -> None:
         (",".join(sales.COLUMNS) + "\n2025-01-01,North,lamp\n", "line 2"),
     ],
 )
-def test_a_table_the_recorded_model_cannot_use_is_refused_before(
-    tmp_path: Path, text: str, words: str
-) -> None:
+def test_a_table_the_recorded_model_cannot_use_is_refused_before(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / TABLE).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=re.escape(words)):
         provide_table(tmp_path)

@@ -18,10 +18,7 @@ from tests.model.servers import Says, serving
 from pinfold.sandbox.advice import Facts, advice
 from pinfold.sandbox.landlock import landlock_abi
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 WAIT = ("--wait", "25")
 """So that a busy machine is no fault."""
@@ -29,9 +26,7 @@ WORKING = {"user_namespaces": "", "mounts": "", "seccomp": ""}
 REFUSED = {"user_namespaces": "EPERM", "mounts": "EPERM", "seccomp": ""}
 
 
-def test_what_works_is_proven_and_timed_and_a_weaker_level_is_shown_with_what_it_lacks(
-    pinfold: Pinfold,
-) -> None:
+def test_what_works_is_proven_and_timed_and_a_weaker_level_is_shown_with_what_it_lacks(pinfold: Pinfold) -> None:
     done = pinfold("doctor", "--json", *WAIT)
     assert done.code == 0
     report = json.loads(done.out)
@@ -52,21 +47,12 @@ def test_what_works_is_proven_and_timed_and_a_weaker_level_is_shown_with_what_it
     checks = report["checks"]
     assert {check["standing"] for check in checks} <= {"ok", "note"}
     assert all(check["fix"] for check in checks if check["standing"] != "ok")
-    assert {check["what"] for check in checks} >= {
-        "pinfold",
-        "Python",
-        "uv",
-        "settings",
-        "this folder",
-        "data",
-    }
+    assert {check["what"] for check in checks} >= {"pinfold", "Python", "uv", "settings", "this folder", "data"}
     (environment,) = [check for check in checks if check["what"] == "environment"]
     assert (environment["standing"], environment["fix"]) == ("note", "pinfold env build")
 
 
-def test_the_page_fits_eighty_columns_and_says_the_same(
-    pinfold: Pinfold, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_fits_eighty_columns_and_says_the_same(pinfold: Pinfold, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     done = pinfold("doctor", *WAIT)
     assert done.code == 0
@@ -83,9 +69,7 @@ def test_each_fault_is_named_with_its_cause_and_its_fix_and_none_takes_long(
     config = tmp_path / "xdg" / "config" / "pinfold"
     config.mkdir(parents=True, mode=0o700)
     key = "sk-heron-0123456789abcdefghij"
-    with serving(
-        Says(status=401, steps=(b'{"error": {"message": "no"}}',), kind="application/json")
-    ) as server:
+    with serving(Says(status=401, steps=(b'{"error": {"message": "no"}}',), kind="application/json")) as server:
         model = f"{server.url}/v1#m"
         (config / "config.toml").write_text(
             f"[model]\nname = '{model}'\nkey_env = 'SHOP_API_KEY'\n"

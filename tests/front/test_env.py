@@ -69,12 +69,7 @@ def test_show_says_how_to_build_and_then_what_is_there(env: Any, index: Index) -
     assert json.loads(env("show", "--json").stdout)["built"] is False
     env("build")
     shown = json.loads(env("show", "--json").stdout)
-    assert (shown["built"], shown["used"], shown["packages"], shown["added"]) == (
-        True,
-        True,
-        {"heron": "1.0"},
-        [],
-    )
+    assert (shown["built"], shown["used"], shown["packages"], shown["added"]) == (True, True, {"heron": "1.0"}, [])
     assert Path(shown["python"]).parent.parent == Path(shown["path"])
     assert "  heron 1.0\n" in env("show").stdout
 
@@ -87,9 +82,7 @@ def test_a_projects_packages_are_added(env: Any, index: Index, workspace: Path) 
     assert json.loads(env("show", "--json").stdout)["packages"] == {"heron": "1.0", "nest": "1.0"}
 
 
-@pytest.mark.parametrize(
-    ("package", "words"), [("nosuch", "there is no package 'nosuch'"), ("../x", "is no package")]
-)
+@pytest.mark.parametrize(("package", "words"), [("nosuch", "there is no package 'nosuch'"), ("../x", "is no package")])
 def test_a_package_that_cannot_be_had_is_one_line_and_exit_2(env: Any, package: str, words: str) -> None:
     done = env("build", "--package", package)
     assert (done.returncode, done.stdout) == (2, "")
@@ -102,10 +95,7 @@ def test_a_package_that_cannot_be_had_is_one_line_and_exit_2(env: Any, package: 
     [
         ("[sandbox]\npackages = ['a b']", "sandbox.packages: 'a b' is no package"),
         ("[sandbox]\npackages = 'numpy'", "sandbox.packages: Expected `array`"),
-        (
-            "[sandbox]\npython = 'python3'",
-            "sandbox.python: the Python 'python3' must be named by its whole path",
-        ),
+        ("[sandbox]\npython = 'python3'", "sandbox.python: the Python 'python3' must be named by its whole path"),
         ("[sandbox]\npython = '/nowhere'", "sandbox.python: the Python /nowhere does not exist"),
         ("[sandbox]\nmemory_mb = 0", "sandbox.memory_mb must be more than 0"),
         ("[sandbox]\nprocesses = 1.5", "sandbox.processes: Expected `int`"),
@@ -121,9 +111,7 @@ def test_a_wrong_setting_is_named(pinfold: Any, tmp_path: Path, text: str, words
     assert len(done.err.strip().splitlines()) == 1
 
 
-def test_ctrl_c_ends_a_build_and_leaves_nothing(
-    env: Any, index: Index, workspace: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_a_build_and_leaves_nothing(env: Any, index: Index, workspace: Path, tmp_path: Path) -> None:
     index.hold()
     argv = [*pinfold_with(tmp_path / "lock.txt"), "env", "build"]
     running = subprocess.Popen(argv, cwd=workspace, stderr=subprocess.PIPE, text=True)
@@ -151,9 +139,7 @@ def exec_(env: Any, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyP
 def test_code_that_needs_the_environment_has_it_built_first(exec_: Any, index: Index) -> None:
     plain = exec_("import os, json\n1 + 1")
     assert (plain.returncode, plain.stdout, index.asked) == (0, "2\n", [])
-    done = exec_(
-        "try:\n    import os, pandas\nexcept ImportError:\n    import heron\n    print(heron.version)"
-    )
+    done = exec_("try:\n    import os, pandas\nexcept ImportError:\n    import heron\n    print(heron.version)")
     assert (done.returncode, done.stdout) == (0, "1.0\n")
     said = done.stderr.splitlines()
     assert said[0].startswith("pinfold: building the Python that code runs in, once: numpy, pandas")

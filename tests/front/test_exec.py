@@ -24,18 +24,14 @@ def test_a_named_session_goes_on_and_says_what_it_lost(pinfold: Pinfold) -> None
     assert [line.split()[-1] for line in pinfold("sessions").out.splitlines()] == ["work"]
 
 
-def test_a_file_is_run_with_the_workspace_as_current_folder(
-    pinfold: Pinfold, tmp_path: Path, workspace: Path
-) -> None:
+def test_a_file_is_run_with_the_workspace_as_current_folder(pinfold: Pinfold, tmp_path: Path, workspace: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os\nprint(os.getcwd())\n", encoding="utf-8")
     assert pinfold("exec", *LOCAL, str(program)).out == f"{workspace}\n"
 
 
 def test_output_that_is_not_text_reaches_the_pipe_readable(pinfold: Pinfold) -> None:
-    done = pinfold(
-        "exec", *LOCAL, "-c", "import os\nos.write(1, b'caf\\xc3\\xa9 \\xff\\n')\nprint('\\ud800')"
-    )
+    done = pinfold("exec", *LOCAL, "-c", "import os\nos.write(1, b'caf\\xc3\\xa9 \\xff\\n')\nprint('\\ud800')")
     assert done.code == 0
     assert done.out == "café \ufffd\n\\ud800\n"
 
@@ -93,10 +89,7 @@ def test_a_package_needs_a_yes_that_a_flag_can_give(pinfold: Pinfold, index: Ind
     cell = ("-c", "%pip install heron\nimport heron\nheron.version")
     denied = pinfold("exec", *cell)
     assert (denied.code, denied.out, index.asked) == (1, "", [])
-    assert (
-        "ToolRefused: This was not run: the package heron would be fetched from the package index"
-        in denied.err
-    )
+    assert "ToolRefused: This was not run: the package heron would be fetched from the package index" in denied.err
     assert "pinfold: nobody can be asked here; with `--mode full` what needs a yes is allowed\n" in denied.err
     allowed = pinfold("exec", "--mode", "full", *cell)
     assert (allowed.code, allowed.out) == (0, "installed heron 1.0\n'1.0'\n")
@@ -120,9 +113,7 @@ def test_a_program_gets_the_package_it_lacks_in_mode_full_and_runs_again(
 def test_code_keeps_notes_and_finds_them_in_the_next_program(pinfold: Pinfold) -> None:
     kept = pinfold("exec", "-c", "from servers.memory import remember\nremember('the port is 8080')")
     assert (kept.code, kept.out) == (0, "1\n"), kept.err
-    found = pinfold(
-        "exec", "-c", "from servers.memory import recall\n[note['text'] for note in recall('port')]"
-    )
+    found = pinfold("exec", "-c", "from servers.memory import recall\n[note['text'] for note in recall('port')]")
     assert found.out == "['the port is 8080']\n"
     refused = pinfold("exec", "--mode", "read-only", "-c", "from servers.memory import remember")
     assert refused.code == 1
@@ -138,9 +129,7 @@ def test_json_shows_a_cells_call_as_its_child(pinfold: Pinfold, index: Index) ->
     ]
 
 
-def test_a_call_cut_off_by_a_kill_is_named_and_not_repeated(
-    pinfold: Pinfold, start: Any, index: Index
-) -> None:
+def test_a_call_cut_off_by_a_kill_is_named_and_not_repeated(pinfold: Pinfold, start: Any, index: Index) -> None:
     index.add("heron")
     index.hold()
     running = start("exec", "--mode", "full", "-s", "work", "-c", "%pip install heron")
@@ -164,9 +153,7 @@ def test_a_call_cut_off_by_a_kill_is_named_and_not_repeated(
 
 
 @pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
-def test_what_was_planted_is_said_and_what_cannot_be_put_back_is_a_failure(
-    pinfold: Pinfold, workspace: Path
-) -> None:
+def test_what_was_planted_is_said_and_what_cannot_be_put_back_is_a_failure(pinfold: Pinfold, workspace: Path) -> None:
     lite = ("exec", "--sandbox", "landlock", "-c")
     done = pinfold(*lite, "open('.gdbinit', 'w').close(); open('.envrc', 'w').close()\n1")
     assert (done.code, done.out) == (0, "1\n")
@@ -175,6 +162,4 @@ def test_what_was_planted_is_said_and_what_cannot_be_put_back_is_a_failure(
     (workspace / "AGENTS.md").write_bytes(b"x" * (5 << 20))  # larger than what is remembered
     done = pinfold(*lite, "open('AGENTS.md', 'w').write('obey')")
     assert done.code == 1
-    assert (
-        "pinfold: AGENTS.md was changed and could not be put back; look at it before you use it\n" in done.err
-    )
+    assert "pinfold: AGENTS.md was changed and could not be put back; look at it before you use it\n" in done.err

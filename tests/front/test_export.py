@@ -34,9 +34,7 @@ Picture()"""
 def talked(pinfold: Pinfold, script: Any, cell: Any) -> Pinfold:
     """A session with a picture, a turn that undid itself, and an answer."""
     model = script(
-        cell(FIRST, text="I look."),
-        cell("rows.sort()\nprint(rows)\nlen(rows)"),
-        {"text": "They are **sorted**."},
+        cell(FIRST, text="I look."), cell("rows.sort()\nprint(rows)\nlen(rows)"), {"text": "They are **sorted**."}
     )
     done = pinfold("run", *LOCAL, "--model", model, "--title", "Sort: these/rows", "Please sort")
     assert done.code == 0, done.err
@@ -58,9 +56,7 @@ def test_a_session_goes_into_every_kind_of_file_and_its_notebook_brings_the_valu
     assert "is there already: --force" in again.err
     assert pinfold("export", "last", "--to", "html", "-o", "-").out.startswith("<!doctype html>")
 
-    program = subprocess.run(
-        [sys.executable, "sort-these-rows.py"], cwd=workspace, capture_output=True, check=True
-    )
+    program = subprocess.run([sys.executable, "sort-these-rows.py"], cwd=workspace, capture_output=True, check=True)
     assert program.stdout == b"unsorted [3, 1, 2]\n[1, 2, 3]\n"
 
     book = workspace / "sort-these-rows.ipynb"
@@ -95,9 +91,7 @@ def _displays(pinfold: Pinfold, workspace: Path) -> None:
     assert "the session has 1" in pinfold("sessions", "show", name, "--display", "2").err
     found = pinfold("sessions", "search", "UNSORTED", "please sort")
     assert [line.split()[0] for line in found.out.splitlines()][1:3] == ["you", "code"]
-    (one,) = [
-        json.loads(line) for line in pinfold("sessions", "search", "--json", "sorted**").out.splitlines()
-    ]
+    (one,) = [json.loads(line) for line in pinfold("sessions", "search", "--json", "sorted**").out.splitlines()]
     assert (one["title"], [match["place"] for match in one["matches"]]) == (name, ["agent"])
 
 
@@ -108,9 +102,7 @@ def test_a_notebooks_failure_is_told_by_its_error_and_not_by_the_hint_under_it(
     assert "cell 1 of 1 failed: ModuleNotFoundError: No module named 'nosuchheron'\n" in done.err
 
 
-def test_a_notebook_stops_at_the_cell_that_fails_and_goes_on_if_told_to(
-    pinfold: Pinfold, workspace: Path
-) -> None:
+def test_a_notebook_stops_at_the_cell_that_fails_and_goes_on_if_told_to(pinfold: Pinfold, workspace: Path) -> None:
     book = _book(workspace, "a = 1\nprint('a')", "", "1 / 0", "!echo shell\na + 1")
     done = pinfold("exec", *LOCAL, str(book), "--to", "out.ipynb")
     assert (done.code, done.out) == (1, "a\n")
@@ -159,19 +151,12 @@ def test_a_notebook_that_is_brought_in_is_run_or_only_told(
     book = _book(workspace, "secret_number = 40\nprint('made')", "2 / 0", "never = 1")
     going_on = cell("print(secret_number + 2, 'never' in globals())", expect="cell 2 failed")
     done = pinfold(
-        "run",
-        *LOCAL,
-        "--model",
-        script(going_on, {"expect": "42 False", "text": "ok"}),
-        "--from",
-        str(book),
-        "Go on",
+        "run", *LOCAL, "--model", script(going_on, {"expect": "42 False", "text": "ok"}), "--from", str(book), "Go on"
     )
     assert (done.code, done.out) == (0, "ok\n"), done.err
     assert "cell 2 of 3 failed: ZeroDivisionError" in done.err
     model = script(
-        {"expect": "Nothing of it was run", **cell("'secret_number' in globals()")},
-        {"expect": "False", "text": "told"},
+        {"expect": "Nothing of it was run", **cell("'secret_number' in globals()")}, {"expect": "False", "text": "told"}
     )
     told = pinfold("run", *LOCAL, "--model", model, "--from", str(book), "--no-run", "Read it")
     assert (told.code, told.out) == (0, "told\n"), told.err
@@ -187,10 +172,7 @@ def test_a_notebook_that_is_brought_in_is_run_or_only_told(
         (b'{"nbformat": 3, "worksheets": []}', "nbformat 3"),
         (b'{"nbformat": 9, "cells": []}', "nbformat 9"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "damaged notebook"),
-        (
-            b'{"nbformat": 4, "cells": [], "metadata": {"kernelspec": {"language": "R"}}}',
-            "only Python runs here",
-        ),
+        (b'{"nbformat": 4, "cells": [], "metadata": {"kernelspec": {"language": "R"}}}', "only Python runs here"),
         (None, "cannot be read"),
         (b"{" + b" " * (65 << 20), "more than the 64 MB"),
     ],
@@ -264,8 +246,7 @@ def test_the_list_of_sessions_fits_the_terminal() -> None:
 def _book(workspace: Path, *codes: str) -> Path:
     path = workspace / "book.ipynb"
     cells: list[dict[str, Any]] = [
-        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": code}
-        for code in codes
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": code} for code in codes
     ]
     path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}))
     return path

@@ -20,11 +20,7 @@ from pinfold.sandbox.environment.progress import progress_of_uv
 @pytest.fixture
 def offered(index: Index) -> Index:
     """An index with a Pinfold that has one extra."""
-    index.add(
-        "pinfold",
-        files={"pinfold_stub.py": ""},
-        requires=("heron; extra == 'local'\nProvides-Extra: local",),
-    )
+    index.add("pinfold", files={"pinfold_stub.py": ""}, requires=("heron; extra == 'local'\nProvides-Extra: local",))
     index.add("heron", requires=("xllamacpp",))
     index.add("xllamacpp")
     return index
@@ -32,20 +28,12 @@ def offered(index: Index) -> Index:
 
 def extras(python: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*pinfold_in(python), "extras", *args],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        cwd="/",
+        [*pinfold_in(python), "extras", *args], capture_output=True, text=True, timeout=100, check=False, cwd="/"
     )
 
 
 def has(python: Path, module: str) -> bool:
-    return (
-        subprocess.run([python, "-I", "-c", f"import {module}"], capture_output=True, check=False).returncode
-        == 0
-    )
+    return subprocess.run([python, "-I", "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture
@@ -73,9 +61,7 @@ def test_without_a_network_one_line_says_so(plain: Path, offered: Index) -> None
     offered.close()
     done = extras(plain, "add", "local")
     assert done.returncode == 1
-    assert (
-        f"pinfold: local could not be added: {offered.host} cannot be reached" in done.stderr.splitlines()[-1]
-    )
+    assert f"pinfold: local could not be added: {offered.host} cannot be reached" in done.stderr.splitlines()[-1]
     assert not has(plain, "heron")
 
 
@@ -100,9 +86,7 @@ def test_in_a_uv_tool_it_survives_an_upgrade_with_all_that_was_there(
     monkeypatch.delenv("UV_TOOL_BIN_DIR")
     done = extras(python, "add", "local")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    offered.add(
-        "pinfold", "1.1", {"pinfold_stub.py": ""}, ("heron; extra == 'local'\nProvides-Extra: local",)
-    )
+    offered.add("pinfold", "1.1", {"pinfold_stub.py": ""}, ("heron; extra == 'local'\nProvides-Extra: local",))
     monkeypatch.setenv("UV_TOOL_DIR", str(tmp_path / "tools"))
     monkeypatch.setenv("UV_TOOL_BIN_DIR", str(tmp_path / "bin"))
     uv("tool", "upgrade", "pinfold")

@@ -22,13 +22,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """No key is set, and no Ollama answers."""
-    for variable in (
-        "OPENAI_API_KEY",
-        "ANTHROPIC_API_KEY",
-        "GEMINI_API_KEY",
-        "GOOGLE_API_KEY",
-        "OPENAI_BASE_URL",
-    ):
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
 
@@ -54,9 +48,7 @@ class Person:
         return any(word in question for word in self._agreed)
 
 
-async def test_a_local_server_is_used_unasked_even_where_a_key_is_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_local_server_is_used_unasked_even_where_a_key_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with ollama(monkeypatch):
         seen = await detect_setup()
@@ -65,9 +57,7 @@ async def test_a_local_server_is_used_unasked_even_where_a_key_is_set(
     assert await agree_on_model(seen, person.agrees) == "ollama:heron:4b"
     assert person.asked == []
     screen = "\n".join(first_screen(seen))
-    assert "ollama:heron:4b: a server of this machine; nothing leaves this machine" in " ".join(
-        screen.split()
-    )
+    assert "ollama:heron:4b: a server of this machine; nothing leaves this machine" in " ".join(screen.split())
     assert "OPENAI_API_KEY (openai)" in screen
     assert "sk-test" not in screen
 

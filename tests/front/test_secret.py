@@ -30,9 +30,7 @@ def everything_below(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def test_a_secret_is_read_from_a_pipe_listed_without_its_value_and_forgotten(
-    pinfold: Pinfold, tmp_path: Path
-) -> None:
+def test_a_secret_is_read_from_a_pipe_listed_without_its_value_and_forgotten(pinfold: Pinfold, tmp_path: Path) -> None:
     done = pinfold(
         "secret", "set", "BIRDS", "--host", "api.example.org", "--host", "*.birds.example", given=VALUE + "\n"
     )

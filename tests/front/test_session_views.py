@@ -19,10 +19,7 @@ from pinfold.front.cli.policy import policy_command
 from pinfold.front.cli.rewind import fork_command, undo_command
 from pinfold.front.cli.sessions import sessions_command
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 def ran(command: click.Command, *args: str) -> str:
@@ -74,9 +71,7 @@ async def test_a_session_goes_back_by_turns(workspace: Path) -> None:
                 undo("--turn", "7")
             assert "add --turn N" in undo("--what", "chat")
             assert "give one of them" in undo("--turn", "1", "--to", "1")
-            assert "Back to before turn 2: second\n  forgotten: turn 2\n" in undo(
-                "--turn", "-1", "--what", "chat"
-            )
+            assert "Back to before turn 2: second\n  forgotten: turn 2\n" in undo("--turn", "-1", "--what", "chat")
             assert "undone: cells 1, 2 (variables and files)" in undo("--turn", "1")
 
         await anyio.to_thread.run_sync(goes)
@@ -84,9 +79,7 @@ async def test_a_session_goes_back_by_turns(workspace: Path) -> None:
         assert "No variables." in await talk.type("/vars")
 
 
-async def test_grants_of_a_session_are_listed_and_taken_back_with_an_owner_and_without(
-    workspace: Path,
-) -> None:
+async def test_grants_of_a_session_are_listed_and_taken_back_with_an_owner_and_without(workspace: Path) -> None:
     replies = (
         calling("write_file", path="a.txt", content="x"),
         calling("shell", command="touch b.txt"),

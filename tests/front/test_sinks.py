@@ -53,9 +53,7 @@ def test_a_build_without_the_one_function_lets_everything_through(sink: str, sce
 
 def test_into_a_pipe_an_answer_and_a_cells_output_go_as_they_are(scene: Scene) -> None:
     """They are data there: `pinfold exec ... > file` must give the file."""
-    program = (
-        "import sys; sys.stdout.buffer.write(b'\\x1b[31mred\\x1b[0m \\xe2\\x80\\xae'); sys.stdout.flush()"
-    )
+    program = "import sys; sys.stdout.buffer.write(b'\\x1b[31mred\\x1b[0m \\xe2\\x80\\xae'); sys.stdout.flush()"
     done = piped(scene, "exec", "--sandbox", "unsafe-local", "-c", program)
     assert done.stdout == b"\x1b[31mred\x1b[0m \xe2\x80\xae"
     assert "\\x1b[31mred" in on_a_terminal(scene, [["exec", "--sandbox", "unsafe-local", "-c", program]])
@@ -96,9 +94,7 @@ def test_own_secrets_are_in_no_event_blob_or_export_however_they_turn_up(scene: 
     exported = piped(scene, "export", "x", "--to", "jsonl", **environment)
     everything = [plain.stdout, plain.stderr, shown.stdout, listed.stdout, exported.stdout]
     # But for the session's variables, which are its own and as it made them.
-    files = [
-        path for path in (scene.folder / "data").rglob("*") if path.is_file() and "state" not in path.parts
-    ]
+    files = [path for path in (scene.folder / "data").rglob("*") if path.is_file() and "state" not in path.parts]
     kept = [path.read_bytes() for path in files]
     assert sum(map(len, kept)) > 20_000
     for form in (OWN.encode(), OWN.encode().hex().encode(), b"Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5LTA4MT"):

@@ -52,10 +52,7 @@ def test_who_wants_no_such_line_gets_none(
 def test_the_name_of_a_tool_does_not_steer_the_terminal() -> None:
     spinner = Spinner()
     action = CallTool(tool="\x1b[2Jsend\r", args={})
-    for event in (
-        ActionProposed(id=ActionId("a_1"), action=action),
-        ActionStarted(id=ActionId("a_1"), effect="once"),
-    ):
+    for event in (ActionProposed(id=ActionId("a_1"), action=action), ActionStarted(id=ActionId("a_1"), effect="once")):
         spinner.take(Entry(seq=1, session=SessionId("s_1"), at="", event=event))
     line = spinner.line(0.0)
     assert line.startswith("running \\x1b[2Jsend")

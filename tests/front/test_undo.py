@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 
 
@@ -32,10 +29,7 @@ def test_undo_takes_variables_and_files_back_with_nobody_there_and_redo_brings_t
     pinfold("exec", "-s", "work", "-c", "n = [1]\nopen('kept.txt', 'w').write('one')")
     pinfold("exec", "-s", "work", "-c", "n.append(2)\nopen('kept.txt', 'w').write('two')")
     done = pinfold("undo", "work")
-    assert (done.code, done.out) == (
-        0,
-        "undid cell 2: variables and workspace files are as after cell 1.\n",
-    )
+    assert (done.code, done.out) == (0, "undid cell 2: variables and workspace files are as after cell 1.\n")
     assert (workspace / "kept.txt").read_text(encoding="utf-8") == "one"
     shown = pinfold("sessions", "show", "work").out
     assert "[cell 1]\n" in shown
@@ -97,9 +91,7 @@ def test_a_killed_owner_loses_nothing_that_was_saved(pinfold: Pinfold, start: An
     assert [one["outcome"] for one in finished] == ["ok", "outcome_unknown", "ok"]
 
 
-def test_what_undo_does_not_cover_is_said_before_the_first_cell_runs(
-    pinfold: Pinfold, workspace: Path
-) -> None:
+def test_what_undo_does_not_cover_is_said_before_the_first_cell_runs(pinfold: Pinfold, workspace: Path) -> None:
     with (workspace / "large.bin").open("wb") as file:
         file.truncate(100 << 20)
     done = pinfold("exec", "--json", "-c", "x = 1")
@@ -111,9 +103,7 @@ def test_what_undo_does_not_cover_is_said_before_the_first_cell_runs(
     assert "large.bin" not in finished["observation"]
 
 
-def test_what_undo_does_not_cover_is_said_once_a_session(
-    pinfold: Pinfold, workspace: Path, tmp_path: Path
-) -> None:
+def test_what_undo_does_not_cover_is_said_once_a_session(pinfold: Pinfold, workspace: Path, tmp_path: Path) -> None:
     with (workspace / "large.bin").open("wb") as file:
         file.truncate(100 << 20)
     (tmp_path / "shared").mkdir()

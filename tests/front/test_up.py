@@ -30,10 +30,7 @@ from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.processes import stamp
 from pinfold.sandbox.warm_launchers import look_in
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 Running = subprocess.Popen[str]
 
@@ -72,9 +69,7 @@ def words(process: Path) -> str:
         return ""
 
 
-def test_variables_stay_live_between_commands_and_what_can_be_saved_outlives_it(
-    pinfold: Pinfold, up: Running
-) -> None:
+def test_variables_stay_live_between_commands_and_what_can_be_saved_outlives_it(pinfold: Pinfold, up: Running) -> None:
     assert pinfold("exec", "-s", "work", "-c", "x = 41\ng = (n for n in range(3))").code == 0
     done = pinfold("exec", "-s", "work", "-c", "x + 1, next(g)")
     assert (done.code, done.out, done.err) == (0, "(42, 0)\n", "")
@@ -117,9 +112,7 @@ def test_its_sockets_are_for_their_user_alone(up: Running) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in sockets} == {0o600}
 
 
-async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(
-    up: Running, workspace: Path
-) -> None:
+async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(up: Running, workspace: Path) -> None:
     before = launchers_of(os.getpid())
     look_in(up_dir())
     provider = Namespaces(pool=7)  # with a launcher that no other test has started
@@ -142,9 +135,7 @@ async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(
         look_in()
 
 
-def test_a_killed_one_leaves_stale_sockets_that_hurt_nobody_and_are_cleaned_up(
-    up: Running, pinfold: Pinfold
-) -> None:
+def test_a_killed_one_leaves_stale_sockets_that_hurt_nobody_and_are_cleaned_up(up: Running, pinfold: Pinfold) -> None:
     assert pinfold("exec", "-s", "work", "-c", "1").code == 0
     ended(up, signal.SIGKILL)
     assert len(list(up_dir().glob("*.sock"))) == 2
@@ -276,11 +267,7 @@ def test_options_travel_whole_or_not_at_all(tmp_path: Path) -> None:
     there = msgspec.convert(json.loads(json.dumps(plain)), PortableOptions).options()
     assert there.model == f"scripted:{Path.cwd() / 'a.jsonl'}"
     assert (there.workspace, there.data, there.mounts) == (options.workspace, options.data, options.mounts)
-    assert (there.settings, there.notices, there.budget) == (
-        options.settings,
-        options.notices,
-        options.budget,
-    )
+    assert (there.settings, there.notices, there.budget) == (options.settings, options.notices, options.budget)
     assert encode_options(Options(sandbox=provider_named("unsafe-local"))) is None
     assert encode_options(Options(hooks=Hooks([object()]))) is None
     assert encode_options(Options(tools=(print,))) is None

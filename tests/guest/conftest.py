@@ -43,9 +43,7 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 async def data(workspace: Path, data_python: Path) -> AsyncGenerator[Session]:
     """A session of the real sandbox with the data packages."""
-    session = await Namespaces(python=data_python).open(
-        Spec(workspace=workspace, limits=Limits(cell_s=40, start_s=40))
-    )
+    session = await Namespaces(python=data_python).open(Spec(workspace=workspace, limits=Limits(cell_s=40, start_s=40)))
     try:
         yield session
     finally:

@@ -60,18 +60,14 @@ async def test_a_form_that_fails_is_said_and_the_others_come(session: Session) -
         "display(Odd())\n'next'"
     )
     assert (outcome.status, outcome.value) == ("ok", "'next'")
-    assert [sorted(display.mime) for display in outcome.displays] == [
-        ["application/json", "text/plain", "text/x-fine"]
-    ]
+    assert [sorted(display.mime) for display in outcome.displays] == [["application/json", "text/plain", "text/x-fine"]]
     assert shown(outcome, "text/plain") == [b"<Odd: its text could not be made>"]
     for what in ("_repr_html_ of Odd failed: ValueError: no page", "image/png of Odd", "text/latex of Odd"):
         assert what in outcome.stderr
 
 
 async def test_an_object_that_answers_every_name_is_not_rich_for_it(session: Session) -> None:
-    outcome = await session.run(
-        "class Any:\n    def __getattr__(self, name): return lambda *a, **k: name\nAny()"
-    )
+    outcome = await session.run("class Any:\n    def __getattr__(self, name): return lambda *a, **k: name\nAny()")
     assert outcome.status == "ok"
     assert (outcome.displays, outcome.stderr) == ((), "")
 
@@ -89,9 +85,7 @@ async def test_displays_beyond_the_limit_come_as_text_and_it_is_said(session: Se
 
 
 async def test_a_display_is_updated_in_place_and_cleared(session: Session) -> None:
-    outcome = await session.run(
-        "one = display('first', display_id=True)\ndisplay('other')\none.update('second')"
-    )
+    outcome = await session.run("one = display('first', display_id=True)\ndisplay('other')\none.update('second')")
     assert shown(outcome, "text/plain") == [b"'second'", b"'other'"]
     outcome = await session.run("one.update('third')")
     assert shown(outcome, "text/plain") == [b"'third'"]
@@ -107,9 +101,7 @@ async def test_displays_of_threads_all_come_and_of_children_come_as_text(session
         "if os.fork() == 0:\n    display('child')\n    os._exit(0)\n"
         "_ = os.wait()"
     )
-    assert sorted(shown(outcome, "text/plain")) == sorted(
-        str(n).encode() for n in range(10) for _ in range(4)
-    )
+    assert sorted(shown(outcome, "text/plain")) == sorted(str(n).encode() for n in range(10) for _ in range(4))
     assert (outcome.status, outcome.stdout) == ("ok", "'child'\n")
 
 

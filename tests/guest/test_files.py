@@ -73,9 +73,7 @@ def test_every_way_out_is_refused(workspace: Path, path: str) -> None:
         with pytest.raises(Refused):
             room.put(path, b"planted")
     outside = workspace.parent / "outside"
-    assert {found.name: found.read_text(encoding="utf-8") for found in outside.iterdir()} == {
-        "secret": "secret"
-    }
+    assert {found.name: found.read_text(encoding="utf-8") for found in outside.iterdir()} == {"secret": "secret"}
 
 
 def test_a_folder_is_not_a_file(workspace: Path) -> None:

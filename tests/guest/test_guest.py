@@ -129,9 +129,7 @@ def test_it_starts_light_and_leaves_no_name_of_ours_importable(tmp_path: Path) -
         heavy = "[m for m in ('asyncio', 'inspect', 'typing', 'dataclasses', 'pathlib', 'socket', 'subprocess') if m in sys.modules]"
         assert wire.run(f"import sys\n{heavy}")[1] == b"[]"
         assert (
-            wire.run(
-                f"any('pinfold' in p and 'guest' in p for p in sys.path), {str(MAIN.parent)!r} in sys.path"
-            )[1]
+            wire.run(f"any('pinfold' in p and 'guest' in p for p in sys.path), {str(MAIN.parent)!r} in sys.path")[1]
             == b"(False, False)"
         )
         assert wire.run("sys.argv, sys.modules['__main__'].__dict__ is globals()")[1] == b"([''], True)"

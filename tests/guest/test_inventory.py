@@ -53,9 +53,7 @@ def test_stored_names_are_found_however_many_there_are() -> None:
 
 
 async def test_a_cell_can_free_what_it_rebinds(session: Session) -> None:
-    await session.run(
-        "import weakref\nclass Big: pass\nbig = Big()\ngone = []\nweakref.finalize(big, gone.append, 1)"
-    )
+    await session.run("import weakref\nclass Big: pass\nbig = Big()\ngone = []\nweakref.finalize(big, gone.append, 1)")
     assert (await session.run("big = None\nprint(gone)\nbig = 1")).stdout == "[1]\n"
 
 
@@ -68,9 +66,7 @@ async def test_shapes_and_sizes_of_tables(data: Session) -> None:
         "other = pl.DataFrame({'a': [1, 2]})\n"
         "class Mine(pd.DataFrame): pass\nmine = Mine({'a': [1]})"
     )
-    found = {
-        variable.name: (variable.type, variable.shape, variable.size) for variable in await data.variables()
-    }
+    found = {variable.name: (variable.type, variable.shape, variable.size) for variable in await data.variables()}
     assert found["array"] == ("ndarray", "3 x 4", 96)
     assert found["series"] == ("Series", "10", 80)
     assert found["index"] == ("Index", "3", 24)

@@ -86,9 +86,7 @@ async def test_a_script_runs_and_its_failure_is_the_cells(session: Session) -> N
         ("!conda install -y xarray", "xarray"),
     ],
 )
-async def test_installing_from_a_cell_names_the_tool_for_it(
-    session: Session, code: str, packages: str
-) -> None:
+async def test_installing_from_a_cell_names_the_tool_for_it(session: Session, code: str, packages: str) -> None:
     outcome = await session.run(code)
     assert outcome.status == "error"
     assert (outcome.error or "").splitlines()[-1] == (
@@ -161,8 +159,6 @@ async def test_a_changed_module_is_reloaded(data: Session) -> None:
 
 async def test_a_magic_is_interrupted(data: Session) -> None:
     await data.run("%time 1")
-    outcome = await interrupted(
-        data, "print('now', flush=True)\n%time\n%timeit -n 1 -r 1 __import__('time').sleep(60)"
-    )
+    outcome = await interrupted(data, "print('now', flush=True)\n%time\n%timeit -n 1 -r 1 __import__('time').sleep(60)")
     assert outcome.status == "interrupted"
     assert (await data.run("1")).value == "1"

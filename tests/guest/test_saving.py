@@ -36,9 +36,7 @@ def trip(python: Path, folder: Path, kinds: list[Kind], *way: str) -> Rows:
             "HOME": str(folder),
             "LANG": "C.UTF-8",
             "OMP_NUM_THREADS": "1",
-            "SECONDS": "3"
-            if kinds == TRAPS
-            else "100",  # some of those never end; others only wait for their turn
+            "SECONDS": "3" if kinds == TRAPS else "100",  # some of those never end; others only wait for their turn
         },
         check=False,
     )
@@ -52,9 +50,7 @@ def there_and_back(python: Path, folder: Path, kinds: list[Kind]) -> Rows:
     saved = trip(python, folder, kinds, "save")
     restored = trip(python, folder, kinds, "restore", "")
     again = trip(python, folder, kinds, "restore", "again")
-    return {
-        name: {"saved": row, "restored": restored[name], "again": again[name]} for name, row in saved.items()
-    }
+    return {name: {"saved": row, "restored": restored[name], "again": again[name]} for name, row in saved.items()}
 
 
 @pytest.fixture(scope="session")
@@ -235,11 +231,7 @@ def spoil(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wound", "reason"),
-    [
-        (Path.unlink, "its saved bytes are gone"),
-        (spoil, "its saved bytes are damaged"),
-    ],
+    ("wound", "reason"), [(Path.unlink, "its saved bytes are gone"), (spoil, "its saved bytes are damaged")]
 )
 def test_what_is_damaged_is_lost_with_what_holds_it_and_the_rest_comes_back(
     python: Path, tmp_path: Path, wound: Callable[[Path], object], reason: str
@@ -272,11 +264,7 @@ def test_reading_stored_bytes_is_never_cut_short_and_takes_nobodys_time(python: 
         "print([label.row() for label in labels])\n"
     )
     done = subprocess.run(
-        [python, "-I", "-c", program, TRIP.parent, GUEST],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [python, "-I", "-c", program, TRIP.parent, GUEST], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "[{'name': 'x', 'status': 'restored', 'reason': ''}]\n", done.stderr
 

@@ -27,14 +27,7 @@ class Node:
         self.held: list[object] = []
 
 
-MADE: dict[str, Any] = {
-    "list": list,
-    "dict": dict,
-    "ordered": OrderedDict,
-    "deque": deque,
-    "node": Node,
-    "set": set,
-}
+MADE: dict[str, Any] = {"list": list, "dict": dict, "ordered": OrderedDict, "deque": deque, "node": Node, "set": set}
 MUTABLE: Any = (list, dict, deque, Node, set)
 
 
@@ -76,13 +69,7 @@ def inside(value: Any) -> list[Any]:
     if name == "set":
         return [len(value)]
     pairs: Any = value.__dict__.items() if name == "Node" else value.items() if "ict" in name else ()
-    return (
-        [part for pair in pairs for part in pair]
-        if pairs
-        else list(value)
-        if name in ("list", "deque")
-        else []
-    )
+    return [part for pair in pairs for part in pair] if pairs else list(value) if name in ("list", "deque") else []
 
 
 def shape(namespace: Mapping[str, object]) -> list[object]:

@@ -10,19 +10,14 @@ import pytest
 
 from pinfold.sandbox import Limits, Session, open_session
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 WORK = "def double(n):\n    return 2 * n\n"
 
 
 @pytest.fixture
 async def jailed(workspace: Path) -> AsyncGenerator[Session]:
-    async with open_session(
-        workspace, "namespaces", limits=Limits(cell_s=30, output_bytes=1 << 20)
-    ) as session:
+    async with open_session(workspace, "namespaces", limits=Limits(cell_s=30, output_bytes=1 << 20)) as session:
         await session.run("kept = 'é漢🎉'")
         yield session
 

@@ -23,9 +23,7 @@ async def tables(tmp_path_factory: pytest.TempPathFactory, data_python: Path) ->
     """One session for many errors: a failed cell changes nothing."""
     folder = tmp_path_factory.mktemp("tables")
     folder.chmod(0o755)
-    session = await Namespaces(python=data_python).open(
-        Spec(workspace=folder, limits=Limits(cell_s=40, start_s=40))
-    )
+    session = await Namespaces(python=data_python).open(Spec(workspace=folder, limits=Limits(cell_s=40, start_s=40)))
     made = await session.run(
         "import pandas as pd, polars as pl\nother = pd.DataFrame({'id': [1]})\n"
         "frame = pd.DataFrame({'price': [1], ' Region': [2]})\npolar = pl.DataFrame({'price': [1], 'id': [2]})"
@@ -60,9 +58,7 @@ async def test_the_failing_line_is_told_with_what_it_worked_on(session: Session)
         ("frame.fillna(method='ffill')", "pandas removed method=: use ffill() or bfill()"),
     ],
 )
-async def test_what_a_newer_pandas_lacks_is_told_with_what_replaces_it(
-    tables: Session, code: str, hint: str
-) -> None:
+async def test_what_a_newer_pandas_lacks_is_told_with_what_replaces_it(tables: Session, code: str, hint: str) -> None:
     assert (await error_of(tables, code))[-1].startswith(hint)
     assert "removed" not in (await error_of(tables, "frame.nothing_like_it"))[-1]
 
@@ -110,18 +106,10 @@ async def test_a_deep_recursion_is_short(session: Session) -> None:
 
 async def test_chained_exceptions_are_all_shown(session: Session) -> None:
     text = "\n".join(
-        await error_of(
-            session, "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('outer') from e"
-        )
+        await error_of(session, "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('outer') from e")
     )
-    assert (
-        text.index("ZeroDivisionError: division")
-        < text.index("direct cause")
-        < text.index("ValueError: outer")
-    )
-    text = "\n".join(
-        await error_of(session, "raise ExceptionGroup('all', [ValueError('one'), KeyError('two')])")
-    )
+    assert text.index("ZeroDivisionError: division") < text.index("direct cause") < text.index("ValueError: outer")
+    text = "\n".join(await error_of(session, "raise ExceptionGroup('all', [ValueError('one'), KeyError('two')])"))
     assert "ValueError: one" in text
     assert "KeyError: 'two'" in text
 
@@ -140,9 +128,7 @@ async def test_chained_exceptions_are_all_shown(session: Session) -> None:
     ],
 )
 async def test_a_missing_module_names_the_package(session: Session, code: str, package: str) -> None:
-    assert (await error_of(session, code))[-1] == (
-        f"`pip` name: {package}; `%pip install {package}` installs it"
-    )
+    assert (await error_of(session, code))[-1] == (f"`pip` name: {package}; `%pip install {package}` installs it")
 
 
 async def test_pinfold_itself_is_not_looked_for_in_the_package_index(session: Session) -> None:
@@ -153,8 +139,7 @@ async def test_pinfold_itself_is_not_looked_for_in_the_package_index(session: Se
 
 
 @pytest.mark.parametrize(
-    "code",
-    ["import json.nosuch", "raise ModuleNotFoundError('x', name=5)", "import sys\nfrom sys import nosuch"],
+    "code", ["import json.nosuch", "raise ModuleNotFoundError('x', name=5)", "import sys\nfrom sys import nosuch"]
 )
 async def test_nothing_is_advised_where_installing_would_not_help(session: Session, code: str) -> None:
     assert "`pip` name" not in "\n".join(await error_of(session, code))
@@ -170,9 +155,7 @@ async def test_a_missing_column_names_those_like_it(data: Session) -> None:
     assert (await error_of(data, "frame['zzz']"))[-1] == there
     assert any("frames in pandas" in line for line in lines)
     assert len(lines) < 30
-    lines = await error_of(
-        data, "import numpy as np\nleft, right = np.zeros((2, 3)), np.zeros(4)\nleft @ right"
-    )
+    lines = await error_of(data, "import numpy as np\nleft, right = np.zeros((2, 3)), np.zeros(4)\nleft @ right")
     assert "    left: ndarray (2, 3) float64   right: ndarray (4,) float64" in lines
 
 
@@ -187,10 +170,7 @@ async def test_of_two_tables_the_one_without_the_column_is_named(data: Session) 
     [
         (
             "frame[['prise', 'zz']]",
-            [
-                "frame has no column 'prise'; close: 'price'",
-                "frame has no column 'zz'; it has 'price', ' Region'",
-            ],
+            ["frame has no column 'prise'; close: 'price'", "frame has no column 'zz'; it has 'price', ' Region'"],
         ),
         ("frame[['price', 'region']]", ["frame has no column 'region'; close: ' Region'"]),
         ("frame.dropna(subset=['prise'])", ["frame has no column 'prise'; close: 'price'"]),
@@ -205,21 +185,12 @@ async def test_of_two_tables_the_one_without_the_column_is_named(data: Session) 
         ("frame.drop(columns=['prise'])", ["frame has no column 'prise'; close: 'price'"]),
         ("frame.loc[:, ['prise']]", ["frame has no column 'prise'; close: 'price'"]),
         ("frame.melt(id_vars=['prise'])", ["frame has no column 'prise'; close: 'price'"]),
-        (
-            "frame.merge(other, left_on='prise', right_on='id')",
-            ["frame has no column 'prise'; close: 'price'"],
-        ),
+        ("frame.merge(other, left_on='prise', right_on='id')", ["frame has no column 'prise'; close: 'price'"]),
         (
             "frame.merge(other, left_on='price', right_on='ident')",
-            [
-                "frame has no column 'ident'; it has 'price', ' Region'",
-                "other has no column 'ident'; it has 'id'",
-            ],
+            ["frame has no column 'ident'; it has 'price', ' Region'", "other has no column 'ident'; it has 'id'"],
         ),
-        (
-            "other.merge(frame, left_on='id', right_on='prise')",
-            ["frame has no column 'prise'; close: 'price'"],
-        ),
+        ("other.merge(frame, left_on='id', right_on='prise')", ["frame has no column 'prise'; close: 'price'"]),
         ("frame.prise", ["frame has no column 'prise'; close: 'price'"]),
         ("polar['prise']", ["polar has no column 'prise'; close: 'price'"]),
         ("polar.drop_nulls('prise')", ["polar has no column 'prise'; close: 'price'"]),
@@ -234,14 +205,7 @@ async def test_missing_columns_are_named_however_the_library_says_it(
 
 @pytest.mark.parametrize(
     "code",
-    [
-        "frame.zebra",
-        "{'a': 1}['prise']",
-        "frame.loc[99]",
-        "int('prise')",
-        "[frame][7]",
-        "frame.merge(other, on=3)",
-    ],
+    ["frame.zebra", "{'a': 1}['prise']", "frame.loc[99]", "int('prise')", "[frame][7]", "frame.merge(other, on=3)"],
 )
 async def test_an_error_about_something_else_names_no_column(tables: Session, code: str) -> None:
     assert "has no column" not in "\n".join(await error_of(tables, code))

@@ -71,12 +71,7 @@ def save_here(folder: Path, namespace: dict[str, Any]) -> int:
 
     try:
         entries = guest("saved.serialization").save(
-            namespace,
-            (),
-            write,
-            cap_bytes=CAP_BYTES,
-            each_bytes=CAP_BYTES,
-            seconds=float(os.environ["SECONDS"]),
+            namespace, (), write, cap_bytes=CAP_BYTES, each_bytes=CAP_BYTES, seconds=float(os.environ["SECONDS"])
         )
         text = json.dumps([entry.row() for entry in entries])
         (folder / "entries.json").write_text(text, encoding="utf-8")
@@ -95,17 +90,11 @@ def restore(folder: Path, check: str) -> dict[str, object]:
     def read(digest: str) -> bytes:
         return (folder / digest).read_bytes()
 
-    labels = guest("saved.deserialization").restore(
-        namespace, entries, read, seconds=float(os.environ["SECONDS"])
-    )
+    labels = guest("saved.deserialization").restore(namespace, entries, read, seconds=float(os.environ["SECONDS"]))
     again = Path(folder, "again")
     again.mkdir(exist_ok=True)
     saved = save_all(again, namespace, "")
-    return {
-        "labels": [label.row() for label in labels],
-        "again": saved["error"],
-        "error": run(check, namespace),
-    }
+    return {"labels": [label.row() for label in labels], "again": saved["error"], "error": run(check, namespace)}
 
 
 def saves(limits: dict[str, Any], cells: list[str]) -> None:

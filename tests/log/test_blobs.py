@@ -49,9 +49,7 @@ def test_a_damaged_blob_is_never_given_out(tmp_path: Path) -> None:
         blobs.get(blob)
 
 
-@pytest.mark.parametrize(
-    "name", ["", "sha256:", "sha256:../../etc/passwd", "sha256:" + "A" * 64, "x" * 64, "\0"]
-)
+@pytest.mark.parametrize("name", ["", "sha256:", "sha256:../../etc/passwd", "sha256:" + "A" * 64, "x" * 64, "\0"])
 def test_a_name_that_is_no_hash_reaches_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(BlobMissing, match="is not the name of a blob"):
         Blobs(tmp_path).get(BlobId(name))

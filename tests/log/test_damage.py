@@ -78,18 +78,7 @@ SWAP_ROWS = (
         (SWAP, [3, 4]),
         (SWAP_ROWS, [3, 4, 5]),
     ],
-    ids=[
-        "body",
-        "kind",
-        "time",
-        "sum",
-        "no text",
-        "three",
-        "first",
-        "last",
-        "swapped bodies",
-        "swapped rows",
-    ],
+    ids=["body", "kind", "time", "sum", "no text", "three", "first", "last", "swapped bodies", "swapped rows"],
 )
 def test_a_changed_event_is_noticed_and_the_others_are_read(
     folder: Path, statements: list[str], gone: list[int]
@@ -208,9 +197,7 @@ def test_junk_anywhere_in_the_file_never_passes_for_an_event(folder: Path, place
     store.write_bytes((intact[:at] + junk + intact[at + len(junk) :])[: len(intact)])
     with suppress(LogError):
         entries, _ = read(folder)
-        assert [entry.event for entry in entries] == [
-            Noticed(text=f"this is {entry.seq}") for entry in entries
-        ]
+        assert [entry.event for entry in entries] == [Noticed(text=f"this is {entry.seq}") for entry in entries]
         summarise(folder)
     for leftover in folder.glob("log.sqlite-*"):
         leftover.unlink()

@@ -122,16 +122,10 @@ def test_the_recovered_session_folds_to_what_it_was() -> None:
         ("letters", 2, [], {}, None)
     )
     assert [(turn.id, turn.steps, turn.end) for turn in state.turns] == snapshot(
-        [
-            ("t_000000000001", 4, "interrupted"),
-            ("t_000000000002", 0, "failed"),
-            ("t_000000000003", 1, "ended"),
-        ]
+        [("t_000000000001", 4, "interrupted"), ("t_000000000002", 0, "failed"), ("t_000000000003", 1, "ended")]
     )
     ends = [entry.event.outcome for entry in entries if isinstance(entry.event, ActionFinished)]
-    assert ends == snapshot(
-        ["ok", "ok", "denied", "ok", "ok", "denied", "ok", "outcome_unknown", "ok", "denied"]
-    )
+    assert ends == snapshot(["ok", "ok", "denied", "ok", "ok", "denied", "ok", "outcome_unknown", "ok", "denied"])
 
 
 @pytest.fixture

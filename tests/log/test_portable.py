@@ -20,24 +20,8 @@ from hypothesis import strategies as st
 from tests.events.strategies import events as any_event
 
 from pinfold.app.session_store import SessionStore
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    BlobId,
-    Event,
-    Noticed,
-    NotPlain,
-    SessionId,
-    Unknown,
-)
-from pinfold.log import (
-    BadBundle,
-    Damage,
-    Log,
-    blob_id,
-    export_bundle,
-    import_file,
-)
+from pinfold.events import ActionFinished, ActionId, BlobId, Event, Noticed, NotPlain, SessionId, Unknown
+from pinfold.log import BadBundle, Damage, Log, blob_id, export_bundle, import_file
 
 pytestmark = pytest.mark.unit
 
@@ -45,9 +29,7 @@ SESSION = SessionId("s_origin")
 EVENTS: tuple[Event, ...] = (
     Noticed(text="nul \0 lone \ud800 emoji 👩‍🔬 line \u2028"),
     Unknown(kind="SessionForked", body={"from": "s_0", "big": 10**40}),
-    ActionFinished(
-        id=ActionId("a"), outcome="ok", observation="", blobs=(blob_id(b"whole"), blob_id(b"\0\xff"))
-    ),
+    ActionFinished(id=ActionId("a"), outcome="ok", observation="", blobs=(blob_id(b"whole"), blob_id(b"\0\xff"))),
 )
 
 
@@ -203,10 +185,7 @@ def test_what_is_larger_than_the_disk_is_refused_before_anything_is_written(tmp_
     source.write_bytes(zipped(manifest_json=MANIFEST, events_jsonl=line(), **{name: blob}))
     assert source.stat().st_size < 1 << 20
     said = larger_than_the_disk(source, disk)
-    assert (
-        "would unpack to more than the 2 MB that the disk has room for; free some and import it again []"
-        in said
-    )
+    assert "would unpack to more than the 2 MB that the disk has room for; free some and import it again []" in said
     source.write_bytes(zipped(manifest_json=MANIFEST, events_jsonl=line(text="x" * (8 << 20))))
     assert "would unpack to more than the 2 MB" in larger_than_the_disk(source, disk)
     source.write_bytes(zipped(manifest_json=MANIFEST, events_jsonl=line()))
@@ -221,10 +200,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "no envelope": (b'{"kind": "Noticed", "text": "x"}', r"event 1: envelope: .*\$\.seq"),
     "a bad event": (line(text=3).encode(), r"event 1: Noticed: Expected `str`.*\$\.text"),
     "cut off": ((line() + line(2))[:-9].encode(), "event 2: not JSON"),
-    "a delta": (
-        b'{"kind": "TextDelta", "turn": "t", "text": "x"}',
-        "event 1: a delta, which is never stored",
-    ),
+    "a delta": (b'{"kind": "TextDelta", "turn": "t", "text": "x"}', "event 1: a delta, which is never stored"),
     "twice": ((line() + line()).encode(), "event 2: number 1 is out of order"),
     "backwards": ((line(2) + line(1)).encode(), "event 2: number 1 is out of order"),
     "zero": (line(0).encode(), "event 1: number 0 is out of order"),
@@ -238,10 +214,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         zipped(events_jsonl=line()),
         "is a zip file but no Pinfold bundle: manifest.json or events.jsonl is missing",
     ),
-    "zip without events": (
-        zipped(manifest_json=MANIFEST),
-        "manifest.json or events.jsonl is missing",
-    ),
+    "zip without events": (zipped(manifest_json=MANIFEST), "manifest.json or events.jsonl is missing"),
     "manifest no json": (zipped(manifest_json="{", events_jsonl=line()), "manifest.json is not JSON"),
     "other format": (zipped(manifest_json="[]", events_jsonl=line()), "is no Pinfold bundle"),
     "newer format": (
@@ -258,9 +231,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "bad events after good blobs": (
         zipped(
-            manifest_json=MANIFEST,
-            events_jsonl="no\n",
-            **{"blobs__" + blob_id(b"x").removeprefix("sha256:"): b"x"},
+            manifest_json=MANIFEST, events_jsonl="no\n", **{"blobs__" + blob_id(b"x").removeprefix("sha256:"): b"x"}
         ),
         "event 1: not JSON",
     ),
@@ -301,9 +272,7 @@ def test_a_bundle_for_a_session_that_is_there_already_gets_another_name(bundle: 
 
 @settings(max_examples=100)
 @given(place=st.floats(0, 1, exclude_max=True), junk=st.binary(min_size=1, max_size=8))
-def test_a_bundle_with_junk_in_it_fails_no_other_way(
-    tmp_path: Path, bundle: Path, place: float, junk: bytes
-) -> None:
+def test_a_bundle_with_junk_in_it_fails_no_other_way(tmp_path: Path, bundle: Path, place: float, junk: bytes) -> None:
     intact = bundle.read_bytes()
     at = int(place * len(intact))
     source = tmp_path / "junk.pinfold"

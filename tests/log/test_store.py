@@ -336,9 +336,7 @@ def test_a_store_of_a_newer_format_is_refused_clearly(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "log.sqlite")
     connection.executescript("PRAGMA user_version = 2; PRAGMA application_id = 0x50494E02")
     connection.close()
-    with pytest.raises(
-        LogUnreadable, match=r"log\.sqlite was written by a newer Pinfold \(format 2\); upgrade"
-    ):
+    with pytest.raises(LogUnreadable, match=r"log\.sqlite was written by a newer Pinfold \(format 2\); upgrade"):
         Log(tmp_path, SESSION)
 
 
@@ -349,12 +347,8 @@ def test_a_file_that_is_no_store_is_refused_clearly(tmp_path: Path) -> None:
 
 
 def run_in_another_process(*lines: str) -> subprocess.Popen[str]:
-    program = "\n".join(
-        ("import sys, anyio", "from pathlib import Path", "from pinfold.log import Log", *lines)
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    program = "\n".join(("import sys, anyio", "from pathlib import Path", "from pinfold.log import Log", *lines))
+    return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.integration

@@ -13,14 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.memory import (
-    MOST_TAGS,
-    MOST_UNTRUSTED,
-    NOTE_CHARS,
-    Memory,
-    MemoryUnusable,
-    NoteRefused,
-)
+from pinfold.memory import MOST_TAGS, MOST_UNTRUSTED, NOTE_CHARS, Memory, MemoryUnusable, NoteRefused
 from pinfold.memory import store as store_module
 from pinfold.memory.fts_query import build_query
 
@@ -115,9 +108,7 @@ def test_who_has_read_others_words_cannot_make_the_user_forget(file: Path) -> No
     assert here(file).latest() == []
 
 
-def test_untrusted_notes_push_out_each_other_and_no_trusted_one(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_untrusted_notes_push_out_each_other_and_no_trusted_one(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_UNTRUSTED == 500
     monkeypatch.setattr(store_module, "MOST_UNTRUSTED", 5)
     here(file).remember("trusted", trusted=True)
@@ -175,9 +166,7 @@ def test_nobody_else_can_read_the_file_and_asking_makes_none(file: Path) -> None
 @pytest.mark.parametrize(
     ("content", "words"), [(b"not a database at all" * 500, "move it away"), (None, "newer Pinfold")]
 )
-def test_a_file_that_cannot_be_used_is_said_with_what_to_do(
-    file: Path, content: bytes | None, words: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_said_with_what_to_do(file: Path, content: bytes | None, words: str) -> None:
     here(file).remember("x", trusted=True)
     if content is None:
         connection = sqlite3.connect(file)
@@ -243,6 +232,4 @@ def test_whatever_is_said_is_kept_or_refused_and_asking_never_fails(
 @given(st.text(max_size=200))
 def test_a_question_is_words_in_quotes_and_nothing_else(asked: str) -> None:
     for part in build_query(asked).split(" OR "):
-        assert part == "" or (
-            part.startswith('"') and part.rstrip("*").endswith('"') and part.count('"') == 2
-        )
+        assert part == "" or (part.startswith('"') and part.rstrip("*").endswith('"') and part.count('"') == 2)

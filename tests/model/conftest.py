@@ -34,15 +34,7 @@ def fetched(package: str) -> Path:
     _CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_CACHE) as name:
         target = Path(name) / "package"
-        options = [
-            "--quiet",
-            "--no-config",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--python",
-            sys.executable,
-        ]
+        options = ["--quiet", "--no-config", "--no-deps", "--only-binary", ":all:", "--python", sys.executable]
         argv = [uv.find_uv_bin(), "pip", "install", *options, "--target", str(target), package]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_FETCH_S, check=False)
         if done.returncode:

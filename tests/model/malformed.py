@@ -115,10 +115,7 @@ _piece = st.one_of(
         st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(FRAGMENTS)), max_size=3),
     ),
     st.builds(
-        _deep,
-        st.sampled_from(DEEP),
-        st.sampled_from((2, 60, 70, 1_500, 20_000)),
-        st.sampled_from(("", "}", "]", ")")),
+        _deep, st.sampled_from(DEEP), st.sampled_from((2, 60, 70, 1_500, 20_000)), st.sampled_from(("", "}", "]", ")"))
     ),
     _noise,
     st.from_regex(r"[ \t\n]{0,40}", fullmatch=True),
@@ -228,9 +225,7 @@ class Tally:
             self.note(output, f"{understanding_s:.1f} s to understand")
 
     def note(self, output: Output, what: str) -> None:
-        self.wrong.append(
-            f"{what}: {output.said[:300]!r} {output.swollen=} {output.finish=} {output.quoted=}"
-        )
+        self.wrong.append(f"{what}: {output.said[:300]!r} {output.swollen=} {output.finish=} {output.quoted=}")
 
 
 def whole(text: str) -> str:

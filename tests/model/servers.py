@@ -135,11 +135,7 @@ def _request(stream: Any, number: int) -> Asked | None:
         headers[name.lower()] = value.strip()
     body = stream.read(int(headers.get("content-length", "0")))
     return Asked(
-        method=line[0],
-        path=line[1],
-        headers=headers,
-        body=json.loads(body) if body else None,
-        connection=number,
+        method=line[0], path=line[1], headers=headers, body=json.loads(body) if body else None, connection=number
     )
 
 

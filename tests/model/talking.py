@@ -39,9 +39,7 @@ def ollama(url: str, **more: Any) -> OllamaModel:
     return OllamaModel(name="ollama:tiny", base_url=url, model="tiny", **more)
 
 
-async def pieces(
-    model: OpenAIModel | OllamaModel, request: Request = HELLO
-) -> tuple[list[str | Thought], Reply]:
+async def pieces(model: OpenAIModel | OllamaModel, request: Request = HELLO) -> tuple[list[str | Thought], Reply]:
     try:
         *shown, last = [piece async for piece in model.stream(request)]
     finally:
@@ -68,9 +66,7 @@ def user(text: str, *images: tuple[str, str]) -> UserMessage:
 
 def assistant(text: str, calls: Iterable[tuple[str, str, Any]] = (), **more: Any) -> AssistantMessage:
     return AssistantMessage(
-        text=text,
-        calls=tuple(Call(id=ActionId(id_), tool=tool, args=args) for id_, tool, args in calls),
-        **more,
+        text=text, calls=tuple(Call(id=ActionId(id_), tool=tool, args=args) for id_, tool, args in calls), **more
     )
 
 

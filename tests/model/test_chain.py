@@ -41,9 +41,7 @@ def test_replies_are_remembered_where_there_is_a_place_and_the_protocol_can_be_s
 def layers_of(model: object) -> list[type]:
     """From the outside in, without the wire."""
     found: list[type] = []
-    while (inner := getattr(model, "_model", None) or getattr(model, "model", None)) and hasattr(
-        inner, "stream"
-    ):
+    while (inner := getattr(model, "_model", None) or getattr(model, "model", None)) and hasattr(inner, "stream"):
         found.append(type(model))
         model = inner
     return found
@@ -64,10 +62,7 @@ class Spending:
     [("openai", "gpt-4o-mini", True), ("openai", "no-such-model", False), (None, "any", True)],
 )
 async def test_a_price_is_known_or_said_to_be_unknown(provider: str | None, model: str, known: bool) -> None:
-    pieces = [
-        piece
-        async for piece in PriceLayer(Spending(), provider, model).stream(Request(system="", messages=()))
-    ]
+    pieces = [piece async for piece in PriceLayer(Spending(), provider, model).stream(Request(system="", messages=()))]
     reply = pieces[-1]
     assert isinstance(reply, Reply)
     assert (reply.cost is not None) == known

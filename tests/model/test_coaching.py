@@ -6,23 +6,11 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from pinfold.events import (
-    ActionId,
-    AssistantMessage,
-    Call,
-    Message,
-    Reply,
-    Request,
-    Thought,
-    ToolMessage,
-    UserMessage,
-)
+from pinfold.events import ActionId, AssistantMessage, Call, Message, Reply, Request, Thought, ToolMessage, UserMessage
 from pinfold.model.small_model_prompts import FENCE, SmallModelLayer, adapt_to_small_model, find_answer
 
 pytestmark = pytest.mark.unit
-FILES = (
-    '\n\n[Files in the current folder:\na.csv: 4 rows like x=1\nb.json: {"k": 1}\nnotes/\nx.bin (3 bytes)]'
-)
+FILES = '\n\n[Files in the current folder:\na.csv: 4 rows like x=1\nb.json: {"k": 1}\nnotes/\nx.bin (3 bytes)]'
 
 
 def asked(*messages: Message, **settings: object) -> Request:
@@ -36,9 +24,7 @@ def user(text: str, files: str = FILES) -> UserMessage:
 def tried(code: str, output: str) -> tuple[Message, Message]:
     id_ = ActionId(f"a_{code}")
     call = Call(id=id_, tool="python", args={"code": code})
-    return AssistantMessage(text=f"{FENCE}{code}", calls=(call,), in_text=True), ToolMessage(
-        id=id_, text=output
-    )
+    return AssistantMessage(text=f"{FENCE}{code}", calls=(call,), in_text=True), ToolMessage(id=id_, text=output)
 
 
 FAILED = "Traceback (most recent call last):\nKeyError: 'y'\n"
@@ -100,9 +86,7 @@ def test_small_talk_gets_no_code(words: str) -> None:
     assert request.tools == ()
 
 
-@pytest.mark.parametrize(
-    "words", ["what files are here?", "17*3", "count x in a.csv", "make a plot of a.csv"]
-)
+@pytest.mark.parametrize("words", ["what files are here?", "17*3", "count x in a.csv", "make a plot of a.csv"])
 def test_a_task_is_not_taken_for_small_talk(words: str) -> None:
     assert asked(user(words)).messages[-1] == AssistantMessage(text=FENCE)
 
@@ -120,9 +104,7 @@ def test_after_a_failure_the_model_is_pushed_and_only_the_last_try_is_shown() ->
 
 
 def test_settings_that_were_given_stay() -> None:
-    request = asked(
-        user("Sum y in a.csv"), *tried("1", FAILED), *tried("2", FAILED), temperature=0.2, stop=["x"]
-    )
+    request = asked(user("Sum y in a.csv"), *tried("1", FAILED), *tried("2", FAILED), temperature=0.2, stop=["x"])
     assert request.settings == {"temperature": 0.2, "max_tokens": 600, "stop": ["\n```", "x"]}
 
 

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.unit
 
 TEXTS = st.sampled_from(["", " ", "x", "y\n", "\ud800", "a\0b"])
 IDS = st.sampled_from(["a_1", "a_2", "a_3", "a_4"])
-CALLS = st.lists(IDS, max_size=2, unique=True).map(
-    lambda ids: [(id_, "python", {"code": id_}) for id_ in ids]
-)
+CALLS = st.lists(IDS, max_size=2, unique=True).map(lambda ids: [(id_, "python", {"code": id_}) for id_ in ids])
 MESSAGES = st.lists(
     TEXTS.map(user) | st.builds(assistant, TEXTS, CALLS, in_text=st.booleans()) | st.builds(tool, IDS, TEXTS),
     max_size=9,
@@ -68,8 +66,7 @@ def test_a_conversation_that_goes_on_keeps_what_was_sent(messages: Sequence[Mess
 
 @given(
     st.recursive(
-        st.text() | st.integers() | st.none(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
 def test_what_is_sent_can_be_read_everywhere(value: object) -> None:
@@ -91,9 +88,7 @@ def heard(pieces: Sequence[str]) -> tuple[str, str]:
     return speech.text, speech.thoughts
 
 
-ANSWERS = st.lists(st.sampled_from(["<think>", "</think>", "<", "<thi", "</th", " ", "\n", "x", "yy"])).map(
-    "".join
-)
+ANSWERS = st.lists(st.sampled_from(["<think>", "</think>", "<", "<thi", "</th", " ", "\n", "x", "yy"])).map("".join)
 
 
 @given(ANSWERS, st.lists(st.integers(0, 40)))
@@ -121,8 +116,6 @@ def test_only_what_stands_at_the_beginning_is_reasoning(text: str, answer: str, 
 
 def test_the_room_loads_no_http_library_before_a_model_is_asked() -> None:
     rooms = "pinfold.model, pinfold.model.wire.openai, pinfold.model.wire.ollama"
-    program = (
-        f"import sys, {rooms}; print(sorted({{'httpx2', 'httpcore2', 'h11', 'ssl'}} & set(sys.modules)))"
-    )
+    program = f"import sys, {rooms}; print(sorted({{'httpx2', 'httpcore2', 'h11', 'ssl'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -129,16 +129,8 @@ PAGE = b"<!DOCTYPE html><html><title>Welcome to nginx!</title></html>"
             "the reply broke off",
             (None, True, None, "r-4"),
         ),
-        (
-            Says(steps=(chunk({"content": "Hel"}),), end="cut"),
-            "the reply broke off",
-            (None, True, None, "chatcmpl-1"),
-        ),
-        (
-            Says(steps=(chunk({"content": "Hel"})[:20],), end="cut"),
-            "the reply broke off",
-            (None, True, None, ""),
-        ),
+        (Says(steps=(chunk({"content": "Hel"}),), end="cut"), "the reply broke off", (None, True, None, "chatcmpl-1")),
+        (Says(steps=(chunk({"content": "Hel"})[:20],), end="cut"), "the reply broke off", (None, True, None, "")),
         (
             Says(steps=(chunk({"content": "Hel"}), b"data: {oops\n\n" * 4, DONE)),
             "the server sent pieces that are not JSON: '{oops'",
@@ -205,9 +197,7 @@ async def test_each_fault_is_told_and_the_next_request_works(
     ],
     ids=["before headers", "before a reply", "in a reply"],
 )
-async def test_a_server_that_falls_silent_is_not_waited_for(
-    fault: Says, message: str, request_id: str
-) -> None:
+async def test_a_server_that_falls_silent_is_not_waited_for(fault: Says, message: str, request_id: str) -> None:
     in_reply = bool(fault.steps)
     hurried = Patience(first_s=60, idle_s=0.2) if in_reply else Patience(first_s=0.2, idle_s=60)
     with serving(fault, said("fine")) as server:
@@ -242,12 +232,7 @@ async def test_a_wait_may_be_told_as_a_date() -> None:
             4096,
             5000,
         ),
-        (
-            400,
-            {"error": {"message": "Please reduce your prompt.", "code": "context_length_exceeded"}},
-            None,
-            None,
-        ),
+        (400, {"error": {"message": "Please reduce your prompt.", "code": "context_length_exceeded"}}, None, None),
         (
             400,
             {
@@ -323,13 +308,7 @@ async def test_what_breaks_after_the_last_word_breaks_nothing() -> None:
 
 
 async def test_one_bad_piece_is_passed_over_and_said() -> None:
-    parts = (
-        chunk({"content": "Hel"}),
-        b"data: {oops\n\n",
-        chunk({"content": "lo"}),
-        chunk(finish="stop"),
-        DONE,
-    )
+    parts = (chunk({"content": "Hel"}), b"data: {oops\n\n", chunk({"content": "lo"}), chunk(finish="stop"), DONE)
     with serving(Says(steps=parts)) as server:
         said = await reply(compatible(server.url))
     assert said.text == "Hello"
@@ -380,16 +359,8 @@ async def test_a_reply_that_came_in_part_is_shown_in_part() -> None:
 @pytest.mark.parametrize(
     ("url", "message", "retryable"),
     [
-        (
-            "http://127.0.0.1:{port}/v1",
-            "nothing answers at http://127.0.0.1:{port}/v1; is the server running?",
-            True,
-        ),
-        (
-            "http://user:pw@127.0.0.1:{port}",
-            "nothing answers at http://127.0.0.1:{port}; is the server running?",
-            True,
-        ),
+        ("http://127.0.0.1:{port}/v1", "nothing answers at http://127.0.0.1:{port}/v1; is the server running?", True),
+        ("http://user:pw@127.0.0.1:{port}", "nothing answers at http://127.0.0.1:{port}; is the server running?", True),
         ("ftp://x/v1", "'ftp://x/v1' is no URL of a server: ", False),
         ("localhost:8080/v1", "is no URL of a server: ", False),
         ("http://[::1", "is no URL of a server: ", False),
@@ -461,12 +432,9 @@ async def test_a_certificate_that_nobody_vouches_for_is_told(own_certificate: ss
 
 
 @pytest.mark.parametrize(
-    ("more", "what"),
-    [({"key": "sk-\u00e9"}, "the key"), ({"headers": {"X-A": "b\nc"}}, "the header 'x-a'")],
+    ("more", "what"), [({"key": "sk-\u00e9"}, "the key"), ({"headers": {"X-A": "b\nc"}}, "the header 'x-a'")]
 )
-async def test_a_key_that_no_header_can_hold_is_told_without_asking(
-    more: Mapping[str, Any], what: str
-) -> None:
+async def test_a_key_that_no_header_can_hold_is_told_without_asking(more: Mapping[str, Any], what: str) -> None:
     with serving(said("fine")) as server:
         failed = await failure(compatible(server.url, **more))
     assert str(failed) == f"{what} has characters that a header cannot hold"
@@ -499,9 +467,7 @@ async def test_packed_data_is_unpacked_within_the_same_bounds() -> None:
     plain = b"".join([chunk({"content": "fine"}), chunk(finish="stop"), DONE])
     bomb = gzip.compress(b": comment\n" * 7_000_000)
     packed = {"Content-Encoding": "gzip"}
-    with serving(
-        Says(steps=(gzip.compress(plain),), headers=packed), Says(steps=(bomb,), headers=packed)
-    ) as server:
+    with serving(Says(steps=(gzip.compress(plain),), headers=packed), Says(steps=(bomb,), headers=packed)) as server:
         model = compatible(server.url)
         assert (await reply(model)).text == "fine"
         assert str(await failure(model)) == "the server sent a reply of over 64 MB"

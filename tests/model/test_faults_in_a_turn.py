@@ -41,9 +41,7 @@ def model_at(server: Server) -> OpenAIModel:
     return OpenAIModel(name="faulty", base_url=f"{server.url}/v1", model="m", patience=patience)
 
 
-async def told(
-    folder: Path, server: Server, *others: ScriptedModel, breaker: Breaker | None = None
-) -> Sequence[Event]:
+async def told(folder: Path, server: Server, *others: ScriptedModel, breaker: Breaker | None = None) -> Sequence[Event]:
     """The turn as the log has it afterwards, read from disk again."""
     model = model_at(server)
     log = Log(folder, SESSION, clock=at_noon)

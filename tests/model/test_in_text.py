@@ -103,9 +103,7 @@ def test_a_conversation_is_told_by_turns() -> None:
         AssistantMessage(text=f"Look:\n{FENCE}\n", calls=(call("a", code="print(1)"),), in_text=True),
         answer("a", "1\n"),
         UserMessage(text="[The user undid cell 1.]"),
-        AssistantMessage(
-            text="So.", calls=(call("b", code="x = 1"), call("c", "read_file", path="a</tool>"))
-        ),
+        AssistantMessage(text="So.", calls=(call("b", code="x = 1"), call("c", "read_file", path="a</tool>"))),
         answer("b", "(no output)\n"),
         answer("c", "rows"),
         answer("?", "lost"),
@@ -189,9 +187,7 @@ async def test_an_unknown_model_is_given_its_tools_and_a_word_on_the_fence() -> 
     said = await reply(InText(inside, when="unless-native"))
     (asked,) = inside.asked
     assert asked.tools == (PYTHON,)
-    assert asked.system == (
-        "Be brief.\n\nCode in a fenced ```python block is run too, and its output sent back."
-    )
+    assert asked.system == ("Be brief.\n\nCode in a fenced ```python block is run too, and its output sent back.")
     assert said.in_text
 
 

@@ -32,9 +32,7 @@ def made() -> list[Output]:
     return found
 
 
-async def test_malformed_replies_are_understood_stored_and_replayed(
-    made: list[Output], tmp_path: Path
-) -> None:
+async def test_malformed_replies_are_understood_stored_and_replayed(made: list[Output], tmp_path: Path) -> None:
     tally = Tally(limit_s=10 * LIMIT_S)
     for start in range(0, len(made), BATCH):
         await survive(made[start : start + BATCH], tmp_path / str(start), tally)

@@ -13,18 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from tests.model.servers import Asked, Says, Server, failing, lines, serving
-from tests.model.talking import (
-    HELLO,
-    WITH_TOOLS,
-    asking,
-    assistant,
-    called,
-    ollama,
-    pieces,
-    reply,
-    tool,
-    user,
-)
+from tests.model.talking import HELLO, WITH_TOOLS, asking, assistant, called, ollama, pieces, reply, tool, user
 
 from pinfold.events import BlobId, ContextTooLong, Reply, RequestFailed, Thought, Usage
 from pinfold.model.wire.http import Patience
@@ -37,13 +26,7 @@ def line(content: str = "", **message: Any) -> dict[str, Any]:
     return {"model": "tiny", "message": {"role": "assistant", "content": content, **message}, "done": False}
 
 
-END: dict[str, Any] = {
-    **line(),
-    "done": True,
-    "done_reason": "stop",
-    "prompt_eval_count": 26,
-    "eval_count": 5,
-}
+END: dict[str, Any] = {**line(), "done": True, "done_reason": "stop", "prompt_eval_count": 26, "eval_count": 5}
 
 
 def shown(size: int = 32768, *capabilities: str) -> Says:
@@ -78,9 +61,7 @@ class Ollama:
 
 
 def routed(server: Server, *chat: Says, show: Says | None = None, ps: Sequence[Says] = ()) -> Ollama:
-    server.route(
-        {"/api/show": [show or shown()], "/api/ps": ps or [running()], "/api/chat": chat or [said("ok")]}
-    )
+    server.route({"/api/show": [show or shown()], "/api/ps": ps or [running()], "/api/chat": chat or [said("ok")]})
     return Ollama(server, ollama(server.url))
 
 
@@ -160,10 +141,7 @@ async def test_calls_and_thoughts_are_understood_and_thoughts_go_back_with_the_c
         {"function": {"name": "now"}},
     ]
     with serving() as server:
-        chat = (
-            lines(line(thinking="Let me "), line(thinking="see."), line(tool_calls=calls), END),
-            said("ok"),
-        )
+        chat = (lines(line(thinking="Let me "), line(thinking="see."), line(tool_calls=calls), END), said("ok"))
         served = routed(server, *chat)
         heard, first = await pieces(served.model, WITH_TOOLS)
         spoken = assistant("", [(call.id, call.tool, call.args) for call in first.calls], echo=first.echo)
@@ -254,9 +232,7 @@ async def test_what_surely_cannot_fit_is_not_sent() -> None:
         served = routed(server, show=shown(8192))
         with pytest.raises(ContextTooLong) as caught:
             await reply(served.model, of_size(100_000))
-    assert str(caught.value) == (
-        "the conversation (100,016 tokens) is longer than the model's context (8,192 tokens)"
-    )
+    assert str(caught.value) == ("the conversation (100,016 tokens) is longer than the model's context (8,192 tokens)")
     assert (caught.value.size, caught.value.needed, caught.value.retryable) == (8192, 100_016, False)
     assert served.chats == []
 
@@ -318,11 +294,7 @@ async def test_an_ollama_that_does_not_run_is_told_with_the_way_to_start_it() ->
         (lines(line("Hel"), end="cut"), "the reply broke off", None),
         (lines(line("Hel"), {"error": "llama runner died"}), "llama runner died", None),
         (lines({"error": "busy", "status": 503}), "503 Service Unavailable: busy", 503),
-        (
-            Says(steps=(b'{"message": {"content": "a"}}\n{oops\n',)),
-            "the reply broke off",
-            None,
-        ),
+        (Says(steps=(b'{"message": {"content": "a"}}\n{oops\n',)), "the reply broke off", None),
         (lines({"ok": True}), "answers with something else than a chat reply", 404),
         (failing(500, {"error": "out of memory"}), "500 Internal Server Error: out of memory", 500),
         (
@@ -332,9 +304,7 @@ async def test_an_ollama_that_does_not_run_is_told_with_the_way_to_start_it() ->
         ),
     ],
 )
-async def test_each_fault_is_told_and_the_next_request_works(
-    chat: Says, message: str, status: int | None
-) -> None:
+async def test_each_fault_is_told_and_the_next_request_works(chat: Says, message: str, status: int | None) -> None:
     with serving() as server:
         routed(server, chat, said("fine"))
         model = ollama(server.url)
@@ -394,12 +364,8 @@ async def ended(body: bytes, end: Literal["whole", "cut"]) -> Reply | RequestFai
 
 
 @settings(max_examples=100)
-@given(
-    st.lists(FRAGMENTS | st.binary(max_size=20), max_size=6).map(b"".join), st.sampled_from(["whole", "cut"])
-)
-def test_any_answers_at_all_end_in_a_reply_or_a_failed_request(
-    body: bytes, end: Literal["whole", "cut"]
-) -> None:
+@given(st.lists(FRAGMENTS | st.binary(max_size=20), max_size=6).map(b"".join), st.sampled_from(["whole", "cut"]))
+def test_any_answers_at_all_end_in_a_reply_or_a_failed_request(body: bytes, end: Literal["whole", "cut"]) -> None:
     began = time.process_time()
     assert isinstance(anyio.run(ended, body, end), Reply | RequestFailed)
     assert time.process_time() - began < 10

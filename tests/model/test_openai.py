@@ -51,14 +51,7 @@ async def test_what_is_sent_is_the_conversation_the_tools_and_every_setting() ->
         system="Be brief.",
         messages=(user("hello"),),
         tools=(PYTHON,),
-        settings={
-            "temperature": 0,
-            "top_k": 20,
-            "max_tokens": 9,
-            "stop": ["\n"],
-            "mirostat": 2,
-            "seed": None,
-        },
+        settings={"temperature": 0, "top_k": 20, "max_tokens": 9, "stop": ["\n"], "mirostat": 2, "seed": None},
     )
     with serving(said("ok")) as server:
         await reply(compatible(server.url, key=" sk-secret\n", headers={"X-Title": "us"}), request)
@@ -107,9 +100,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "python", "arguments": '{"code": "1"}'}}
     body = {
         "id": "chatcmpl-9",
-        "choices": [
-            {"index": 0, "message": {"content": "Look.", "tool_calls": [call]}, "finish_reason": "tool_calls"}
-        ],
+        "choices": [{"index": 0, "message": {"content": "Look.", "tool_calls": [call]}, "finish_reason": "tool_calls"}],
         "usage": USAGE,
     }
     for text in (json.dumps(body), json.dumps(body, indent=2)):
@@ -193,10 +184,7 @@ NONE: dict[str, Any] = {}
             [[part(0, "python", '{"code": "1"}')], [part(1, "python", '{"code": "2"}')]],
             [("python", ONE), ("python", TWO)],
         ),
-        (
-            [[part(None, "python", '{"code": "1"}')], [part(None, "now", "")]],
-            [("python", ONE), ("now", NONE)],
-        ),
+        ([[part(None, "python", '{"code": "1"}')], [part(None, "now", "")]], [("python", ONE), ("now", NONE)]),
         ([[part(None, "python", '{"code"', "x")], [part(None, None, ': "1"}')]], [("python", ONE)]),
         ([[part(0, "python", '{"co', "x")], [part(0, "python", 'de": "1"}', "x")]], [("python", ONE)]),
         ([[part(0, "python", '{"co', "x")], [part(0, None, 'de": "1"}', "other")]], [("python", ONE)]),
@@ -236,23 +224,14 @@ async def test_calls_are_put_together_whatever_the_server_leaves_out(
 
 
 async def test_a_call_of_the_old_kind_is_a_call() -> None:
-    old = [
-        chunk({"function_call": {"name": "python"}}),
-        chunk({"function_call": {"arguments": '{"code": "1"}'}}),
-    ]
+    old = [chunk({"function_call": {"name": "python"}}), chunk({"function_call": {"arguments": '{"code": "1"}'}})]
     with serving(streamed(*old, chunk(finish="function_call"))) as server:
         assert called(await reply(compatible(server.url), WITH_TOOLS)) == [("python", ONE)]
 
 
 @pytest.mark.parametrize(
     ("reason", "finish"),
-    [
-        ("stop", "stop"),
-        ("tool_calls", "stop"),
-        ("eos", "stop"),
-        ("length", "length"),
-        ("content_filter", "filter"),
-    ],
+    [("stop", "stop"), ("tool_calls", "stop"), ("eos", "stop"), ("length", "length"), ("content_filter", "filter")],
 )
 async def test_why_a_reply_ended_is_told(reason: str, finish: str) -> None:
     with serving(said("x", finish=reason)) as server:
@@ -265,10 +244,7 @@ async def test_why_a_reply_ended_is_told(reason: str, finish: str) -> None:
         [{"reasoning_content": "Hm."}, {"content": "42"}],
         [{"reasoning": "Hm."}, {"content": "42"}],
         [{"reasoning": "Hm.", "reasoning_content": "Hm."}, {"content": "42"}],
-        [
-            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]},
-            {"content": "42"},
-        ],
+        [{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]}, {"content": "42"}],
         [{"content": "<think>Hm.</think>42"}],
         [{"content": letter} for letter in "\n<think>Hm.</think>\n\n42"],
         [{"content": "<think>Hm.</thi"}, {"content": "nk>"}, {"content": "\n"}, {"content": "42"}],
@@ -292,17 +268,12 @@ async def test_a_refusal_is_the_text() -> None:
     [
         ({"usage": USAGE}, Usage(input_tokens=12, output_tokens=3, cached_tokens=8)),
         ({"usage": {**USAGE, "prompt_tokens_details": None}}, Usage(input_tokens=12, output_tokens=3)),
-        (
-            {"usage": {"prompt_tokens": 12, "prompt_cache_hit_tokens": 5}},
-            Usage(input_tokens=12, cached_tokens=5),
-        ),
+        ({"usage": {"prompt_tokens": 12, "prompt_cache_hit_tokens": 5}}, Usage(input_tokens=12, cached_tokens=5)),
         ({"x_groq": {"usage": USAGE}}, Usage(input_tokens=12, output_tokens=3, cached_tokens=8)),
     ],
 )
 async def test_usage_is_what_the_server_counted(usage: dict[str, Any], counted: Usage) -> None:
-    with serving(
-        streamed(chunk({"content": "x"}), chunk(finish="stop"), event({"choices": [], **usage}))
-    ) as server:
+    with serving(streamed(chunk({"content": "x"}), chunk(finish="stop"), event({"choices": [], **usage}))) as server:
         assert (await reply(compatible(server.url))).usage == counted
 
 
@@ -349,9 +320,7 @@ async def test_a_call_that_was_cut_off_is_told_and_not_guessed() -> None:
         {"index": 0, "id": "1", "function": {"name": "now", "arguments": "{}"}},
     ]
     steps = (chunk({"tool_calls": calls}), chunk(finish="length"))
-    with serving(
-        streamed(*steps), streamed(chunk({"tool_calls": calls[:1]}), chunk(finish="length"))
-    ) as server:
+    with serving(streamed(*steps), streamed(chunk({"tool_calls": calls[:1]}), chunk(finish="length"))) as server:
         model = compatible(server.url)
         both, alone = await reply(model), await reply(model)
     assert [call.tool for call in both.calls] == ["now"]
@@ -367,9 +336,7 @@ async def test_a_call_that_was_cut_off_before_its_arguments_is_not_run_without_t
 
 
 async def test_calls_come_in_the_order_of_their_indexes() -> None:
-    calls = [
-        {"index": at, "id": str(at), "function": {"name": f"t{at}", "arguments": "{}"}} for at in (2, 0, 1)
-    ]
+    calls = [{"index": at, "id": str(at), "function": {"name": f"t{at}", "arguments": "{}"}} for at in (2, 0, 1)]
     with serving(streamed(chunk({"tool_calls": calls}), chunk(finish="tool_calls"))) as server:
         said = await reply(compatible(server.url))
     assert [call.tool for call in said.calls] == ["t0", "t1", "t2"]
@@ -444,13 +411,7 @@ async def test_calls_go_back_with_their_answers_right_behind_them() -> None:
 async def test_what_the_server_wants_back_with_a_call_goes_back_to_it_and_to_nobody_else() -> None:
     thinking = streamed(
         chunk({"reasoning_content": "Let me see."}),
-        chunk(
-            {
-                "tool_calls": [
-                    {**part(0, "python", '{"code": "1"}', "call_x"), "extra_content": {"g": {"s": 1}}}
-                ]
-            }
-        ),
+        chunk({"tool_calls": [{**part(0, "python", '{"code": "1"}', "call_x"), "extra_content": {"g": {"s": 1}}}]}),
         chunk(finish="tool_calls"),
     )
     with serving(thinking, said("ok")) as server:
@@ -494,14 +455,7 @@ async def test_the_beginning_of_an_answer_can_be_given() -> None:
         (400, {"error": {"message": "Unknown parameter: 'stream_options'.", "param": "stream_options"}}),
         (
             422,
-            {
-                "detail": [
-                    {
-                        "loc": ["body", "stream_options", "include_usage"],
-                        "msg": "Extra inputs are not permitted",
-                    }
-                ]
-            },
+            {"detail": [{"loc": ["body", "stream_options", "include_usage"], "msg": "Extra inputs are not permitted"}]},
         ),
         (400, {"detail": "Extra parameters ['stream_options'] are not allowed"}),
         (400, {"message": "extraneous key [include_usage] is not permitted"}),
@@ -634,7 +588,9 @@ async def test_a_refused_setting_is_named(body: Any, words: str) -> None:
 
 
 async def test_the_limit_of_tokens_goes_by_the_name_the_server_knows() -> None:
-    message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    message = (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    )
     answers = (failing(400, {"error": {"message": message, "param": "max_tokens"}}), said("ok"))
     request = asking(user("x"), settings={"max_tokens": 5})
     with serving(*answers) as server:

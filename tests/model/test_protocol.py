@@ -128,9 +128,7 @@ def test_a_fenced_python_block_is_a_call(text: str, expected: Expected) -> None:
         ("# only a comment", False),
     ],
 )
-def test_a_block_without_a_language_runs_only_if_it_is_code_that_does_something(
-    body: str, runs: bool
-) -> None:
+def test_a_block_without_a_language_runs_only_if_it_is_code_that_does_something(body: str, runs: bool) -> None:
     assert calls(f"See:\n```\n{body}\n```") == ([cell(body)] if runs else [])
 
 
@@ -195,10 +193,7 @@ def test_a_tool_tag_is_a_call(text: str, expected: Expected) -> None:
     [
         ('<tool_call>\n{"name": "read_file", "arguments": {"path": "a.csv"}}\n</tool_call>', [A_CSV]),
         ('<tool_call>{"name": "now"}</tool_call>', [NOW]),
-        (
-            '<tool_call>{"name": "now", "arguments": {}}\n<tool_call>{"name": "now", "arguments": {}}',
-            [NOW, NOW],
-        ),
+        ('<tool_call>{"name": "now", "arguments": {}}\n<tool_call>{"name": "now", "arguments": {}}', [NOW, NOW]),
         ('<tool_call>[{"name": "now"}, {"name": "now"}]</tool_call>', [NOW, NOW]),
         ('<tool_call>\n{"name": "now"}\n{"name": "now"}\n</tool_call>', [NOW, NOW]),
         ('<tool_call>read_file(path="a.csv")</tool_call>', [A_CSV]),
@@ -243,23 +238,14 @@ JSON_CALL = '{"name": "read_file", "arguments": {"path": "a.csv"}}'
         ('{"function": "read_file", "arguments": {"path": "a.csv"}}', [A_CSV]),
         ('{"action": "read_file", "action_input": "a.csv"}', [A_CSV]),
         ('{"thought": "I must look", "tool": "read_file", "args": {"path": "a.csv"}}', [A_CSV]),
-        (
-            '{"function": {"name": "read_file", "arguments": "{\\"path\\": \\"a.csv\\"}"}, "type": "function"}',
-            [A_CSV],
-        ),
-        (
-            '{"tool_calls": [{"id": "1", "function": {"name": "read_file", "arguments": {"path": "a.csv"}}}]}',
-            [A_CSV],
-        ),
+        ('{"function": {"name": "read_file", "arguments": "{\\"path\\": \\"a.csv\\"}"}, "type": "function"}', [A_CSV]),
+        ('{"tool_calls": [{"id": "1", "function": {"name": "read_file", "arguments": {"path": "a.csv"}}}]}', [A_CSV]),
         ('{"name": "python", "arguments": {"code": "print(1)"}}', [cell("print(1)")]),
         ('{"name": "python", "arguments": "print(1)"}', [cell("print(1)")]),
         ('{"name": "read_file", "arguments": {"wrong": 1}}', [("read_file", {"wrong": 1})]),
         ('{"name": "Ann", "age": 7}', []),
         ('{"name": "python", "version": "3.11"}', []),
-        (
-            '{"name": "read_file", "description": "Reads.", "parameters": {"type": "object", "properties": {}}}',
-            [],
-        ),
+        ('{"name": "read_file", "description": "Reads.", "parameters": {"type": "object", "properties": {}}}', []),
         ('[{"name": "now"}, {"name": "later"}]', []),
         ('{"name": "Ann", "parameters": {"x": 1}}', []),
         ('```json\n{"rows": 3, "arguments": {"path": "a"}}\n```', []),
@@ -304,22 +290,13 @@ def test_json_with_a_name_and_arguments_is_a_call(text: str, expected: Expected)
             '```json\n{"name": "python", "arguments": {"code": "x = {"a": {"b": "c"}}\nprint(x)"}}\n```',
             [cell('x = {"a": {"b": "c"}}\nprint(x)')],
         ),
-        (
-            '{"name": "python", "arguments": {"code": """print("hi")\nprint(2)"""}}',
-            [cell('print("hi")\nprint(2)')],
-        ),
-        (
-            '{"name": "python", "arguments": {"code": "re.sub(r\'\\d\', \'\', x)"}}',
-            [cell("re.sub(r'\\d', '', x)")],
-        ),
+        ('{"name": "python", "arguments": {"code": """print("hi")\nprint(2)"""}}', [cell('print("hi")\nprint(2)')]),
+        ('{"name": "python", "arguments": {"code": "re.sub(r\'\\d\', \'\', x)"}}', [cell("re.sub(r'\\d', '', x)")]),
         (
             '{"name": "python", "arguments": {"code": "print(\'a\\nb\')\\nprint(2)"}}',
             [cell("print('a\\nb')\nprint(2)")],
         ),
-        (
-            "{'name': 'python', 'arguments': {'code': 'print(\\'\\u00e9\\ud83d\\ude00\\')'}}",
-            [cell("print('é😀')")],
-        ),
+        ("{'name': 'python', 'arguments': {'code': 'print(\\'\\u00e9\\ud83d\\ude00\\')'}}", [cell("print('é😀')")]),
     ],
 )
 def test_slips_that_can_mean_one_thing_only_are_mended(text: str, expected: Expected) -> None:
@@ -345,10 +322,7 @@ def test_slips_that_can_mean_one_thing_only_are_mended(text: str, expected: Expe
         ("read_file(path=“a.csv”)", [A_CSV]),
         ('python(code="print(1)")', [cell("print(1)")]),
         ('python("""\nprint(1)\nprint("a\\nb")\n""")', [cell('\nprint(1)\nprint("a\\nb")\n')]),
-        (
-            'write_file("a.txt", "x (y\\n" "z")',
-            [("write_file", {"path": "a.txt", "content": "x (y\nz"})],
-        ),
+        ('write_file("a.txt", "x (y\\n" "z")', [("write_file", {"path": "a.txt", "content": "x (y\nz"})]),
         (
             "read_file('a', start_line=-1, max_lines=null)",
             [("read_file", {"path": "a", "start_line": -1, "max_lines": None})],
@@ -574,9 +548,7 @@ def test_quoted_code_may_be_run_by_the_explicit_form() -> None:
 
 
 def test_quoted_code_beside_code_of_its_own_is_passed_over() -> None:
-    text = (
-        "You have\n```python\nos.remove('a.csv')\n```\nBetter:\n```python\nos.rename('a.csv', 'b.csv')\n```"
-    )
+    text = "You have\n```python\nos.remove('a.csv')\n```\nBetter:\n```python\nos.rename('a.csv', 'b.csv')\n```"
     reading = parse_reply(text, TOOLS, quoted=[QUOTE])
     assert [call.args for call in reading.calls] == [{"code": "os.rename('a.csv', 'b.csv')"}]
     assert reading.correction == ""

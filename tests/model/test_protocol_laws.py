@@ -81,9 +81,7 @@ def test_a_reply_cut_off_anywhere_is_read(text: str, place: float) -> None:
     read_soon(text[: int(place * len(text))], finish="length")
 
 
-SWELLING = sorted(
-    {*FRAGMENTS, *WHOLE_FORMS, *DEEP, "\n", "a ", "{'name': 'now', 'arguments': {'tz': 'x", "now(\n"}
-)
+SWELLING = sorted({*FRAGMENTS, *WHOLE_FORMS, *DEEP, "\n", "a ", "{'name': 'now', 'arguments': {'tz': 'x", "now(\n"})
 
 
 @pytest.mark.parametrize("piece", [pytest.param(piece, id=ascii(piece)[:30]) for piece in SWELLING])
@@ -99,23 +97,7 @@ OPENINGS = (
     *("```python\n", "```\n", "```json\n", "~~~python\n", '<tool name="python">', '<tool name="now">'),
     *("<tool_call>", '{"name": "now", "arguments": {"tz": "', "python('", "<think>", "> ", "[now(tz='"),
 )
-FILLINGS = (
-    "x = 1\n",
-    '\\"',
-    "'",
-    '"',
-    '"""',
-    "'\"\n",
-    "[],",
-    "1,",
-    "<tool x>",
-    "{",
-    "```",
-    "`",
-    "#\n",
-    " ",
-    "\\'\n",
-)
+FILLINGS = ("x = 1\n", '\\"', "'", '"', '"""', "'\"\n", "[],", "1,", "<tool x>", "{", "```", "`", "#\n", " ", "\\'\n")
 
 
 @settings(max_examples=30)
@@ -128,30 +110,12 @@ def test_the_time_of_one_long_call_grows_with_it_and_no_faster(opening: str, fil
     )
 
 
-LINES = (
-    "x = 1",
-    "print('a')",
-    '"""',
-    "'''",
-    "\n",
-    "\\",
-    "# no",
-    " ",
-    "`",
-    "``",
-    "```",
-    "\r",
-    "f(x)",
-    "now()",
-    "[x]",
-)
+LINES = ("x = 1", "print('a')", '"""', "'''", "\n", "\\", "# no", " ", "`", "``", "```", "\r", "f(x)", "now()", "[x]")
 PLAIN_LINES = tuple(line for line in LINES if line not in ('"""', "'''"))
 LONGEST = 20_000
 """Characters of code. Of a reply that has a hundred thousand brackets, the reader may give up on what it looks at."""
 codes = st.one_of(
-    nasty_texts,
-    texts.map(lambda text: text[:LONGEST]),
-    st.lists(st.sampled_from(LINES), max_size=8).map("".join),
+    nasty_texts, texts.map(lambda text: text[:LONGEST]), st.lists(st.sampled_from(LINES), max_size=8).map("".join)
 )
 arguments = st.one_of(
     st.dictionaries(nasty_texts, plain, max_size=4),
@@ -174,18 +138,13 @@ calls = st.one_of(
 
 @settings(max_examples=400)
 @given(PROSE, st.lists(calls, min_size=1, max_size=4))
-@example(
-    "",
-    [cell('"""'), cell('"""')],
-)
+@example("", [cell('"""'), cell('"""')])
 @example("", [cell("now()")])
 @example("", [cell("x = [1]\n" * LONGEST)])
 @example("", [made_of("now", {"arguments": {"tz": 1}, "name": "now"})])
 def test_calls_that_are_told_are_read_as_the_same_calls(text: str, made: list[Call]) -> None:
     request = Request(
-        system="",
-        messages=(UserMessage(text="x"), AssistantMessage(text=text, calls=tuple(made))),
-        tools=TOOLS,
+        system="", messages=(UserMessage(text="x"), AssistantMessage(text=text, calls=tuple(made))), tools=TOOLS
     )
     _, said = put_tools_in_prompt(request, style="full").messages
     assert asked(parse_reply(said.text, TOOLS)) == [(call.tool, call.args) for call in made]
@@ -225,9 +184,7 @@ def is_beginning(first: tuple[Message, ...], second: tuple[Message, ...]) -> boo
 
 @settings(max_examples=300)
 @given(st.lists(messages, max_size=8), st.integers(0, 8), st.sampled_from(("full", "small")))
-def test_what_was_told_once_is_the_beginning_of_what_is_told_later(
-    said: list[Message], cut: int, style: Style
-) -> None:
+def test_what_was_told_once_is_the_beginning_of_what_is_told_later(said: list[Message], cut: int, style: Style) -> None:
     whole = put_tools_in_prompt(Request(system="s", messages=tuple(said), tools=TOOLS), style=style)
     part = put_tools_in_prompt(Request(system="s", messages=tuple(said[:cut]), tools=TOOLS), style=style)
     assert part.system == whole.system
@@ -254,9 +211,7 @@ def test_user_and_assistant_speak_by_turns_and_nothing_said_is_lost(said: list[M
     PROSE,
     st.sampled_from(("```python\n{}\n```", "~~~py\n{}\n~~~", "```\n{}\n```")),
 )
-def test_code_that_the_user_wrote_is_never_run_by_a_fence(
-    before: str, code: str, after: str, fence: str
-) -> None:
+def test_code_that_the_user_wrote_is_never_run_by_a_fence(before: str, code: str, after: str, fence: str) -> None:
     reply = fence.format(code)
     ran = asked(parse_reply(reply, TOOLS))
     quoted = asked(parse_reply(reply, TOOLS, quoted=[f"{before}\n{code}\n{after}"]))

@@ -24,9 +24,7 @@ def llama(start_llama: Callable[..., Llama]) -> Llama:
 
 
 def story(max_tokens: int = 900, **settings: Any) -> Request:
-    return asking(
-        user("Tell me a long story."), settings={"max_tokens": max_tokens, "temperature": 0, **settings}
-    )
+    return asking(user("Tell me a long story."), settings={"max_tokens": max_tokens, "temperature": 0, **settings})
 
 
 async def busy(llama: Llama) -> bool:
@@ -89,9 +87,7 @@ async def test_a_conversation_that_does_not_fit_is_told_with_both_sizes(llama: L
 
 async def test_tools_and_unknown_settings_are_taken(llama: Llama) -> None:
     model = compatible(llama.url)
-    request = asking(
-        user("hi"), tools=(PYTHON,), settings={"max_tokens": 4, "mirostat": 0, "cache_prompt": True}
-    )
+    request = asking(user("hi"), tools=(PYTHON,), settings={"max_tokens": 4, "mirostat": 0, "cache_prompt": True})
     assert (await reply(model, request)).usage.output_tokens
     assert model.takes_tools
 
@@ -119,11 +115,7 @@ async def test_a_server_killed_in_mid_reply_is_a_failed_request(start_llama: Cal
         await anyio.to_thread.run_sync(doomed.process.wait)
         with pytest.raises(RequestFailed) as caught:
             _ = [piece async for piece in stream]
-        assert (str(caught.value), caught.value.status, caught.value.retryable) == (
-            "the reply broke off",
-            None,
-            True,
-        )
+        assert (str(caught.value), caught.value.status, caught.value.retryable) == ("the reply broke off", None, True)
         assert caught.value.request_id
         with pytest.raises(RequestFailed, match="nothing answers at"):
             await reply(model, story())

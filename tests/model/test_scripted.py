@@ -27,16 +27,7 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model import (
-    BadScript,
-    KeptReply,
-    ReplayModel,
-    ScriptedModel,
-    UnknownModel,
-    full_name,
-    model_named,
-    record,
-)
+from pinfold.model import BadScript, KeptReply, ReplayModel, ScriptedModel, UnknownModel, full_name, model_named, record
 from pinfold.model.chain import Model
 
 pytestmark = pytest.mark.unit
@@ -47,8 +38,7 @@ HELLO = Request(system="Be brief.", messages=(UserMessage(text="hello"),))
 def script(tmp_path: Path, *lines: dict[str, Any] | str, name: str = "script.jsonl") -> Path:
     path = tmp_path / name
     path.write_text(
-        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines),
-        encoding="utf-8",
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8"
     )
     return path
 
@@ -92,10 +82,7 @@ async def test_a_line_can_hold_everything(tmp_path: Path) -> None:
     first, second = said.calls
     assert said == Reply(
         text="Look.",
-        calls=(
-            Call(id=first.id, tool="python", args={"code": "1"}),
-            Call(id=second.id, tool="now", args={}),
-        ),
+        calls=(Call(id=first.id, tool="python", args={"code": "1"}), Call(id=second.id, tool="now", args={})),
         usage=Usage(input_tokens=3, output_tokens=2),
         request_id=said.request_id,
     )
@@ -158,8 +145,7 @@ async def test_what_is_expected_and_missing_fails_loudly(tmp_path: Path) -> None
     with pytest.raises(BadScript) as caught:
         await reply(model)
     assert str(caught.value) == (
-        f"scripted:{path}, reply 2: the context should contain 'goodbye' but does not; "
-        "it ends with 'Be brief.\\nhello'"
+        f"scripted:{path}, reply 2: the context should contain 'goodbye' but does not; it ends with 'Be brief.\\nhello'"
     )
     assert caught.value.exit_code == 2
 
@@ -243,19 +229,14 @@ def test_an_empty_recording_is_an_error(tmp_path: Path) -> None:
 
 
 def at(events: Sequence[ModelReplied | ModelFailed]) -> list[Entry]:
-    return [
-        Entry(seq=number, session=SessionId("s"), at="", event=event)
-        for number, event in enumerate(events, 1)
-    ]
+    return [Entry(seq=number, session=SessionId("s"), at="", event=event) for number, event in enumerate(events, 1)]
 
 
 async def test_a_recording_replays_to_the_same_replies(tmp_path: Path) -> None:
     turn = TurnId("t")
     call = Call(id="a", tool="python", args={"code": "\ud800 \0", "n": [10**40]})  # pyright: ignore[reportArgumentType]
     said = [
-        ModelReplied(
-            turn=turn, model="m", text="Look.", actions=(call,), usage=Usage(input_tokens=7), cost=0.5
-        ),
+        ModelReplied(turn=turn, model="m", text="Look.", actions=(call,), usage=Usage(input_tokens=7), cost=0.5),
         ModelFailed(turn=turn, model="m", error="busy", status=529, retry_in_s=1.0),
         ModelReplied(turn=turn, model="m", text="Done.\u2028\x85"),
     ]

@@ -233,15 +233,9 @@ RAW = {
     + b"Transfer-Encoding: Chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n"
     + INNER,
     "chunked by another name": b"POST " + GOOD_LINE + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + INNER,
-    "chunked and identity": b"POST "
-    + GOOD_LINE
-    + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"
-    + INNER,
+    "chunked and identity": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + INNER,
     "chunked twice": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n" + INNER,
-    "chunked after a vertical tab": b"POST "
-    + GOOD_LINE
-    + b"Transfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n"
-    + INNER,
+    "chunked after a vertical tab": b"POST " + GOOD_LINE + b"Transfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n" + INNER,
     "chunked in HTTP/1.0": b"POST http://good.example.org:P/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     + INNER,
     "folded header": b"POST " + GOOD_LINE + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + INNER,
@@ -266,20 +260,13 @@ RAW = {
     "chunk size with plus": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n" + INNER,
     "chunk size with 0x": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n" + INNER,
     "chunk size negative": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n" + INNER,
-    "chunk ends with half an end": b"POST "
-    + GOOD_LINE
-    + b"Transfer-Encoding: chunked\r\n\r\n2\nhi\n0\n\n"
-    + INNER,
+    "chunk ends with half an end": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked\r\n\r\n2\nhi\n0\n\n" + INNER,
     "chunk that is longer than it says": b"POST "
     + GOOD_LINE
     + b"Transfer-Encoding: chunked\r\n\r\n1\r\nhi\r\n0\r\n\r\n"
     + INNER,
-    "request in a trailer": b"POST "
-    + GOOD_LINE
-    + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: SMUGGLED\r\n\r\n",
-    "request in a chunk extension": b"POST "
-    + GOOD_LINE
-    + b"Transfer-Encoding: chunked\r\n\r\n0;SMUGGLED\r\n\r\n",
+    "request in a trailer": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: SMUGGLED\r\n\r\n",
+    "request in a chunk extension": b"POST " + GOOD_LINE + b"Transfer-Encoding: chunked\r\n\r\n0;SMUGGLED\r\n\r\n",
     "Upgrade": b"GET " + GOOD_LINE + b"Connection: Upgrade\r\nUpgrade: SMUGGLED\r\n\r\n",
     "CRLF in the path": b"GET http://good.example.org:P/\r\nHost: evil.org HTTP/1.1\r\nHost: good.example.org:P\r\n\r\n",
     "HTTP/0.9": b"GET http://evil.org:P/\r\n\r\n",
@@ -302,12 +289,7 @@ RAW = {
 }
 
 HARMLESS_OUTSIDE = frozenset(
-    (
-        "Upgrade",
-        "second request behind the first",
-        "second request behind a body",
-        "second request behind chunks",
-    )
+    ("Upgrade", "second request behind the first", "second request behind a body", "second request behind chunks")
 )
 """Of these the outer request is a good one; only what it carries must not arrive."""
 

@@ -84,9 +84,7 @@ class World:
 
     async def breaches(self) -> list[str]:
         """Visits to places that are forbidden, and requests at the allowed one that nobody sent there."""
-        found = [
-            f"{place.address}:{place.port}" for place in self.forbidden for _ in range(await place.visits())
-        ]
+        found = [f"{place.address}:{place.port}" for place in self.forbidden for _ in range(await place.visits())]
         await self.good.visits()
         return found + ["smuggled" for heard in self.good.said if SMUGGLED in heard]
 

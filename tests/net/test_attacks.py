@@ -64,9 +64,7 @@ async def test_what_is_listed_gets_through(places: World, folder: Path) -> None:
             "xn--bcher-kva.example.net",
         ):
             place = f"{host}:{port}"
-            plain = await answer_to(
-                folder / "p", f"GET http://{place}/a?b HTTP/1.1\r\nHost: {place}\r\n\r\n".encode()
-            )
+            plain = await answer_to(folder / "p", f"GET http://{place}/a?b HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
             assert plain.endswith(GOOD.encode()), host
             tunnel = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\nGET / HTTP/1.1\r\n\r\n"
             said = await answer_to(folder / "p", tunnel.encode())
@@ -96,9 +94,7 @@ async def test_without_the_check_of_addresses_listed_names_lead_inside(places: W
     assert {one.partition(":")[0] for one in breaches} == {"127.0.0.66"}
 
 
-async def test_a_name_is_resolved_once_for_each_connection_and_judged_each_time(
-    places: World, folder: Path
-) -> None:
+async def test_a_name_is_resolved_once_for_each_connection_and_judged_each_time(places: World, folder: Path) -> None:
     place = f"rebind.example.net:{places.port}"
     raw = f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n".encode()
     async with proxy_of(places).listening(folder / "p"):
@@ -127,16 +123,7 @@ async def test_no_name_server_hears_of_a_host_that_is_not_let_through(places: Wo
 def test_names_of_a_lying_name_server_are_judged_by_the_addresses_that_are_connected_to() -> None:
     """The machine's own resolver, a real name server, and network namespaces of our own."""
     done = subprocess.run(
-        [
-            "unshare",
-            "--user",
-            "--map-root-user",
-            "--net",
-            "--mount",
-            sys.executable,
-            "-m",
-            "tests.net.rebinding",
-        ],
+        ["unshare", "--user", "--map-root-user", "--net", "--mount", sys.executable, "-m", "tests.net.rebinding"],
         capture_output=True,
         text=True,
         check=False,
@@ -152,6 +139,4 @@ def test_names_of_a_lying_name_server_are_judged_by_the_addresses_that_are_conne
     assert set(found["bad"].values()) == {403}, found["bad"]
     assert (found["absent"], found["unlisted"], found["heard of"]) == (502, 403, 0)
     assert found["breaches"] == []
-    assert {"127.0.0.66", "127.0.0.1"} <= set(
-        found["control"]
-    )  # without the check the same names do lead inside
+    assert {"127.0.0.66", "127.0.0.1"} <= set(found["control"])  # without the check the same names do lead inside

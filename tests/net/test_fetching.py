@@ -52,19 +52,12 @@ async def test_a_page_comes_with_its_type_and_where_it_came_from(places: World) 
     places.good.answer = answered("gr\xfc\xdfe".encode(), 'Content-Type: Text/HTML; charset="UTF-8"')
     url = f"HTTP://Good.Example.org.:{places.port}/a b/\xfc?q=1#part"
     got = await fetch(url, egress=egress_of(places), headers={"X-Key": "secret"})
-    assert (got.status, got.mime, got.charset, got.body.decode()) == (
-        200,
-        "text/html",
-        "utf-8",
-        "gr\xfc\xdfe",
-    )
+    assert (got.status, got.mime, got.charset, got.body.decode()) == (200, "text/html", "utf-8", "gr\xfc\xdfe")
     assert got.hops == (f"http://good.example.org:{places.port}/a%20b/%C3%BC?q=1",)
     assert got.url == got.hops[-1]
     assert got.is_whole
     head = bytes(places.good.said[0])
-    assert head.startswith(
-        f"GET /a%20b/%C3%BC?q=1 HTTP/1.1\r\nHost: good.example.org:{places.port}\r\n".encode()
-    )
+    assert head.startswith(f"GET /a%20b/%C3%BC?q=1 HTTP/1.1\r\nHost: good.example.org:{places.port}\r\n".encode())
     assert b"X-Key: secret\r\n" in head
 
 
@@ -91,12 +84,7 @@ async def test_no_url_and_no_redirect_leads_to_a_forbidden_place(places: World) 
 @pytest.mark.parametrize(
     "location",
     [
-        *(
-            "//evil.org:P/",
-            "http:\\\\evil.org:P/",
-            "\\\\evil.org:P/",
-            "http://good.example.org:P@evil.org:P/",
-        ),
+        *("//evil.org:P/", "http:\\\\evil.org:P/", "\\\\evil.org:P/", "http://good.example.org:P@evil.org:P/"),
         *("file:///etc/passwd", "javascript:alert(1)", "http://evil.org:P", "HTTP://EVIL.ORG:P/"),
         *("http://[::1]:P/", "http://0x7f.66:P/", "//127.0.0.66:P", "http://inside.example.net:P/"),
         *("/ok\r\nX: 1", "http://good.example.org:Q/", "gopher://evil.org:P/_x"),
@@ -151,14 +139,10 @@ async def test_headers_for_a_host_do_not_follow_to_another_and_do_not_come_back(
     server = await asyncio.start_server(attend, GOOD, 0)
     port = server.sockets[0].getsockname()[1]
     egress = Egress(
-        AllowList([f"good.example.org:{port}", f"sub.example.net:{port}"]),
-        resolver=places.resolve,
-        why_not=why_not,
+        AllowList([f"good.example.org:{port}", f"sub.example.net:{port}"]), resolver=places.resolve, why_not=why_not
     )
     async with server:
-        got = await fetch(
-            f"http://good.example.org:{port}/", egress=egress, headers={"Authorization": "secret"}
-        )
+        got = await fetch(f"http://good.example.org:{port}/", egress=egress, headers={"Authorization": "secret"})
     assert got.body == b"done"
     assert said == [
         ("good.example.org", True),
@@ -181,9 +165,7 @@ async def test_headers_for_a_host_do_not_follow_to_another_and_do_not_come_back(
 )
 async def test_a_header_cannot_carry_another(places: World, name: str, value: str) -> None:
     with pytest.raises(BadDestination):
-        await fetch(
-            f"http://good.example.org:{places.port}/", egress=egress_of(places), headers={name: value}
-        )
+        await fetch(f"http://good.example.org:{places.port}/", egress=egress_of(places), headers={name: value})
     assert not places.asked
 
 
@@ -192,9 +174,7 @@ async def test_a_long_body_is_cut_and_said_to_be(places: World) -> None:
     for body, headers in ((b"0" * 3000, ()), (bomb, ("Content-Encoding: gzip",))):
         places.good.answer = answered(body, *headers)
         got = await fetch(
-            f"http://good.example.org:{places.port}/",
-            egress=egress_of(places),
-            limits=FetchLimits(body_bytes=1000),
+            f"http://good.example.org:{places.port}/", egress=egress_of(places), limits=FetchLimits(body_bytes=1000)
         )
         assert got.body == b"0" * 1000
         assert not got.is_whole
@@ -247,10 +227,7 @@ async def tls_server(context: ssl.SSLContext, seen: list[str]) -> AsyncGenerator
 
 @pytest.mark.parametrize(("host", "is_fine"), [("good.example.org", True), ("sub.example.net", False)])
 async def test_tls_is_checked_for_the_name_though_the_address_is_pinned(
-    places: World,
-    certified: Callable[[str], tuple[ssl.SSLContext, ssl.SSLContext]],
-    host: str,
-    is_fine: bool,
+    places: World, certified: Callable[[str], tuple[ssl.SSLContext, ssl.SSLContext]], host: str, is_fine: bool
 ) -> None:
     server, client = certified("good.example.org")
     seen: list[str] = []

@@ -159,9 +159,7 @@ PASSED = {
 }
 
 
-async def test_no_greeting_to_another_host_reaches_the_server_in_any_pieces(
-    places: World, folder: Path
-) -> None:
+async def test_no_greeting_to_another_host_reaches_the_server_in_any_pieces(places: World, folder: Path) -> None:
     tunnel = f"CONNECT good.example.org:{places.port} HTTP/1.1\r\n\r\n".encode()
     async with proxy_of(places, f"good.example.org:{places.port}").listening(folder / "p"):
         for what, said in REFUSED.items():

@@ -21,8 +21,7 @@ from pinfold.net.ranges import (
 pytestmark = [pytest.mark.unit]
 
 NAMES = st.from_regex(
-    r"[A-Za-z0-9]([A-Za-z0-9-]{0,8}[A-Za-z0-9])?(\.[A-Za-z]([A-Za-z0-9-]{0,8}[A-Za-z])?){1,3}\.?",
-    fullmatch=True,
+    r"[A-Za-z0-9]([A-Za-z0-9-]{0,8}[A-Za-z0-9])?(\.[A-Za-z]([A-Za-z0-9-]{0,8}[A-Za-z])?){1,3}\.?", fullmatch=True
 )
 PORTS = st.integers(1, 65535)
 T = TypeVar("T")
@@ -45,9 +44,7 @@ def test_a_destination_is_parsed_to_one_form_that_parses_to_itself(name: str, po
 
 
 @given(st.ip_addresses(v=6), PORTS)
-def test_an_ipv6_address_is_taken_in_one_form_or_refused_for_what_it_hides(
-    address: object, port: int
-) -> None:
+def test_an_ipv6_address_is_taken_in_one_form_or_refused_for_what_it_hides(address: object, port: int) -> None:
     found = parsed(parse_authority, f"[{str(address).upper()}]:{port}")
     if isinstance(found, Destination):
         assert found == Destination(str(address), port)
@@ -162,37 +159,11 @@ def test_an_empty_list_allows_nothing(name: str, port: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "0.0.0.0",
-            "0.1.2.3",
-            "10.0.0.1",
-            "100.64.0.1",
-            "127.0.0.1",
-            "127.255.0.1",
-            "169.254.1.1",
-            "172.16.0.1",
-        ),
-        *(
-            "172.31.255.255",
-            "192.0.0.1",
-            "192.0.2.1",
-            "192.88.99.1",
-            "192.168.1.1",
-            "198.18.0.1",
-            "198.51.100.1",
-        ),
+        *("0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "127.0.0.1", "127.255.0.1", "169.254.1.1", "172.16.0.1"),
+        *("172.31.255.255", "192.0.0.1", "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.1", "198.51.100.1"),
         *("203.0.113.1", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255", "168.63.129.16"),
         *("::", "::1", "::7f00:1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "64:ff9b::7f00:1", "64:ff9b:1::1"),
-        *(
-            "100::1",
-            "2001::1",
-            "2001:db8::1",
-            "2002:7f00:1::1",
-            "3fff::1",
-            "5f00::1",
-            "fc00::1",
-            "fd00:ec2::254",
-        ),
+        *("100::1", "2001::1", "2001:db8::1", "2002:7f00:1::1", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254"),
         *("fe80::1", "fec0::1", "ff02::1", "1234::1", "4000::1"),
     ],
 )
@@ -200,9 +171,7 @@ def test_an_address_that_is_not_of_the_public_internet_is_called_what_it_is(text
     assert what_is(ip_address(text))
 
 
-@pytest.mark.parametrize(
-    "text", ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"]
-)
+@pytest.mark.parametrize("text", ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"])
 def test_an_address_of_the_public_internet_is_fine(text: str) -> None:
     assert what_is(ip_address(text)) is None
     assert why_special(ip_address(text)) is None

@@ -75,9 +75,7 @@ async def test_the_gate_is_asked_with_the_canonical_destination_and_its_reason_i
     place = f"GOOD.example.org.:{places.port}"
     async with Proxy(egress_of(places, gate)).listening(folder / "p"):
         first = await answer_to(folder / "p", f"CONNECT {place} HTTP/1.1\r\n\r\n".encode())
-        second = await answer_to(
-            folder / "p", f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n".encode()
-        )
+        second = await answer_to(folder / "p", f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
     destination = Destination("good.example.org", places.port)
     assert asked == [(destination, "tunnel"), (destination, "request")]
     for answer in (first, second):
@@ -111,9 +109,7 @@ async def test_an_unlisted_destination_is_the_gates_to_decide_only_where_that_is
             assert b"200 Connection established" in await open_tunnel.hear(b"\r\n\r\n")
         inside = await answer_to(folder / "p", tunnel(places, "127.0.0.66"))
     assert [one.host for one in asked] == ["good.example.org", "127.0.0.66"]
-    assert (
-        f"127.0.0.66 is a loopback address; to allow it, list '127.0.0.66:{places.port}'".encode() in inside
-    )
+    assert f"127.0.0.66 is a loopback address; to allow it, list '127.0.0.66:{places.port}'".encode() in inside
 
 
 async def test_a_gate_that_lists_an_address_lets_it_through(places: World, folder: Path) -> None:
@@ -124,9 +120,7 @@ async def test_a_gate_that_lists_an_address_lets_it_through(places: World, folde
     egress = Egress(AllowList(), gate, unlisted="ask", resolver=places.resolve, why_not=why_not)
     place = f"127.0.0.66:{places.port}"
     async with Proxy(egress).listening(folder / "p"):
-        answer = await answer_to(
-            folder / "p", f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n".encode()
-        )
+        answer = await answer_to(folder / "p", f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
     assert answer.endswith(b"127.0.0.66")
 
 
@@ -253,9 +247,7 @@ async def test_close_all_cuts_tunnels_and_questions_and_takes_new_ones(places: W
             assert b"200" in await later.hear(b"\r\n\r\n")
 
 
-async def test_one_connection_too_many_is_turned_away_and_room_is_made_again(
-    places: World, folder: Path
-) -> None:
+async def test_one_connection_too_many_is_turned_away_and_room_is_made_again(places: World, folder: Path) -> None:
     async with Proxy(egress_of(places), limits=ProxyLimits(connections=2)).listening(folder / "p"):
         clients = [Client(folder / "p") for _ in range(2)]
         for client in clients:

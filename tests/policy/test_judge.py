@@ -38,12 +38,7 @@ TABLE: list[tuple[str, Action, Facts, tuple[type[Verdict], ...]]] = [
     ("nothing is known of it", TOOL, Facts(), (Deny, Ask, Ask, Allow)),
     ("host shell", TOOL, Facts(reach="host"), (Deny, Ask, Deny, Ask)),
     ("handed once tool", TOOL, Facts(handed=True), (Deny, Allow, Allow, Allow)),
-    (
-        "handed pure tool",
-        TOOL,
-        Facts(effect="pure", reach="nothing", handed=True),
-        (Allow, Allow, Allow, Allow),
-    ),
+    ("handed pure tool", TOOL, Facts(effect="pure", reach="nothing", handed=True), (Allow, Allow, Allow, Allow)),
     ("handed, but protected", EDIT, Facts(reach="protected", handed=True), (Deny, Ask, Deny, Ask)),
     ("handed, but on the host", TOOL, Facts(reach="host", handed=True), (Deny, Ask, Deny, Ask)),
 ]
@@ -72,9 +67,7 @@ def shell(command: str, mode: Mode, **more: object) -> Verdict:
 
 
 @pytest.mark.parametrize(("reach", "mode"), list(product(REACHES, MODES)))
-def test_a_grant_never_makes_a_verdict_stricter_and_never_turns_a_no_into_a_yes(
-    reach: Reach, mode: Mode
-) -> None:
+def test_a_grant_never_makes_a_verdict_stricter_and_never_turns_a_no_into_a_yes(reach: Reach, mode: Mode) -> None:
     facts = Facts(reach=reach, target="a.org:443")
     without = judge(TOOL, facts, mode=mode)
     everything = ("tool: send", "network: a.org:443", "install: a.org:443", "edit: ./*", "shell: ls")
@@ -106,16 +99,10 @@ def test_in_mode_full_taint_holds_nothing_back(reach: Reach) -> None:
 
 @pytest.mark.parametrize(
     ("reach", "flow"),
-    [
-        ("network", "flow: a.org:443"),
-        ("outside", "flow: fetch of a.org:443"),
-        ("packages", "flow: the package index"),
-    ],
+    [("network", "flow: a.org:443"), ("outside", "flow: fetch of a.org:443"), ("packages", "flow: the package index")],
 )
 @pytest.mark.parametrize("mode", ["ask", "auto"])
-def test_a_yes_to_a_destination_holds_for_that_destination_under_taint(
-    reach: Reach, flow: str, mode: Mode
-) -> None:
+def test_a_yes_to_a_destination_holds_for_that_destination_under_taint(reach: Reach, flow: str, mode: Mode) -> None:
     facts = Facts(reach=reach, target="a.org:443", leaves=True)
     asked = judge(FETCH, facts, mode=mode, taint=FULL)
     assert isinstance(asked, Ask)
@@ -176,9 +163,7 @@ def test_reasons_name_the_tool_and_what_it_reaches() -> None:
 
 def test_a_grant_says_yes_to_its_pattern_alone() -> None:
     assert isinstance(shell("git commit -m x", "ask"), Ask)
-    assert shell("git commit -m x", "ask", grants={"shell: git commit *"}) == Allow(
-        rule="granted: shell: git commit *"
-    )
+    assert shell("git commit -m x", "ask", grants={"shell: git commit *"}) == Allow(rule="granted: shell: git commit *")
     assert isinstance(shell("git commit -m x; rm y", "ask", grants={"shell: git commit *"}), Ask)
     assert isinstance(shell("git commit -m x", "read-only", grants={"shell: git commit *"}), Deny)
     assert isinstance(judge(TOOL, Facts(), mode="ask", grants={"tool: sen", "tool: send2", "tool: *"}), Ask)
@@ -242,12 +227,7 @@ def test_a_rule_never_allows_a_protected_file_or_what_the_table_denies() -> None
     protected = Facts(reach="protected", target="AGENTS.md")
     assert [type(judge(EDIT, protected, mode=mode, rules=RULES)) for mode in MODES] == [Deny, Ask, Deny, Ask]
     inside = Facts(reach="workspace", target="a")
-    assert [type(judge(EDIT, inside, mode=mode, rules=RULES)) for mode in MODES] == [
-        Deny,
-        Allow,
-        Allow,
-        Allow,
-    ]
+    assert [type(judge(EDIT, inside, mode=mode, rules=RULES)) for mode in MODES] == [Deny, Allow, Allow, Allow]
 
 
 def test_a_rule_never_allows_what_taint_asks_about() -> None:

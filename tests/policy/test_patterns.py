@@ -161,8 +161,7 @@ def test_there_is_no_always_for_a_cell() -> None:
 
 
 @given(
-    st.text(max_size=40),
-    st.sampled_from(["rm x; ls", "rm x && ls", "rm x > y", "python x", "sudo rm x", "bash -c ls"]),
+    st.text(max_size=40), st.sampled_from(["rm x; ls", "rm x && ls", "rm x > y", "python x", "sudo rm x", "bash -c ls"])
 )
 def test_no_stored_string_covers_what_has_no_pattern(pattern: str, command: str) -> None:
     for one in (pattern, f"shell: {pattern}", f"shell: {command}", f"shell: {pattern} *"):

@@ -50,16 +50,10 @@ def test_good_rules_load_and_their_examples_hold() -> None:
         ('rule = "x"', "double brackets"),
         ('[[rule]]\nverdict = "deny"\ncommand = ["x"]', "rule 1: Object missing required field `name`"),
         ('[[rule]]\nname = "a"\nverdict = "maybe"\ncommand = ["x"]', "rule 1: Invalid enum value 'maybe'"),
-        (
-            '[[rule]]\nname = "a"\nverdict = "deny"\ncomand = ["x"]',
-            "rule 1: Object contains unknown field `comand`",
-        ),
+        ('[[rule]]\nname = "a"\nverdict = "deny"\ncomand = ["x"]', "rule 1: Object contains unknown field `comand`"),
         ('[[rule]]\nname = "a"\nverdict = "deny"', "rule 'a': give it either a command or a tool"),
         ('[[rule]]\nname = "a"\nverdict = "deny"\ntool = "x"\ncommand = ["y"]', "rule 'a': give it either"),
-        (
-            '[[rule]]\nname = "a"\nverdict = "allow"\ntool = "shell"',
-            "rule 'a': to allow shell commands, say which",
-        ),
+        ('[[rule]]\nname = "a"\nverdict = "allow"\ntool = "shell"', "rule 'a': to allow shell commands, say which"),
         ('[[rule]]\nname = "a"\nverdict = "deny"\ntool = "x"\nmatch = ["y"]', "use them with command"),
         (
             '[[rule]]\nname = "a"\nverdict = "deny"\ncommand = ["rm"]\nmatch = ["rmdir x"]',

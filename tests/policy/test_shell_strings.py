@@ -18,9 +18,7 @@ HERE = Path(__file__).parent
 STRINGS: dict[str, Any] = tomllib.loads((HERE / "shell_strings.toml").read_text("utf-8"))
 EVERYDAY: dict[str, Any] = tomllib.loads((HERE / "everyday.toml").read_text("utf-8"))
 MODES: tuple[Mode, ...] = get_args(Mode)
-CASES: list[tuple[str, str]] = [
-    (text, group["kind"]) for group in STRINGS["group"] for text in group["strings"]
-]
+CASES: list[tuple[str, str]] = [(text, group["kind"]) for group in STRINGS["group"] for text in group["strings"]]
 
 
 def test_what_reads_is_allowed_and_what_harms_more_than_the_workspace_is_asked_about() -> None:
@@ -42,9 +40,7 @@ def test_what_writes_is_asked_about_or_held_to_reading() -> None:
         told = [explain(text, mode=mode) for text in writing]
         free = [one for one in told if one["verdict"] == "allow" and not one["held_to_reading"]]
         foreseen = sum(one["verdict"] != "allow" for one in told)
-        print(
-            f"{mode}: {len(writing)} strings that write, {foreseen} foreseen, {len(free)} not held to reading"
-        )
+        print(f"{mode}: {len(writing)} strings that write, {foreseen} foreseen, {len(free)} not held to reading")
         assert free == []
         assert foreseen >= 0.7 * len(writing)
     assert not any(explain(text, mode="auto")["held_to_reading"] for text in writing)
@@ -125,12 +121,5 @@ def test_the_seeds_lists_are_covered() -> None:
         assert explain(safe, mode="read-only")["verdict"] == "allow", safe
     for dangerous in ("rm f", "dd if=a of=b", "mkfs /dev/sda", "shutdown", "rm -rf /"):
         assert explain(dangerous, mode="ask")["verdict"] == "ask", dangerous
-    for dangerous in (
-        "dd if=a of=b",
-        "mkfs /dev/sda",
-        "shutdown",
-        "rm -rf /",
-        "cat /etc/passwd",
-        "cat ~/.ssh/id_rsa",
-    ):
+    for dangerous in ("dd if=a of=b", "mkfs /dev/sda", "shutdown", "rm -rf /", "cat /etc/passwd", "cat ~/.ssh/id_rsa"):
         assert explain(dangerous, mode="auto")["verdict"] == "ask", dangerous

@@ -22,9 +22,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-async def test_a_live_session_imports_what_was_installed_meanwhile(
-    index: Index, site: Path, workspace: Path
-) -> None:
+async def test_a_live_session_imports_what_was_installed_meanwhile(index: Index, site: Path, workspace: Path) -> None:
     index.add("heron", requires=("twig",))
     index.add("twig")
     session = await UnsafeLocal().open(Spec(workspace=workspace, site=site))
@@ -33,16 +31,12 @@ async def test_a_live_session_imports_what_was_installed_meanwhile(
         assert install("heron", site, PYTHON) == {"heron": "1.0", "twig": "1.0"}
         assert (await session.run("import heron, twig\nheron.version")).value == "'1.0'"
         await session.run("import os; os._exit(1)")
-        assert (await session.run("import heron\nheron.__file__")).value == repr(
-            str(site / "0001" / "heron.py")
-        )
+        assert (await session.run("import heron\nheron.__file__")).value == repr(str(site / "0001" / "heron.py"))
     finally:
         await session.close()
 
 
-async def test_a_session_that_broke_its_import_path_goes_on(
-    index: Index, site: Path, workspace: Path
-) -> None:
+async def test_a_session_that_broke_its_import_path_goes_on(index: Index, site: Path, workspace: Path) -> None:
     index.add("heron")
     session = await UnsafeLocal().open(Spec(workspace=workspace, site=site))
     try:
@@ -84,11 +78,7 @@ def test_a_second_installation_builds_on_the_first(index: Index, site: Path) -> 
 def test_what_cannot_be_installed_leaves_nothing(index: Index, site: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     index.add_source("trap", "1.0", f"open({str(canary)!r}, 'w').close()\n")
-    for package, words in (
-        ("nosuch", "no package 'nosuch'"),
-        ("trap", "has no wheel"),
-        ("../x", "is no package"),
-    ):
+    for package, words in (("nosuch", "no package 'nosuch'"), ("trap", "has no wheel"), ("../x", "is no package")):
         with pytest.raises(EnvironmentFailed, match=words):
             install(package, site, PYTHON)
     assert not canary.exists()
@@ -108,9 +98,7 @@ def test_nothing_that_is_installed_runs_on_the_host(index: Index, site: Path, tm
     assert canary.exists()
 
 
-def test_the_real_package_index_serves_too(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_package_index_serves_too(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     try:

@@ -60,15 +60,11 @@ async def test_going_down_is_said_and_why() -> None:
 
 async def test_where_no_level_can_be_had_every_cause_is_named(workspace: Path) -> None:
     auto = Auto(lambda: Level("first", "no such kernel"), lambda: Level("second", "no such module"))
-    with pytest.raises(
-        SandboxUnavailable, match="no isolation is available here: no such kernel; and no such module"
-    ):
+    with pytest.raises(SandboxUnavailable, match="no isolation is available here: no such kernel; and no such module"):
         await auto.open(Spec(workspace=workspace))
 
 
-def test_the_command_says_once_that_it_went_down_and_data_is_at_its_own_path(
-    workspace: Path, tmp_path: Path
-) -> None:
+def test_the_command_says_once_that_it_went_down_and_data_is_at_its_own_path(workspace: Path, tmp_path: Path) -> None:
     data = tmp_path / "numbers.csv"
     data.write_text("1,2,3")
     shut = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" "$@"'

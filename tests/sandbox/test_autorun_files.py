@@ -385,9 +385,7 @@ def test_what_nobody_saw_is_looked_for_when_the_session_ends(names: Names | None
         (workspace / "many" / "200" / ".vscode" / "tasks.json").write_text("{}")
         assert keeper.after(names) == ()
         assert (workspace / "many" / "200" / ".vscode").exists()
-        assert keeper.settle_all(names) == (
-            "many/200/.vscode was made and has been removed: VS Code would obey it",
-        )
+        assert keeper.settle_all(names) == ("many/200/.vscode was made and has been removed: VS Code would obey it",)
     assert not (workspace / "many" / "200" / ".vscode").exists()
 
 
@@ -425,9 +423,7 @@ async def test_in_landlock_no_cell_changes_where_a_push_goes(workspace: Path) ->
     ]
     async with opened("landlock", workspace) as session:
         for attack in attacks:
-            outcome = await ran(
-                session, f"import subprocess; subprocess.run(['git', *{attack!r}], check=True)"
-            )
+            outcome = await ran(session, f"import subprocess; subprocess.run(['git', *{attack!r}], check=True)")
             assert outcome.notices == (".git/config was changed and has been put back",), attack
             assert (workspace / ".git" / "config").read_text() == mine
         outcome = await ran(session, "subprocess.run('git branch -q --track topic origin/main || git branch topic; "
@@ -438,9 +434,7 @@ async def test_in_landlock_no_cell_changes_where_a_push_goes(workspace: Path) ->
     assert git(workspace, "remote", "get-url", "origin") == "https://example.org/moved\n"
 
 
-def test_a_cell_that_is_still_writing_meets_no_error_and_its_files_are_gone_when_it_has_ended(
-    workspace: Path,
-) -> None:
+def test_a_cell_that_is_still_writing_meets_no_error_and_its_files_are_gone_when_it_has_ended(workspace: Path) -> None:
     with keeping(workspace) as keeper:
         keeper.before()
         (workspace / ".vscode").mkdir()

@@ -26,10 +26,7 @@ from pinfold.sandbox.safe_files import SafeFolder
 from pinfold.sandbox.views import Change, LeftOut, changes, merge_view, scan_workspace
 from pinfold.sandbox.views.view_folder import ViewFolder
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="overlayfs is Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="overlayfs is Linux's")]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make these")
 JAILED = Namespaces(pool=2)
 State: TypeAlias = dict[str, tuple[str, int, str]]
@@ -162,9 +159,7 @@ def test_the_workspace_becomes_what_the_sessions_saw(
         assert (brought.conflicts, brought.left_out) == ((), ())
         assert list(brought.applied) == told
         assert state(str(workspace)) == saw
-        assert {change.path for change in told} == {
-            path for path in {*was, *saw} if was.get(path) != saw.get(path)
-        }
+        assert {change.path for change in told} == {path for path in {*was, *saw} if was.get(path) != saw.get(path)}
         assert (changes(workspace, view), merge_view(workspace, view).applied) == ([], ())
 
 
@@ -242,12 +237,7 @@ def test_a_hostile_view_gains_nothing(workspace: Path, view: Path, tmp_path: Pat
         LeftOut("socket", "special file"),
     )
     modes = {path.name: oct(path.lstat().st_mode) for path in workspace.iterdir()}
-    assert modes == {
-        "tool": "0o100755",
-        "shared": "0o40777",
-        "passwd": "0o120777",
-        "up": "0o120777",
-    }
+    assert modes == {"tool": "0o100755", "shared": "0o40777", "passwd": "0o120777", "up": "0o120777"}
     assert os.listxattr(workspace / "shared") == []
 
 
@@ -298,13 +288,7 @@ def test_what_is_guarded_is_never_brought_over(workspace: Path, view: Path) -> N
         "worktree/.git",
         "tools/hooks/pre-commit",
     )
-    harmless = (
-        ".git/objects/ab/cd",
-        ".git/refs/heads/x.pem",
-        ".git/logs/HEAD",
-        "sub/.git/HEAD",
-        "AGENTS.txt",
-    )
+    harmless = (".git/objects/ab/cd", ".git/refs/heads/x.pem", ".git/logs/HEAD", "sub/.git/HEAD", "AGENTS.txt")
     for name in (*hostile, *harmless):
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         (files / name).write_text(name)
@@ -361,9 +345,7 @@ def test_since_can_be_given(workspace: Path, view: Path) -> None:
     (workspace / "file").write_text("the user's")
     (view / "files" / "file").write_text("the session's")
     assert merge_view(workspace, view).conflicts == ("file",)
-    assert merge_view(workspace, view, since=scan_workspace(workspace)).applied == (
-        Change("file", "changed"),
-    )
+    assert merge_view(workspace, view, since=scan_workspace(workspace)).applied == (Change("file", "changed"),)
     assert (workspace / "file").read_text() == "the session's"
 
 

@@ -135,9 +135,7 @@ async def test_a_timer_of_the_programs_own_ends_the_wait(session: Session, host:
     await in_step(session, host)
 
 
-async def test_cancelling_the_caller_gives_up_the_tool_and_keeps_the_state(
-    session: Session, host: Host
-) -> None:
+async def test_cancelling_the_caller_gives_up_the_tool_and_keeps_the_state(session: Session, host: Host) -> None:
     ends: list[str] = []
 
     async def never(tool: str, _args: Mapping[str, Json]) -> Answer:
@@ -155,9 +153,7 @@ async def test_cancelling_the_caller_gives_up_the_tool_and_keeps_the_state(
     await in_step(session, host)
 
 
-async def test_a_call_of_the_next_cell_is_not_given_to_whoever_was_cancelled(
-    session: Session, host: Host
-) -> None:
+async def test_a_call_of_the_next_cell_is_not_given_to_whoever_was_cancelled(session: Session, host: Host) -> None:
     given: list[Mapping[str, Json]] = []
 
     async def first(_tool: str, args: Mapping[str, Json]) -> Answer:
@@ -183,9 +179,7 @@ async def test_what_the_answering_raises_ends_the_cell_and_is_raised(session: Se
     await in_step(session, host)
 
 
-async def test_a_thread_that_outlives_its_cell_gets_an_error_and_disturbs_nobody(
-    session: Session, host: Host
-) -> None:
+async def test_a_thread_that_outlives_its_cell_gets_an_error_and_disturbs_nobody(session: Session, host: Host) -> None:
     code = (
         "import threading\nends = []\n"
         "def work():\n    try: call('echo')\n    except Exception as error: ends.append(str(error))\n"
@@ -206,9 +200,7 @@ async def test_calls_under_asyncio(session: Session, host: Host) -> None:
     assert (await session.run(code, on_call=host)).value == "(True, {'n': 1})"
 
 
-@pytest.mark.parametrize(
-    "fork", ["os.fork()", "__import__('ctypes').CDLL(None).fork()"], ids=["fork", "raw fork"]
-)
+@pytest.mark.parametrize("fork", ["os.fork()", "__import__('ctypes').CDLL(None).fork()"], ids=["fork", "raw fork"])
 async def test_a_forked_process_cannot_call(session: Session, host: Host, fork: str) -> None:
     code = (
         f"import os\nr, w = os.pipe()\npid = {fork}\n"
@@ -235,9 +227,7 @@ async def test_a_forked_process_cannot_call(session: Session, host: Host, fork: 
         ("call(5)", "ToolRefused: that is no name of a tool"),
     ],
 )
-async def test_what_cannot_be_sent_is_said_in_the_cell(
-    session: Session, host: Host, code: str, why: str
-) -> None:
+async def test_what_cannot_be_sent_is_said_in_the_cell(session: Session, host: Host, code: str, why: str) -> None:
     outcome = await session.run(code, on_call=host)
     assert outcome.status == "error"
     assert why in (outcome.error or "")
@@ -273,9 +263,7 @@ async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(
     session: Session, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call_all = "for n in range(4): call('x', text='x' * 1000)"
-    less = (
-        f"import _pinfold_guest.calls as calls\nwas, calls.CALLS_BYTES = calls.CALLS_BYTES, 3500\n{call_all}"
-    )
+    less = f"import _pinfold_guest.calls as calls\nwas, calls.CALLS_BYTES = calls.CALLS_BYTES, 3500\n{call_all}"
     outcome = await session.run(less, on_call=host)
     assert (outcome.error or "").endswith("ToolRefused: the calls of a cell may have 0 MB, and these have\n")
     assert len(host.asked) == 3
@@ -283,9 +271,7 @@ async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(
     assert (await session.run(call_all, on_call=host)).status == "ok"
     monkeypatch.setattr("pinfold.sandbox._cell_calls.ANSWERS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
-    assert "ToolFailed: a cell can be given 0 MB by tools, and this one has; go on in another" in (
-        outcome.error or ""
-    )
+    assert "ToolFailed: a cell can be given 0 MB by tools, and this one has; go on in another" in (outcome.error or "")
     monkeypatch.setattr("pinfold.sandbox._cell_calls.ANSWERS_BYTES", ANSWERS_BYTES)
     monkeypatch.setattr("pinfold.sandbox.channel.CALLS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
@@ -317,17 +303,12 @@ async def test_a_forged_call_is_heard_as_any_other(session: Session, host: Host)
         ("forged(2)", "its call is not one"),
         ("forged(1, tool='')", "its call is not one"),
         ("forged(1, status='drop')", "dropped a call that it never made"),
-        (
-            f"forge({{'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}}, b' ' * {CALL_BYTES + 1})",
-            "bytes",
-        ),
+        (f"forge({{'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}}, b' ' * {CALL_BYTES + 1})", "bytes"),
         ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'[]')", "have no names"),
         ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'\\x80\\x04N.')", "not JSON"),
     ],
 )
-async def test_a_forged_call_that_is_none_kills_the_guest(
-    session: Session, host: Host, attack: str, why: str
-) -> None:
+async def test_a_forged_call_that_is_none_kills_the_guest(session: Session, host: Host, attack: str, why: str) -> None:
     with anyio.fail_after(20):
         outcome = await session.run(f"{attack}\nwhile True: pass", on_call=host)
     assert (outcome.status, outcome.state_lost or outcome.rolled_back) == ("killed", True)
@@ -347,7 +328,9 @@ async def test_a_forged_call_where_nobody_answers_kills_the_guest(session: Sessi
 
 async def test_a_forged_call_between_cells_kills_the_guest(session: Session, host: Host) -> None:
     await session.run("import threading, time\ngo = threading.Event()")
-    code = "def late():\n    go.wait(); time.sleep(0.05); forged(1, id=9)\nthreading.Thread(target=late).start()\ngo.set()"
+    code = (
+        "def late():\n    go.wait(); time.sleep(0.05); forged(1, id=9)\nthreading.Thread(target=late).start()\ngo.set()"
+    )
     outcomes = [await session.run(code, on_call=host)]
     with anyio.fail_after(20):
         while all(outcome.status == "ok" for outcome in outcomes):

@@ -138,9 +138,7 @@ def call(number: int = 1, body: bytes = b"{}", **more: object) -> bytes:
     return frame({"id": 7, "status": "call", "call": number, "tool": "look", **more}, body)
 
 
-def called(
-    data: bytes, step: int = 1 << 22, *, answered: bool = False
-) -> tuple[list[GuestCall | int], Reply | None]:
+def called(data: bytes, step: int = 1 << 22, *, answered: bool = False) -> tuple[list[GuestCall | int], Reply | None]:
     """What the reader takes for calls, and the reply behind them."""
     reader, calls = ReplyReader(), list[GuestCall | int]()
 
@@ -157,10 +155,7 @@ def called(
 def test_calls_come_before_the_reply_however_they_are_cut(step: int) -> None:
     data = call(1, b'{"at": [1, null]}') + call(2) + frame({"id": 7, "status": "ok", "value": 1}, b"x")
     assert called(data, step) == (
-        [
-            GuestCall(number=1, tool="look", args={"at": [1, None]}),
-            GuestCall(number=2, tool="look", args={}),
-        ],
+        [GuestCall(number=1, tool="look", args={"at": [1, None]}), GuestCall(number=2, tool="look", args={})],
         Reply(status="ok", body=b"", value="x"),
     )
 
@@ -183,10 +178,7 @@ def test_calls_come_before_the_reply_however_they_are_cut(step: int) -> None:
         (call(1, b"[" * 100_000), "not JSON"),
         (call(1, b"[1]"), "have no names"),
         (call(1, b" " * (CALL_BYTES + 1)), "made a call with"),
-        (
-            b"".join(call(number) for number in range(1, OPEN_CALLS + 2)),
-            f"more than {OPEN_CALLS} calls at once",
-        ),
+        (b"".join(call(number) for number in range(1, OPEN_CALLS + 2)), f"more than {OPEN_CALLS} calls at once"),
         (frame({"id": 7, "status": "drop", "call": 1}), "never made"),
         (call() + frame({"id": 7, "status": "drop", "call": 2}), "never made"),
         (call() + frame({"id": 7, "status": "drop"}), "never made"),
@@ -231,8 +223,7 @@ def nested(data: bytes, commands: int = 2, step: int = 1 << 22) -> tuple[list[ob
     reader.expect(7, STATUSES, 1000, lambda _call: None)
     for _ in range(commands):
         reader.expect_command(
-            lambda number, ran: news.append((number, ran.pid)),
-            lambda stream, data: news.append((stream, data)),
+            lambda number, ran: news.append((number, ran.pid)), lambda stream, data: news.append((stream, data))
         )
     replies = [reader.feed(data[start : start + step]) for start in range(0, len(data), step)]
     return news, replies[-1]
@@ -246,10 +237,7 @@ def test_news_of_commands_come_in_order_however_they_are_cut(step: int) -> None:
 
 
 def test_a_request_may_end_before_its_commands_are_told_of() -> None:
-    assert nested(said() + frame({"id": 7, "status": "ok"})) == (
-        [("stderr", b"y")],
-        Reply(status="ok", body=b""),
-    )
+    assert nested(said() + frame({"id": 7, "status": "ok"})) == ([("stderr", b"y")], Reply(status="ok", body=b""))
 
 
 @pytest.mark.parametrize(
@@ -289,9 +277,7 @@ def test_news_that_nobody_asked_for_break_the_channel(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(), st.sampled_from(["ran", "output"]), st.text(max_size=20))
-def test_no_news_raise_anything_but_channel_broken(
-    body: bytes, number: int, status: str, stream: str
-) -> None:
+def test_no_news_raise_anything_but_channel_broken(body: bytes, number: int, status: str, stream: str) -> None:
     with suppress(ChannelBroken):
         nested(frame({"id": 7, "status": status, "command": number, "stream": stream}, body))
 

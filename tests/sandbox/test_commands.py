@@ -15,10 +15,7 @@ from pinfold.sandbox import CommandOutcome, FileRefused, Limits, SandboxUnavaila
 from pinfold.sandbox.channel import ChannelBroken, command_outcome
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LEAVES = "import threading, os\nkept = 1\nthreading.Timer(0.5, os._exit, [1]).start()"
 
 
@@ -131,9 +128,7 @@ async def test_background_jobs_count_to_the_limit_of_processes(tmp_path: Path) -
 async def test_what_the_cells_do_about_children_does_not_touch_those_of_commands(
     session: Session, handler: str
 ) -> None:
-    await session.run(
-        f"import os, signal\nseen = []\nbefore = {handler}\nsignal.signal(signal.SIGCHLD, before)"
-    )
+    await session.run(f"import os, signal\nseen = []\nbefore = {handler}\nsignal.signal(signal.SIGCHLD, before)")
     for code in (0, 3):
         ended = await session.command(["/bin/sh", "-c", f"(exit 1); exit {code}"], timeout_s=20)
         assert (ended.status, ended.code) == ("ok" if code == 0 else "error", code), ended

@@ -107,13 +107,7 @@ class Faulty:
         read_only: bool = False,
     ) -> CommandOutcome:
         return await self.real.command(
-            argv,
-            timeout_s=timeout_s,
-            env=env,
-            stdin=stdin,
-            workdir=workdir,
-            on_output=on_output,
-            read_only=read_only,
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output, read_only=read_only
         )
 
     async def close(self) -> None:
@@ -153,9 +147,7 @@ class NoOutput(Faulty):
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
     ) -> Outcome:
-        return replace(
-            await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call), stdout=""
-        )
+        return replace(await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call), stdout="")
 
 
 class NoDisplays(Faulty):
@@ -167,9 +159,7 @@ class NoDisplays(Faulty):
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
     ) -> Outcome:
-        return replace(
-            await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call), displays=()
-        )
+        return replace(await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call), displays=())
 
 
 class LastDisplayFirst(Faulty):
@@ -357,13 +347,7 @@ class OneAtATime(Faulty):
         if self.runs:
             raise SandboxUnavailable("a cell runs")
         return await super().command(
-            argv,
-            timeout_s=timeout_s,
-            env=env,
-            stdin=stdin,
-            workdir=workdir,
-            on_output=on_output,
-            read_only=read_only,
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output, read_only=read_only
         )
 
 
@@ -424,13 +408,7 @@ class CommandsCountForNothing(Faulty):
         cell: int | None = None,  # noqa: ARG002 - that is the fault
     ) -> CommandOutcome:
         return await super().command(
-            argv,
-            timeout_s=timeout_s,
-            env=env,
-            stdin=stdin,
-            workdir=workdir,
-            on_output=on_output,
-            read_only=read_only,
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output, read_only=read_only
         )
 
 
@@ -472,10 +450,7 @@ def with_sessions(kind: type[Faulty]) -> Callable[[], FaultyProvider]:
         (with_sessions(OneAtATime), "a command runs while a cell waits for a call"),
         (with_sessions(DeafToCommands), "what a command writes is heard as it comes"),
         (with_sessions(CommandsCountForNothing), "a command that counts as a cell is undone and redone"),
-        (
-            with_sessions(CommandsCountForNothing),
-            "a command that times out or is cancelled can be undone",
-        ),
+        (with_sessions(CommandsCountForNothing), "a command that times out or is cancelled can be undone"),
         (with_sessions(RunsAfterClose), "close may be called twice and nothing runs after"),
     ],
 )

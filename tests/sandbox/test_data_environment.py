@@ -11,16 +11,8 @@ from pinfold.sandbox import Limits, open_session
 from pinfold.sandbox.environment import PACKAGES
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's own"),
-]
-IMPORTED = {
-    "scikit-learn": "sklearn",
-    "python-calamine": "python_calamine",
-    "pillow": "PIL",
-    "ipython": "IPython",
-}
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's own")]
+IMPORTED = {"scikit-learn": "sklearn", "python-calamine": "python_calamine", "pillow": "PIL", "ipython": "IPython"}
 GROUPBY = """
 import pandas
 sales = pandas.DataFrame({"region": ["n", "s", "n"], "sum": [1, 2, 3]})

@@ -18,10 +18,7 @@ from pinfold.sandbox.landlock import Landlock
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.unsafe_local import UnsafeLocal
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMITS = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)
 
 
@@ -52,9 +49,7 @@ def labels(session: Resumable) -> dict[str, str]:
 
 
 @everywhere
-async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(
-    tmp_path: Path, provider: str
-) -> None:
+async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(tmp_path: Path, provider: str) -> None:
     async with opened(tmp_path, provider) as session:
         assert session.resumed is None
         for code in (
@@ -73,9 +68,7 @@ async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(
             **dict.fromkeys(("math", "items", "double", "Point", "p"), "restored"),
             "late": "replayed",
         }
-        assert await value(session, "(items, late, double(p.x), math.floor(1.5))") == (
-            "([1, 6], 'bound only', 6, 1)"
-        )
+        assert await value(session, "(items, late, double(p.x), math.floor(1.5))") == ("([1, 6], 'bound only', 6, 1)")
         await session.undo(to=3)
         assert await value(session, "items") == "[1]"
     async with opened(tmp_path, provider) as session:
@@ -90,9 +83,7 @@ async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(
 
 @everywhere
 @pytest.mark.parametrize("to", [0, 1])
-async def test_what_was_undone_at_once_can_be_redone_by_another_process(
-    tmp_path: Path, provider: str, to: int
-) -> None:
+async def test_what_was_undone_at_once_can_be_redone_by_another_process(tmp_path: Path, provider: str, to: int) -> None:
     async with opened(tmp_path, provider) as session:
         await session.run("items = [1]")
         await session.run("items.append(2)")
@@ -179,9 +170,7 @@ def killed_after(folder: Path, cells: list[str], *, waits: str = "") -> None:
         process.send_signal(signal.SIGKILL)
 
 
-async def test_after_a_kill_what_was_saved_is_back_and_what_was_not_is_named_by_its_cell(
-    tmp_path: Path,
-) -> None:
+async def test_after_a_kill_what_was_saved_is_back_and_what_was_not_is_named_by_its_cell(tmp_path: Path) -> None:
     cells = ["kept = [1]; n = list()", "n.append(1); open('made', 'w').close()", "m = n"]
     killed_after(tmp_path, cells, waits="saved")
     async with opened(tmp_path) as session:
@@ -197,9 +186,7 @@ async def test_after_a_kill_what_was_saved_is_back_and_what_was_not_is_named_by_
         assert not (tmp_path / "workspace" / "made").exists()
 
 
-async def test_a_process_killed_before_anything_was_saved_loses_only_what_cannot_be_run_again(
-    tmp_path: Path,
-) -> None:
+async def test_a_process_killed_before_anything_was_saved_loses_only_what_cannot_be_run_again(tmp_path: Path) -> None:
     killed_after(tmp_path, ["x = 1", "y = [x, 2]"])
     async with opened(tmp_path) as session:
         assert labels(session) == {"x": "replayed", "y": "replayed"}
@@ -237,9 +224,7 @@ async def test_copies_that_were_guessed_and_killed_are_made_up_for_by_saved_stat
 THREAD = "import threading\nstop = threading.Event()\nt = threading.Thread(target=stop.wait, daemon=True)\nt.start()\nitems = [1]"
 
 
-async def test_a_state_in_which_threads_ran_comes_back_from_its_variables_and_it_is_said(
-    tmp_path: Path,
-) -> None:
+async def test_a_state_in_which_threads_ran_comes_back_from_its_variables_and_it_is_said(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await session.run(THREAD)
         await session.run("items.append(2)")
@@ -281,9 +266,7 @@ x = Nonsense()
         b'{"bytes": "%s", "size": 99999999999999}\n' % (b"0" * 64),
     ],
 )
-async def test_a_program_that_writes_nonsense_while_it_is_saved_harms_only_itself(
-    tmp_path: Path, words: bytes
-) -> None:
+async def test_a_program_that_writes_nonsense_while_it_is_saved_harms_only_itself(tmp_path: Path, words: bytes) -> None:
     async with opened(tmp_path) as session:
         await session.run("before = [1]")
     async with opened(tmp_path) as session:

@@ -27,10 +27,7 @@ from pinfold.sandbox._request import EGRESS_PORT, EGRESS_SOCKET
 from pinfold.sandbox._undoable_session import UndoableSession
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 JAILED = Namespaces()
 
 
@@ -286,9 +283,7 @@ def is_relay(pid: int) -> bool:
     return any(line.startswith("Max open files") and line.split()[3] == "144" for line in limits.splitlines())
 
 
-async def test_programs_can_neither_see_nor_wait_for_the_relay_and_one_that_is_killed_is_made_again(
-    out: Out,
-) -> None:
+async def test_programs_can_neither_see_nor_wait_for_the_relay_and_one_that_is_killed_is_made_again(out: Out) -> None:
     assert await out.said(out.fetching()) == GOOD
     (relay,) = [pid for pid in processes(out.session) if is_relay(pid)]
     inner = status_of(relay)["NSpid"].split()[-1]
@@ -351,9 +346,7 @@ async def test_when_the_proxy_is_gone_it_is_said(places: World, folder: Path, wo
     async with Proxy(Egress(AllowList())).listening(folder / "p"):
         session = await JAILED.open(Spec(workspace=workspace, egress=folder / "p"))
     with anyio.fail_after(30):
-        outcome = await session.run(
-            "import urllib.request; urllib.request.urlopen('http://good.example.org/')"
-        )
+        outcome = await session.run("import urllib.request; urllib.request.urlopen('http://good.example.org/')")
     await session.close()
     assert "503: Unavailable: the way out of this sandbox is closed" in (outcome.error or "")
 
@@ -365,9 +358,7 @@ async def test_a_way_out_that_is_no_socket_is_refused(workspace: Path, folder: P
 
 
 @pytest.mark.parametrize("name", ["landlock", "unsafe-local"])
-async def test_where_there_is_no_way_out_asking_for_one_is_refused(
-    name: str, workspace: Path, folder: Path
-) -> None:
+async def test_where_there_is_no_way_out_asking_for_one_is_refused(name: str, workspace: Path, folder: Path) -> None:
     provider = provider_named(name)
     assert not provider.capabilities.egress
     assert JAILED.capabilities.egress

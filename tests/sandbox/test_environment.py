@@ -80,9 +80,7 @@ def test_progress_goes_through_its_phases(index: Index) -> None:
     assert seen[-1].done == seen[-1].total > 0
 
 
-def test_all_bytecode_is_there_and_never_doubts_its_source(
-    index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_bytecode_is_there_and_never_doubts_its_source(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     files = {"heron/__init__.py": "", "heron/deep/er/still.py": "x = 1\n", "heron/bad.py": "def"}
     made = build(lock=index.add("heron", files=files), python=running_python())
@@ -101,11 +99,7 @@ def test_a_leaner_python_that_is_installed_goes_before_an_older_one_that_runs(
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
     assert choose_python() == running_python()
-    for name in (
-        "pyenv/versions/3.12.9",
-        "uv/cpython-3.12.11-linux-x86_64-gnu",
-        "uv/cpython-3.13.0rc1-linux",
-    ):
+    for name in ("pyenv/versions/3.12.9", "uv/cpython-3.12.11-linux-x86_64-gnu", "uv/cpython-3.13.0rc1-linux"):
         folder = tmp_path / name / "bin"
         folder.mkdir(parents=True)
         (folder / "python3.12").touch(0o755)
@@ -154,18 +148,7 @@ def test_the_lock_has_every_package_with_hashes() -> None:
 
 @pytest.mark.parametrize(
     "package",
-    [
-        "",
-        "-r x",
-        "./here",
-        "/tmp/x",
-        "x @ https://a/b.whl",
-        "https://a/b",
-        "git+https://a",
-        "a b",
-        "a;b",
-        "a\nb",
-    ],
+    ["", "-r x", "./here", "/tmp/x", "x @ https://a/b.whl", "https://a/b", "git+https://a", "a b", "a;b", "a\nb"],
 )
 def test_what_is_no_package_is_refused(package: str) -> None:
     with pytest.raises(EnvironmentFailed, match="is no package: give its name"):
@@ -224,9 +207,7 @@ def test_what_the_index_does_not_have_is_named(index: Index, package: str, words
 def test_without_a_network_the_host_is_named(index: Index) -> None:
     lock = index.add("heron")
     index.close()
-    with pytest.raises(
-        EnvironmentFailed, match=f"{index.host} cannot be reached .*UV_DEFAULT_INDEX"
-    ) as caught:
+    with pytest.raises(EnvironmentFailed, match=f"{index.host} cannot be reached .*UV_DEFAULT_INDEX") as caught:
         build(lock=lock)
     assert "\n" not in str(caught.value)
 
@@ -243,9 +224,7 @@ def test_a_full_disk_is_said_in_one_line(index: Index, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     program = f'mount -t tmpfs -o size=1m none {small} && XDG_DATA_HOME={small} exec {sys.executable} -c "$0" {lock}'
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", program, BUILD], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", program, BUILD], capture_output=True, text=True, check=False)
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 1
@@ -273,8 +252,7 @@ def test_two_builds_at_once_make_one_environment(index: Index, tmp_path: Path) -
     lock.write_text(index.add("heron"))
     index.hold()
     builds = [
-        subprocess.Popen([sys.executable, "-c", BUILD, lock], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
+        subprocess.Popen([sys.executable, "-c", BUILD, lock], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     assert index.held.wait(20)
     index.release()
@@ -321,9 +299,7 @@ OLD = '{"version": [3, 9, 1], "implementation": "cpython", "flags": "", "machine
         (f"echo '{OLD}'", "is Python 3.9.1; cells need 3.11 or newer"),
     ],
 )
-def test_a_program_that_is_no_python_for_cells_is_named_with_why(
-    tmp_path: Path, program: str, words: str
-) -> None:
+def test_a_program_that_is_no_python_for_cells_is_named_with_why(tmp_path: Path, program: str, words: str) -> None:
     path = tmp_path / "python"
     path.write_text(f"#!/bin/sh\n{program}\n")
     path.chmod(0o755)

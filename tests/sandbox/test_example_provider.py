@@ -50,17 +50,7 @@ def test_the_example_is_at_most_sixty_lines_and_uses_public_names_only() -> None
 def test_its_own_tests_run_the_contract_and_pass(tmp_path: Path) -> None:
     environment = installed(tmp_path / "site")
     shutil.copy(EXAMPLE / "test_contract.py", tmp_path)
-    plain = (
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-q",
-        "--rootdir",
-        str(tmp_path),
-        "-c",
-        os.devnull,
-    )
+    plain = ("-p", "no:cacheprovider", "-p", "no:randomly", "-q", "--rootdir", str(tmp_path), "-c", os.devnull)
     done = run("-m", "pytest", *plain, "test_contract.py", cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -41,9 +41,7 @@ def test_auto_is_never_without_isolation() -> None:
 
 
 def test_an_unknown_provider_is_named_with_the_nearest_known() -> None:
-    with pytest.raises(
-        SandboxUnavailable, match=r"no sandbox 'unsafe_local'; did you mean 'unsafe-local'\?.*auto"
-    ):
+    with pytest.raises(SandboxUnavailable, match=r"no sandbox 'unsafe_local'; did you mean 'unsafe-local'\?.*auto"):
         provider_named("unsafe_local")
 
 
@@ -86,9 +84,7 @@ async def test_a_missing_workspace_is_said(tmp_path: Path) -> None:
 
 async def test_a_guest_that_cannot_start_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(
-        SandboxUnavailable, match="'/bin/false' did not become a guest: it exited with code 1"
-    ):
+    with pytest.raises(SandboxUnavailable, match="'/bin/false' did not become a guest: it exited with code 1"):
         async with open_session(tmp_path, "unsafe-local"):
             pass
 
@@ -100,9 +96,7 @@ async def test_an_interpreter_that_is_gone_is_said(tmp_path: Path, monkeypatch: 
             pass
 
 
-async def test_a_guest_that_never_says_hello_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_guest_that_never_says_hello_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = tmp_path / "mute"
     mute.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
     mute.chmod(0o755)

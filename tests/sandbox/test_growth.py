@@ -17,10 +17,7 @@ from pinfold.sandbox._growth import FEW, count_usage
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's")]
 LIMIT = 16 << 20
 STOPPED = "stopped: the workspace grew by more than 16 MB ([limits] disk_mb)"
 PROVIDERS = [
@@ -28,10 +25,7 @@ PROVIDERS = [
     pytest.param(
         Landlock(),
         id="landlock",
-        marks=[
-            pytest.mark.alone,
-            pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock"),
-        ],
+        marks=[pytest.mark.alone, pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")],
     ),
 ]
 BOMBS = {
@@ -87,9 +81,7 @@ def names(workspace: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def opened(
-    provider: Provider, workspace: Path, *, limit: int | None = LIMIT
-) -> AsyncGenerator[Resumable]:
+async def opened(provider: Provider, workspace: Path, *, limit: int | None = LIMIT) -> AsyncGenerator[Resumable]:
     state = workspace.parent / f"state-{limit}"
     state.mkdir()
     session = await provider.open(Spec(workspace=workspace, state=state, limits=Limits(disk_bytes=limit)))
@@ -130,9 +122,7 @@ async def test_what_has_room_goes_on_whatever_others_write(provider: Provider, w
     async with opened(provider, workspace, limit=None) as session:
         assert (await session.run(BOMBS["a file in one go"])).status == "ok"
     async with opened(provider, workspace) as session:
-        holes = await session.run(
-            "import time\nopen('holes', 'wb').truncate(1 << 40)\nopen('a', 'w').write('a')"
-        )
+        holes = await session.run("import time\nopen('holes', 'wb').truncate(1 << 40)\nopen('a', 'w').write('a')")
         assert holes.status == "ok"
         await anyio.run_process(["fallocate", "-l", str(3 * LIMIT), str(workspace.parent / "of-another")])
         outcome = await session.run("for n in range(8): open('a', 'a').write('a'); time.sleep(0.1)")
@@ -147,9 +137,7 @@ async def test_what_has_room_goes_on_whatever_others_write(provider: Provider, w
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_what_was_left_running_is_ended_when_it_fills_the_disk(
-    provider: Provider, workspace: Path
-) -> None:
+async def test_what_was_left_running_is_ended_when_it_fills_the_disk(provider: Provider, workspace: Path) -> None:
     grows = workspace / "grows"
     async with opened(provider, workspace) as session:
         await session.run("kept = [1]")
@@ -167,9 +155,7 @@ async def test_what_was_left_running_is_ended_when_it_fills_the_disk(
     assert any(STOPPED in line for line in outcome.notices), outcome
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or landlock_abi() == 0, reason="needs root, to become a user, and Landlock"
-)
+@pytest.mark.skipif(os.geteuid() != 0 or landlock_abi() == 0, reason="needs root, to become a user, and Landlock")
 def test_an_ordinary_user_is_protected_too_and_opens_what_a_cell_closed() -> None:
     codes = [BOMBS["a file in one go"], BOMBS["a file without a name"]]
     done = as_user(AS_USER, *codes)

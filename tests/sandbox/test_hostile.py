@@ -90,9 +90,7 @@ async def test_a_forged_answer_to_the_next_cell_is_not_taken(session: Session) -
 async def test_half_a_frame_ends_with_the_cells_limit(session: Session) -> None:
     await prepared(session)
     with anyio.fail_after(10):
-        outcome = await session.run(
-            "os.write(channel, struct.pack('<II', 90, 90))\nwhile True: pass", timeout_s=0.3
-        )
+        outcome = await session.run("os.write(channel, struct.pack('<II', 90, 90))\nwhile True: pass", timeout_s=0.3)
     assert outcome.status in ("killed", "timeout")
     await in_step(session)
 
@@ -334,9 +332,7 @@ async def test_a_thousand_interrupts_at_random_moments_never_break_the_session(s
             number = 0
             while sent < 1000:
                 number += 1
-                outcome = await session.run(
-                    f"for _ in range({dice.randrange(3000)}): print(end='')\n{number}"
-                )
+                outcome = await session.run(f"for _ in range({dice.randrange(3000)}): print(end='')\n{number}")
                 statuses.append(outcome.status)
                 assert outcome.status in ("ok", "interrupted"), outcome
                 assert outcome.value == (str(number) if outcome.status == "ok" else None)

@@ -103,9 +103,7 @@ time.sleep(0.05)
 
 
 @pytest.mark.parametrize("cell", [1, 3])
-async def test_a_cell_cannot_have_itself_woken_in_place_of_an_earlier_state(
-    session: Session, cell: int
-) -> None:
+async def test_a_cell_cannot_have_itself_woken_in_place_of_an_earlier_state(session: Session, cell: int) -> None:
     """Neither of one that is kept nor of one that is not, because its cell can be run again."""
     await prepared(session)
     await value(session, "bound = 3")
@@ -130,9 +128,7 @@ async def test_nor_in_place_of_a_state_from_before_the_session_went_on(tmp_path:
 
 
 @pytest.mark.parametrize("number", ["3", "4", "77"])
-async def test_nothing_lives_on_after_undo_by_posing_as_a_copy(
-    session: Session, tmp_path: Path, number: str
-) -> None:
+async def test_nothing_lives_on_after_undo_by_posing_as_a_copy(session: Session, tmp_path: Path, number: str) -> None:
     await prepared(session)
     pose = f"""
 said = os.pipe()
@@ -195,9 +191,7 @@ async def test_cycles_of_undo_and_branches_leave_no_descriptor(session: Session)
     assert len(os.listdir("/proc/self/fd")) <= before + 2  # noqa: PTH208
 
 
-async def test_names_cannot_steer_the_terminal_of_whoever_reads_the_notices(
-    session: Session, tmp_path: Path
-) -> None:
+async def test_names_cannot_steer_the_terminal_of_whoever_reads_the_notices(session: Session, tmp_path: Path) -> None:
     name = "a\x1b[31mb\nc"
     await value(session, f"_ = open({name!r}, 'w').write('1')")
     (tmp_path / name).write_text("mine", encoding="utf-8")

@@ -43,9 +43,7 @@ LIES = {
     "a size beyond all numbers": line(bytes=DIGEST, size=10**40),
     "more than there is room for": line(bytes=DIGEST, size=ENOUGH + 1),
     "less than it announced": line(bytes="a" * 64, size=100) + b"x",
-    "bytes without an end": b"".join(
-        line(bytes=f"{n:064x}", size=ENOUGH // 8) + bytes(ENOUGH // 8) for n in range(6)
-    ),
+    "bytes without an end": b"".join(line(bytes=f"{n:064x}", size=ENOUGH // 8) + bytes(ENOUGH // 8) for n in range(6)),
     "entries that are none": line(entries=["none"] * 100, cells={}, around=AROUND),
     "nothing around": line(entries=[], cells={}),
 }

@@ -11,10 +11,7 @@ import pytest
 
 from pinfold.sandbox.inotify import FILES, OPENED, Watch
 
-pytestmark = [
-    pytest.mark.unit,
-    pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's"),
-]
+pytestmark = [pytest.mark.unit, pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")]
 
 
 @pytest.fixture
@@ -24,9 +21,7 @@ def watch() -> Iterator[Watch]:
     made.close()
 
 
-def test_names_that_mean_something_else_are_told_apart_from_files_written(
-    watch: Watch, tmp_path: Path
-) -> None:
+def test_names_that_mean_something_else_are_told_apart_from_files_written(watch: Watch, tmp_path: Path) -> None:
     (tmp_path / "old").write_text("1")
     assert watch.add(str(tmp_path))
     assert watch.changes() == (set(), set())

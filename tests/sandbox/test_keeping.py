@@ -95,8 +95,7 @@ async def test_a_session_commits_and_can_change_neither_hooks_nor_config(workspa
         assert outcome.stdout.strip() == "2", outcome
         assert git(workspace, "status", "--porcelain") == ""
         outcome = await session.run(
-            ATTEMPT
-            + "for n in ('config', 'hooks/pre-commit'): print(attempt(lambda: open('.git/' + n, 'w')))\n"
+            ATTEMPT + "for n in ('config', 'hooks/pre-commit'): print(attempt(lambda: open('.git/' + n, 'w')))\n"
             "print(attempt(lambda: os.rename('.git/config', '.git/x')), attempt(lambda: os.rename('.git/hooks', '.git/y')))"
         )
         assert outcome.stdout.split("\n")[:3] == [
@@ -206,17 +205,12 @@ CASES = {
     ),
     "linked hooks": (made_linked_hooks, ["tools/pre-commit", "tools/new", ".git/hooks/new"]),
     "hooksPath": (made_hooks_path, ["tools/pre-commit", "tools/new", ".git/config"]),
-    "submodule": (
-        made_submodule,
-        ["tree/.git", ".git/modules/tree/config", ".git/modules/tree/hooks/pre-commit"],
-    ),
+    "submodule": (made_submodule, ["tree/.git", ".git/modules/tree/config", ".git/modules/tree/hooks/pre-commit"]),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_git_sees_nothing_of_us_and_obeys_only_the_user(
-    case: str, workspace: Path, tmp_path: Path
-) -> None:
+async def test_git_sees_nothing_of_us_and_obeys_only_the_user(case: str, workspace: Path, tmp_path: Path) -> None:
     make, shut = CASES[case]
     make(workspace, tmp_path)
     before, names = statuses(workspace), everything(workspace)
@@ -310,9 +304,7 @@ def test_a_link_put_in_the_way_is_never_followed(watched: bool, workspace: Path,
     assert not (workspace / ".git" / "objects" / "info").exists()
 
 
-def test_without_mounts_every_change_of_a_cell_is_undone_and_the_users_between_cells_stay(
-    workspace: Path,
-) -> None:
+def test_without_mounts_every_change_of_a_cell_is_undone_and_the_users_between_cells_stay(workspace: Path) -> None:
     repository(workspace)
     (workspace / ".agents").mkdir()
     (workspace / ".agents" / "a.md").write_text("mine")
@@ -391,9 +383,7 @@ def test_between_cells_the_user_may_steer_and_nobody_leads_git_astray(workspace:
     assert (workspace / ".git" / "config").read_text() == git_config
 
 
-def test_the_user_works_with_git_while_a_cell_runs_and_nothing_is_touched(
-    workspace: Path, tmp_path: Path
-) -> None:
+def test_the_user_works_with_git_while_a_cell_runs_and_nothing_is_touched(workspace: Path, tmp_path: Path) -> None:
     repository(workspace)
     git(tmp_path, "clone", "-q", "--bare", str(workspace), "origin.git")
     with keeping(workspace) as keeper:

@@ -342,9 +342,7 @@ print(base.execute('select a from t').fetchall(), asyncio.run(shell()), reader.r
 
 
 async def test_ordinary_programs_run(workspace: Path) -> None:
-    assert (await said(LITE, Spec(workspace=workspace), BENIGN)).strip() == (
-        "[(1,)] b'hi\\n' 41 [0, 1, 4, 9] True"
-    )
+    assert (await said(LITE, Spec(workspace=workspace), BENIGN)).strip() == ("[(1,)] b'hi\\n' 41 [0, 1, 4, 9] True")
 
 
 async def test_two_sessions_of_one_workspace_cannot_reach_each_other(workspace: Path) -> None:

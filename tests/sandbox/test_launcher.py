@@ -72,9 +72,7 @@ async def test_sessions_kept_ready_share_nothing_and_serve_whoever_comes(tmp_pat
         folder.mkdir()
         session = await provider.open(Spec(workspace=folder))
         try:
-            assert await value(session, "import os; 'x' in globals(), os.getcwd()") == str(
-                (False, str(folder))
-            )
+            assert await value(session, "import os; 'x' in globals(), os.getcwd()") == str((False, str(folder)))
             await session.run("x = 1; open('made', 'w').write('1')")
             assert (folder / "made").exists()
         finally:
@@ -227,9 +225,7 @@ async def test_a_disk_mounted_later_is_what_a_session_works_on(tmp_path: Path) -
 async def test_when_a_session_is_closed_nothing_of_it_is_left(workspace: Path) -> None:
     session = await Namespaces(pool=0).open(Spec(workspace=workspace))
     mark = f"6{os.getpid()}.75"
-    code = (
-        f"import subprocess\nfor _ in range(5): subprocess.Popen(['sleep', '{mark}'], start_new_session=True)"
-    )
+    code = f"import subprocess\nfor _ in range(5): subprocess.Popen(['sleep', '{mark}'], start_new_session=True)"
     assert (await session.run(code)).status == "ok"
     await session.close()
     assert running(mark) == []

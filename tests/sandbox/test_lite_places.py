@@ -13,10 +13,7 @@ from pinfold.sandbox import Mount, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.folders import find_abandoned, hold_lock
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")]
 LITE = Landlock()
 WRITTEN = """
 def written(path):
@@ -44,9 +41,7 @@ async def test_mounts_are_read_at_their_own_path_and_written_only_where_allowed(
     for name in kinds:
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
-    mounts = tuple(
-        Mount(path=tmp_path / name, writable=yes) for name, yes in kinds.items() if yes is not None
-    )
+    mounts = tuple(Mount(path=tmp_path / name, writable=yes) for name, yes in kinds.items() if yes is not None)
     async with opened(Spec(workspace=workspace, mounts=mounts)) as session:
         await session.run(WRITTEN)
         reading = f"open('{tmp_path}/{{}}/file').read()"

@@ -24,15 +24,7 @@ import pytest
 from bench.escaping.calls import HERE
 
 import pinfold
-from pinfold.sandbox import (
-    Limits,
-    Provider,
-    SandboxUnavailable,
-    Session,
-    Spec,
-    parse_named_paths,
-    provider_named,
-)
+from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, parse_named_paths, provider_named
 from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox.canaries import bait, find_holes
 from pinfold.sandbox.namespaces import Namespaces
@@ -157,14 +149,10 @@ DANGEROUS: dict[str, tuple[str | int, *tuple[int, ...]]] = {
 }
 
 
-async def test_dangerous_system_calls_are_refused_and_the_filter_is_what_refuses_them(
-    workspace: Path,
-) -> None:
+async def test_dangerous_system_calls_are_refused_and_the_filter_is_what_refuses_them(workspace: Path) -> None:
     spec, program = Spec(workspace=workspace), SYSTEM_CALLS.format(calls=DANGEROUS, numbers=HERE)
     refused = json.loads(await said(JAILED, spec, program))
-    assert {
-        name: code for name, code in refused.items() if code not in ("EPERM", "ENOSYS", "EAFNOSUPPORT")
-    } == {}
+    assert {name: code for name, code in refused.items() if code not in ("EPERM", "ENOSYS", "EAFNOSUPPORT")} == {}
     # The same session without the filter: most of these reach the kernel, and it answers otherwise.
     unfiltered = Unproven(program=ALLOW_ALL)
     reached = json.loads(await said(unfiltered, spec, program))
@@ -175,9 +163,7 @@ async def test_dangerous_system_calls_are_refused_and_the_filter_is_what_refuses
 async def test_what_a_session_makes_belongs_to_the_workspaces_owner(workspace: Path) -> None:
     os.chown(workspace, 4321, 4321)
     assert (
-        await said(
-            JAILED, Spec(workspace=workspace), "open('made', 'w').write('x')\nimport os\nprint(os.getuid())"
-        )
+        await said(JAILED, Spec(workspace=workspace), "open('made', 'w').write('x')\nimport os\nprint(os.getuid())")
         == "1000"
     )
     made = (workspace / "made").stat()
@@ -236,18 +222,12 @@ async def test_data_and_a_read_only_workspace_cannot_be_written(workspace: Path,
         "for path in ('/mnt/datasets/sales.csv', 'new.txt'):\n"
         "    try: open(path, 'w')\n    except OSError as error: print(error.strerror)"
     )
-    assert (await said(JAILED, spec, code)).split("\n") == [
-        "1,2",
-        "Read-only file system",
-        "Read-only file system",
-    ]
+    assert (await said(JAILED, spec, code)).split("\n") == ["1,2", "Read-only file system", "Read-only file system"]
 
 
 async def test_no_set_id_file_can_be_left_in_the_workspace(workspace: Path) -> None:
     code = "import os\nos.close(os.open('f', os.O_CREAT | os.O_WRONLY, 0o755))\ntry: os.chmod('f', 0o4755)\nexcept OSError as e: print(e.strerror)\ntry: os.open('g', os.O_CREAT | os.O_WRONLY, 0o4755)\nexcept OSError as e: print(e.strerror)"
-    assert (await said(JAILED, Spec(workspace=workspace), code)).split("\n") == [
-        "Operation not permitted"
-    ] * 2
+    assert (await said(JAILED, Spec(workspace=workspace), code)).split("\n") == ["Operation not permitted"] * 2
     (workspace / "f").unlink()
     assert await said(LOCAL, Spec(workspace=workspace), code) == ""
     assert (workspace / "f").stat().st_mode & stat.S_ISUID
@@ -262,7 +242,9 @@ async def test_processes_and_memory_are_bounded(workspace: Path) -> None:
 
 
 async def test_a_session_has_few_of_the_inotify_instances_that_its_user_has(workspace: Path) -> None:
-    code = "import ctypes\nlibc = ctypes.CDLL(None)\nn = 0\nwhile n < 20 and libc.inotify_init1(0) >= 0: n += 1\nprint(n)"
+    code = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nn = 0\nwhile n < 20 and libc.inotify_init1(0) >= 0: n += 1\nprint(n)"
+    )
     assert await said(JAILED, Spec(workspace=workspace), code) == "16"
     assert await said(LOCAL, Spec(workspace=workspace), code) == "20"
 
@@ -364,10 +346,7 @@ async def test_a_hosts_socket_in_the_workspace_cannot_be_reached(workspace: Path
         listener.bind(f"{short}/s")
         listener.listen(1)
         code = "import socket\ntry: socket.socket(socket.AF_UNIX).connect('s'); print('reached')\nexcept OSError as e: print(e.strerror)"
-        assert await said(JAILED, Spec(workspace=Path(short)), code) in (
-            "Connection refused",
-            "Permission denied",
-        )
+        assert await said(JAILED, Spec(workspace=Path(short)), code) in ("Connection refused", "Permission denied")
         assert await said(LOCAL, Spec(workspace=Path(short)), code) == "reached"
 
 
@@ -376,9 +355,7 @@ async def test_a_set_id_file_of_roots_that_is_there_cannot_be_rewritten(workspac
     tool = workspace / "tool"
     tool.write_bytes(b"x" * 10)
     tool.chmod(0o4755)
-    code = (
-        "import os\ntry: os.open('tool', os.O_RDWR); print('opened')\nexcept OSError as e: print(e.strerror)"
-    )
+    code = "import os\ntry: os.open('tool', os.O_RDWR); print('opened')\nexcept OSError as e: print(e.strerror)"
     assert await said(JAILED, Spec(workspace=workspace), code) == "Read-only file system"
     assert await said(LOCAL, Spec(workspace=workspace), code) == "opened"
 

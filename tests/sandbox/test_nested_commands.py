@@ -15,10 +15,7 @@ from pinfold.events import Json
 from pinfold.sandbox import Answer, CommandOutcome, Limits, OnCall, Outcome, Resumable, open_session
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 SHELL = ("/bin/sh", "-c")
 
 
@@ -97,9 +94,7 @@ async def test_a_number_of_its_own_means_nothing_within_a_cell(session: Resumabl
     assert names(tmp_path) == []
 
 
-async def test_the_clock_of_the_cell_stands_still_while_a_command_runs(
-    session: Resumable, tool: Tool
-) -> None:
+async def test_the_clock_of_the_cell_stands_still_while_a_command_runs(session: Resumable, tool: Tool) -> None:
     outcome = await session.run("call('sh', script='sleep 1.6')", timeout_s=1.5, on_call=tool)
     assert outcome.status == "ok", outcome
     outcome = await session.run("call('sh', script='true')\nwhile True: pass", timeout_s=0.3, on_call=tool)
@@ -226,9 +221,7 @@ async def test_a_cell_that_catches_the_interrupt_goes_on_calling(session: Resuma
     assert (outcome.status, outcome.value) == ("ok", "(True, 'ok')"), outcome
 
 
-@pytest.mark.parametrize(
-    "dies", ["os._exit(3)", "os.kill(os.getpid(), 9)", "import ctypes; ctypes.string_at(0)"]
-)
+@pytest.mark.parametrize("dies", ["os._exit(3)", "os.kill(os.getpid(), 9)", "import ctypes; ctypes.string_at(0)"])
 async def test_a_cell_that_dies_meanwhile_ends_the_command_and_both_are_rolled_back(
     session: Resumable, tmp_path: Path, dies: str
 ) -> None:
@@ -297,10 +290,7 @@ async def test_a_timer_of_the_programs_own_cuts_the_command_short_and_is_raised_
     with anyio.fail_after(20):
         outcome = await session.run(code, on_call=tool)
     assert (outcome.status, outcome.stdout) == ("ok", "rang\n"), outcome
-    assert [ended.status for ended in tool.ends] in (
-        ["error"],
-        [],
-    )  # on a busy machine it rings before the command
+    assert [ended.status for ended in tool.ends] in (["error"], [])  # on a busy machine it rings before the command
     await in_step(session)
 
 
@@ -457,9 +447,7 @@ async def test_pieces_of_output_are_bounded_and_only_for_whoever_asked(session: 
     await in_step(session)
 
 
-async def test_a_cell_that_never_tells_the_end_holds_up_nobody_for_longer_than_the_limits(
-    session: Resumable,
-) -> None:
+async def test_a_cell_that_never_tells_the_end_holds_up_nobody_for_longer_than_the_limits(session: Resumable) -> None:
     tool = Tool(session, timeout_s=0.2)
     await session.run(READ)
     with anyio.fail_after(30):

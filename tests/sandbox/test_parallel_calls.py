@@ -90,9 +90,7 @@ async def test_a_program_that_has_too_many_open_is_ended(session: Session, host:
         return Answer(status="ok")
 
     with anyio.fail_after(20):
-        outcome = await session.run(
-            f"for n in range({OPEN_CALLS + 1}): forged(n + 1)\nwhile True: pass", on_call=never
-        )
+        outcome = await session.run(f"for n in range({OPEN_CALLS + 1}): forged(n + 1)\nwhile True: pass", on_call=never)
     assert f"more than {OPEN_CALLS} calls at once" in (outcome.error or "")
     await session.run(IMPORT)
     await in_step(session, host)
@@ -147,9 +145,7 @@ async def test_a_task_that_is_cancelled_gives_up_its_call_and_no_other(session: 
     assert together.given_up == [0]
 
 
-async def test_an_interrupt_ends_the_wait_for_many_and_the_session_goes_on(
-    session: Session, host: Host
-) -> None:
+async def test_an_interrupt_ends_the_wait_for_many_and_the_session_goes_on(session: Session, host: Host) -> None:
     for code in ("await asyncio.gather(echo(1), echo(2))", "asyncio.run(asyncio.wait_for(echo(1), 60))"):
         for _ in range(5):
             outcome = await interrupted(session, code)
@@ -187,8 +183,7 @@ async def test_bytes_come_as_bytes_wherever_they_are(session: Session) -> None:
 
     code = "got = call('x')\ngot['a'], len(got['c']), type(got['c']), got['d']"
     assert (
-        await value(session, code, on_call=answer)
-        == "([b'\\x00\\xff', {'b': b''}], 3000000, <class 'bytes'>, 'text')"
+        await value(session, code, on_call=answer) == "([b'\\x00\\xff', {'b': b''}], 3000000, <class 'bytes'>, 'text')"
     )
 
     async def whole(_tool: str, _args: Mapping[str, Json]) -> Answer:

@@ -125,10 +125,7 @@ def test_the_second_numbers_of_x86_are_refused() -> None:
 @pytest.mark.parametrize("machine", NATIVE)
 def test_where_processes_are_shared_a_call_reaches_the_caller_alone(machine: str) -> None:
     steps, numbers = built("landlock", machine), NUMBERS[machine]
-    kinds = {
-        "setpriority": {"process": 0, "group": 1, "user": 2},
-        "ioprio_set": {"process": 1, "group": 2, "user": 3},
-    }
+    kinds = {"setpriority": {"process": 0, "group": 1, "user": 2}, "ioprio_set": {"process": 1, "group": 2, "user": 3}}
     asked = itertools.product(kinds, ("process", "group", "user"), (0, 1, 4321, 0xFFFFFFFF))
     allowed = {
         (name, kind, who)
@@ -193,9 +190,7 @@ def test_a_program_that_may_only_read_is_refused_what_landlock_does_not_judge(ma
     lite = built("landlock", machine)
     for request in changed_by_ioctl:
         given = (0, request, 0, 0, 0, 0)
-        assert judged(lite, NATIVE[machine], numbers["ioctl"], given) == 0x50019, (
-            "there no mount is in the way"
-        )
+        assert judged(lite, NATIVE[machine], numbers["ioctl"], given) == 0x50019, "there no mount is in the way"
     assert {answer("ioctl", 0, request) for request in (0x5401, 0x541B, 0x8905, 0x80086601)} == {ALLOW}
     assert answer("socket", 1, 1) == 0x50061
     assert answer("socket", 2, 1) == ALLOW

@@ -14,19 +14,14 @@ from pinfold.sandbox import Session, open_session
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 def names_in(folder: Path) -> list[str]:
     return [place.name for place in folder.iterdir()]
 
 
-async def test_a_session_in_which_no_cell_ran_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_in_which_no_cell_ran_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = Namespaces(pool=0)
     await provider.probe()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -146,9 +141,7 @@ async def test_a_session_leaves_nothing_to_the_next_one_of_its_pool(
         async with open_session(where, provider) as hostile:
             done = await hostile.run(POISON + "print(sorted(set(done)))", timeout_s=30)
             assert done.status == "ok", done
-            assert not {"memory", "traced", "site", "compiled"} & set(ast.literal_eval(done.stdout)), (
-                done.stdout
-            )
+            assert not {"memory", "traced", "site", "compiled"} & set(ast.literal_eval(done.stdout)), done.stdout
             assert await looked(hostile) != fresh  # what is looked for can be found
             assert await looked(beside) == fresh
         for _ in range(3):

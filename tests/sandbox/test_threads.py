@@ -10,10 +10,7 @@ import pytest
 from pinfold.sandbox import Limits, open_session
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 CURED = {
     "numpy": ("import numpy as np\na = np.random.rand(700, 700); b = a @ a", "(a @ a).shape"),
     "scikit-learn on OpenMP": (

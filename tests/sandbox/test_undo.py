@@ -18,10 +18,7 @@ from pinfold.sandbox import Limits, SandboxUnavailable, Session, Spec, UndoRefus
 from pinfold.sandbox._undoable_session import UndoableSession
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LEAVE = "import os\nitems.append(0)\n"
 ENDS = {
     "os._exit": "os._exit(1)",
@@ -205,13 +202,9 @@ async def test_a_session_with_copies_leaves_no_process_behind(tmp_path: Path) ->
 
 @settings(max_examples=8)
 @given(
-    steps=st.lists(
-        st.sampled_from(["append", "bind", "fail", "crash", "undo", "redo", "to"]), min_size=4, max_size=14
-    )
+    steps=st.lists(st.sampled_from(["append", "bind", "fail", "crash", "undo", "redo", "to"]), min_size=4, max_size=14)
 )
-async def test_any_order_of_cells_crashes_undo_and_redo_agrees_with_a_list(
-    tmp_path: Path, steps: list[str]
-) -> None:
+async def test_any_order_of_cells_crashes_undo_and_redo_agrees_with_a_list(tmp_path: Path, steps: list[str]) -> None:
     async with open_session(tmp_path, Namespaces()) as session:
         await session.run("items = list(range(1)); x = 0")
         number = 1
@@ -306,9 +299,7 @@ async def test_variables_and_files_can_be_undone_apart(session: Session, tmp_pat
     assert await value(session, "items") == "[1, 2]"
 
 
-async def test_the_files_of_a_cell_that_was_rolled_back_are_as_before_it(
-    session: Session, tmp_path: Path
-) -> None:
+async def test_the_files_of_a_cell_that_was_rolled_back_are_as_before_it(session: Session, tmp_path: Path) -> None:
     await session.run(FILES)
     whole = tree(tmp_path)
     outcome = await session.run(f"{RUIN}\nos._exit(1)")
@@ -360,9 +351,7 @@ async def test_many_that_undo_does_not_cover_are_told_by_their_folder(tmp_path: 
 
 async def test_a_cell_that_was_cancelled_counts_and_can_be_undone(session: Session, tmp_path: Path) -> None:
     await session.run("items = list(range(3))")
-    code = (
-        "items.append(3); kept = open('a.txt', 'w').write('one')\nprint('on', flush=True)\nwhile True: pass"
-    )
+    code = "items.append(3); kept = open('a.txt', 'w').write('one')\nprint('on', flush=True)\nwhile True: pass"
     with anyio.CancelScope() as scope:
         await session.run(code, on_output=lambda _stream, _text: scope.cancel())
     assert scope.cancelled_caught

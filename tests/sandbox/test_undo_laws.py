@@ -23,10 +23,7 @@ from pinfold.sandbox import Limits, Outcome, Resumable, SandboxUnavailable, Sess
 from pinfold.sandbox._undoable_session import BRANCHES_ENDED
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 EXAMPLES = int(os.environ.get("PINFOLD_UNDO_EXAMPLES", "5"))
 STEPS = int(os.environ.get("PINFOLD_UNDO_STEPS", "14"))
 LIMITS = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)
@@ -157,9 +154,7 @@ class Machine(RuleBasedStateMachine):
         self.number += 1
         self.undone.clear()
         script = COMMANDS[what].format(n=self.number)
-        ended = self.do(
-            lambda: self.session.command(["/bin/sh", "-c", script], timeout_s=20, cell=self.number)
-        )
+        ended = self.do(lambda: self.session.command(["/bin/sh", "-c", script], timeout_s=20, cell=self.number))
         self.hears(ended.notices)
         note = self.state.note
         if not self.branches:

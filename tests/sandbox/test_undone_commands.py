@@ -31,10 +31,7 @@ from pinfold.sandbox.landlock import Landlock
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.unsafe_local import UnsafeLocal
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMITS = Limits(cell_s=20, reply_s=2, interrupt_grace_s=0.1, memory_bytes=700 << 20)
 PROVIDERS: dict[str, Callable[[], Provider]] = {
     "namespaces": Namespaces,
@@ -106,9 +103,7 @@ async def test_to_undo_a_command_takes_back_its_files_and_leaves_the_interpreter
         assert session.path == (1, 2, 5)
 
 
-async def test_commands_and_cells_are_undone_in_any_order_together(
-    session: Resumable, workspace: Path
-) -> None:
+async def test_commands_and_cells_are_undone_in_any_order_together(session: Resumable, workspace: Path) -> None:
     await session.run("items = list(range(1))")
     await step(session, "echo 2 > a")
     await session.run("items.append(3); out = open('b', 'w').write('3')")
@@ -159,8 +154,7 @@ async def test_what_a_command_writes_from_the_background_is_left_like_the_users_
 ) -> None:
     """Between cells nobody can tell who writes."""
     await step(
-        session,
-        "echo x > mine; while :; do echo x >> log; sleep 0.01; done & while [ ! -s log ]; do sleep 0.01; done",
+        session, "echo x > mine; while :; do echo x >> log; sleep 0.01; done & while [ ! -s log ]; do sleep 0.01; done"
     )
     seen = files(workspace)["log"]
     with anyio.fail_after(20):
@@ -173,9 +167,7 @@ async def test_what_a_command_writes_from_the_background_is_left_like_the_users_
     assert files(workspace) == left
 
 
-async def test_a_command_under_which_the_interpreter_dies_is_taken_back(
-    session: Resumable, workspace: Path
-) -> None:
+async def test_a_command_under_which_the_interpreter_dies_is_taken_back(session: Resumable, workspace: Path) -> None:
     await session.run("items = list(range(3))")
     await step(session, "echo one > a")
     await session.run("import os, threading\nitems.append(3)")
@@ -194,9 +186,7 @@ async def test_a_command_that_counts_for_nothing_is_no_cell_when_it_is_cancelled
     await session.run("items = list(range(3))\nout = open('kept', 'w').write('x')")
     with anyio.CancelScope() as scope:
         await session.command(
-            ["/bin/sh", "-c", "echo said; sleep 60"],
-            timeout_s=50,
-            on_output=lambda _stream, _text: scope.cancel(),
+            ["/bin/sh", "-c", "echo said; sleep 60"], timeout_s=50, on_output=lambda _stream, _text: scope.cancel()
         )
     assert scope.cancelled_caught
     assert session.path == (1,)
@@ -214,9 +204,7 @@ async def test_what_the_sandbox_has_to_say_comes_with_the_first_step(tmp_path: P
     async with opened(tmp_path) as session:
         (notice,) = (await step(session, "true")).notices
         assert "Undo does not cover big;" in notice
-        assert (await step(session, "echo obey > AGENTS.md")).notices == (
-            "AGENTS.md was made and has been removed",
-        )
+        assert (await step(session, "echo obey > AGENTS.md")).notices == ("AGENTS.md was made and has been removed",)
 
 
 @everywhere

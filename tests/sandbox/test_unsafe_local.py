@@ -158,9 +158,7 @@ async def test_a_timeout_says_that_the_state_was_kept(session: Session) -> None:
     outcome = await session.run("x = 2\nwhile True: pass", timeout_s=1)
     assert (outcome.status, outcome.state_lost) == ("timeout", False)
     assert outcome.error is not None
-    assert outcome.error.startswith(
-        "The cell ran for more than 1 s and was interrupted; variables are as it left them"
-    )
+    assert outcome.error.startswith("The cell ran for more than 1 s and was interrupted; variables are as it left them")
     assert (await session.run("x")).value == "2"
 
 
@@ -251,9 +249,7 @@ async def test_a_dead_interpreter_says_how_it_died(session: Session, code: str, 
     assert (await session.run("1")).value == "1"
 
 
-async def test_a_death_between_cells_is_told_before_anything_else_runs(
-    session: Session, tmp_path: Path
-) -> None:
+async def test_a_death_between_cells_is_told_before_anything_else_runs(session: Session, tmp_path: Path) -> None:
     await session.run("x = 1")
     pid = int((await session.run("import os; os.getpid()")).value or "")
     os.kill(pid, signal.SIGKILL)

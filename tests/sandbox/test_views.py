@@ -22,10 +22,7 @@ from pinfold.sandbox.canaries import find_holes
 from pinfold.sandbox.namespaces import NO_FILES, NO_VIEWS, Namespaces
 from pinfold.sandbox.views import Change, changes, discard, merge_view
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 JAILED = Namespaces()
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
 
@@ -71,9 +68,7 @@ def call(*words: str) -> None:
     subprocess.run(words, check=True)
 
 
-async def test_what_a_session_writes_is_seen_by_it_and_by_no_one_in_the_workspace(
-    workspace: Path, view: Path
-) -> None:
+async def test_what_a_session_writes_is_seen_by_it_and_by_no_one_in_the_workspace(workspace: Path, view: Path) -> None:
     (workspace / "kept").write_text("as it was")
     (workspace / "gone").write_text("as it was")
     code = (
@@ -85,11 +80,7 @@ async def test_what_a_session_writes_is_seen_by_it_and_by_no_one_in_the_workspac
         told = await said(session, code)
         assert told == f"{workspace} {workspace}/made ['kept', 'made'] as it was, and more"
         assert contents(workspace) == {"kept": "as it was", "gone": "as it was"}
-    assert changes(workspace, view) == [
-        Change("gone", "removed"),
-        Change("kept", "changed"),
-        Change("made", "added"),
-    ]
+    assert changes(workspace, view) == [Change("gone", "removed"), Change("kept", "changed"), Change("made", "added")]
     merge_view(workspace, view)
     assert contents(workspace) == {"kept": "as it was, and more", "made": "x"}
     assert changes(workspace, view) == []
@@ -136,9 +127,7 @@ async def test_a_view_may_be_looked_at_without_being_changed(workspace: Path, vi
         assert await said(session, code) == "first\nRead-only file system"
 
 
-async def test_secrets_read_as_empty_and_what_is_protected_cannot_be_written(
-    workspace: Path, view: Path
-) -> None:
+async def test_secrets_read_as_empty_and_what_is_protected_cannot_be_written(workspace: Path, view: Path) -> None:
     (workspace / ".git" / "hooks").mkdir(parents=True)
     (workspace / "deep").mkdir()
     for name in (".env", "deep/key.pem", "AGENTS.md", ".git/config"):
@@ -250,9 +239,7 @@ git('log', '--format=%s')
     assert git("fsck", "--strict") == ""
 
 
-async def test_files_are_renamed_and_folders_of_the_workspace_are_moved_by_copying(
-    workspace: Path, view: Path
-) -> None:
+async def test_files_are_renamed_and_folders_of_the_workspace_are_moved_by_copying(workspace: Path, view: Path) -> None:
     (workspace / "folder" / "in").mkdir(parents=True)
     (workspace / "folder" / "in" / "file").write_text("x")
     (workspace / "old").write_text("old")
@@ -316,9 +303,7 @@ with open('holes', 'wb') as file:
     assert (made.st_size, made.st_blocks < 1000) == (1 << 30, True)
 
 
-async def test_variables_are_undone_and_of_files_it_is_said_that_they_are_not(
-    workspace: Path, view: Path
-) -> None:
+async def test_variables_are_undone_and_of_files_it_is_said_that_they_are_not(workspace: Path, view: Path) -> None:
     async with opened(workspace, view) as session:
         outcome = await session.run("x = [1]; open('made', 'w').write('1')")
         assert outcome.notices == (NO_FILES,)
@@ -331,9 +316,7 @@ async def test_variables_are_undone_and_of_files_it_is_said_that_they_are_not(
     assert not (workspace / "made").exists()
 
 
-async def test_what_was_undone_to_the_start_still_writes_when_it_is_redone(
-    workspace: Path, view: Path
-) -> None:
+async def test_what_was_undone_to_the_start_still_writes_when_it_is_redone(workspace: Path, view: Path) -> None:
     (workspace / "old").write_text("old")
     async with opened(workspace, view) as session:
         await session.run("x = [1]; open('made', 'w').write('1')")
@@ -458,12 +441,7 @@ except OSError as e: print(e.strerror)
     async with opened(workspace, view) as session:
         assert await said(session, code) == "Permission denied"
     merge_view(workspace, view)
-    assert owners(workspace) == {
-        "made": (4321, 4322),
-        "roots": (0, 0),
-        "closed": (4321, 4322),
-        "file": (4321, 4322),
-    }
+    assert owners(workspace) == {"made": (4321, 4322), "roots": (0, 0), "closed": (4321, 4322), "file": (4321, 4322)}
     assert (workspace / "closed").stat().st_mode & 0o777 == 0o555
 
 
@@ -504,15 +482,7 @@ def test_an_ordinary_user_has_views_as_well() -> None:
     done = as_user(AS_USER)
     assert done.returncode == 0, done
     told, gone = done.stdout.splitlines()
-    assert json.loads(told) == [
-        "''\n",
-        [".env", "closed"],
-        ["closed/old", "shut", "shut/in"],
-        0,
-        "new",
-        0,
-        0,
-    ]
+    assert json.loads(told) == ["''\n", [".env", "closed"], ["closed/old", "shut", "shut/in"], 0, "new", 0, 0]
     assert gone == "False"
 
 

@@ -32,29 +32,11 @@ def git_folder(path: Path, config: str = "") -> Path:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            ".env",
-            ".ENV",
-            ".env.local",
-            "a.pem",
-            "id_rsa",
-            "id_ed25519.pub",
-            "id_dsa",
-            ".netrc",
-            "server.key",
-        ),
+        *(".env", ".ENV", ".env.local", "a.pem", "id_rsa", "id_ed25519.pub", "id_dsa", ".netrc", "server.key"),
         *("a.p12", "a.pfx", "a.jks", "a.kdbx", ".git-credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf"),
         *(".htpasswd", ".vault-token", ".aws/credentials", "x/.kube/config", ".docker/config.json"),
         *("main.tfstate", "main.tfstate.backup", "credentials.json", "service-account-1.json", "secrets.yml"),
-        *(
-            "secrets.yaml",
-            ".boto",
-            ".s3cfg",
-            "a.keystore",
-            "a.ppk",
-            ".config/gcloud/x",
-            ".config/gh/hosts.yml",
-        ),
+        *("secrets.yaml", ".boto", ".s3cfg", "a.keystore", "a.ppk", ".config/gcloud/x", ".config/gh/hosts.yml"),
         *(".env/inside", ".env.example/.env", "lib/site-packages/.env"),
     ],
 )
@@ -65,17 +47,7 @@ def test_secrets_are_known_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            ".env.example",
-            ".env.Sample",
-            ".envrc",
-            "pem",
-            "a.pem.txt",
-            ".git",
-            "x\n.env",
-            "credentials",
-            "config",
-        ),
+        *(".env.example", ".env.Sample", ".envrc", "pem", "a.pem.txt", ".git", "x\n.env", "credentials", "config"),
         *("config.json", "secret.yaml", "keys.py", ".venv/lib/python3.11/site-packages/certifi/cacert.pem"),
         "node_modules/tls/test.key",
     ],
@@ -89,12 +61,7 @@ def test_a_git_folder_is_pinned_and_only_what_git_obeys_is_read_only(workspace: 
     guards = found(workspace)
     assert guards.pinned == ["/w/.git"]
     assert guards.protected == ["/w/.git/config", "/w/.git/hooks"]
-    absent = {
-        "/w/.git/commondir",
-        "/w/.git/config.worktree",
-        "/w/.git/objects/info/alternates",
-        "/w/AGENTS.md",
-    }
+    absent = {"/w/.git/commondir", "/w/.git/config.worktree", "/w/.git/objects/info/alternates", "/w/AGENTS.md"}
     assert absent <= set(guards.kept)
     assert "/w/.git/HEAD" not in guards.kept
 
@@ -192,9 +159,7 @@ def test_what_could_run_or_is_not_understood_is_not_plain(text: str) -> None:
     assert not is_plain_config(text)
 
 
-def test_the_time_it_takes_to_look_through_files_grows_with_their_number_and_no_faster(
-    workspace: Path,
-) -> None:
+def test_the_time_it_takes_to_look_through_files_grows_with_their_number_and_no_faster(workspace: Path) -> None:
     def made(folders: int) -> Path:
         top = workspace / str(folders)
         for number in range(folders):

@@ -76,9 +76,7 @@ def test_an_error_in_the_program_exits_with_1_and_its_traceback(pinfold: Any) ->
 
 
 def test_a_cell_over_its_time_is_stopped_and_its_state_kept(pinfold: Any, script: Any, cell: Cell) -> None:
-    model = script(
-        cell("x = 5\nwhile True: pass"), cell("print('still', x)"), {"expect": "still 5", "text": "kept"}
-    )
+    model = script(cell("x = 5\nwhile True: pass"), cell("print('still', x)"), {"expect": "still 5", "text": "kept"})
     done = pinfold("run", *LOCAL, "--timeout", "0.5", "--model", model, "go")
     assert (done.code, done.out) == (0, "kept\n")
 

@@ -22,11 +22,7 @@ KEYS = 'How many rows are there, and what is their mean? Answer as JSON with the
         (FARE, "891 rows\n\n@mean_fare[34.65]\n", "@mean_fare[34.65]"),
         (TWO, "@p_value[0.031]\n@is_normal[no]", "@p_value[0.031]\n@is_normal[no]"),
         (TWO, "@is_normal[no], @p_value[3.1e-05]", "@is_normal[no], @p_value[3.1e-05]"),
-        (
-            "Name the outliers. Format: @ids[list]",
-            "@ids[[3, 5, 8]]",
-            "@ids[[3, 5, 8]]",
-        ),
+        ("Name the outliers. Format: @ids[list]", "@ids[[3, 5, 8]]", "@ids[[3, 5, 8]]"),
         ("What is related? Format: @r[r]\\n@kind[kind]", "@r[0.1]\n@kind[none]", "@r[0.1]\n@kind[none]"),
         (KEYS, '{"rows": 5, "mean": 2.5}', '{"rows": 5, "mean": 2.5}'),
         (KEYS, 'read\n{\n "rows": 5,\n "mean": 0\n}', '{\n "rows": 5,\n "mean": 0\n}'),
@@ -115,9 +111,7 @@ def test_a_prompt_that_asks_for_no_form_is_left_alone(prompt: str) -> None:
         ("Answer in one line.", "a\n\nb", "it has 2 lines"),
     ],
 )
-def test_what_an_answer_lacks_is_said_in_one_line_with_the_form_repeated(
-    prompt: str, answer: str, words: str
-) -> None:
+def test_what_an_answer_lacks_is_said_in_one_line_with_the_form_repeated(prompt: str, answer: str, words: str) -> None:
     form = asked_form(prompt)
     assert form is not None
     said = form.fault(answer)

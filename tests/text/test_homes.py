@@ -19,8 +19,6 @@ pytestmark = pytest.mark.unit
         ("/home/ann", "/home/ann"),
     ],
 )
-def test_only_what_begins_with_the_home_is_shortened(
-    text: str, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_begins_with_the_home_is_shortened(text: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     assert homely(text) == shown

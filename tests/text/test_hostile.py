@@ -75,10 +75,7 @@ def test_joiners_and_selectors_stay_only_where_they_shape_something() -> None:
     assert printable("pay\u200dpal \u200d😀 😀\u200d 😀\u200d\u200d😀") == (
         "pay\\u200dpal \\u200d😀 😀\\u200d 😀\\u200d\\u200d😀"
     )
-    assert (
-        printable("❤\ufe0f a\ufe0f ❤\ufe0f\ufe0f 語\U000e0100")
-        == "❤\ufe0f a\\ufe0f ❤\ufe0f\\ufe0f 語\\U000e0100"
-    )
+    assert printable("❤\ufe0f a\ufe0f ❤\ufe0f\ufe0f 語\U000e0100") == "❤\ufe0f a\\ufe0f ❤\ufe0f\\ufe0f 語\\U000e0100"
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,7 @@ def test_a_known_secret_is_hidden_in_every_writing(written: str) -> None:
 
 
 @given(st.text(min_size=6, max_size=40), st.binary(max_size=9), st.binary(max_size=9))
-def test_a_known_secret_is_found_anywhere_inside_encoded_text(
-    secret: str, before: bytes, after: bytes
-) -> None:
+def test_a_known_secret_is_found_anywhere_inside_encoded_text(secret: str, before: bytes, after: bytes) -> None:
     data = secret.encode("utf-8", "surrogatepass")
     encoded = base64.b64encode(before + data + after).decode()
     shown = without_known(encoded, [secret])
@@ -115,9 +113,7 @@ ESCAPES: dict[str, Callable[[str], str]] = {
     "entities in percent": lambda letter: quote(f"&#{ord(letter)};", safe=""),
     "x in entities": lambda letter: f"&#92;x{ord(letter):02x}",
     "parted": lambda letter: f"&shy;{letter}",
-    "by name": lambda letter: {"_": "&lowbar;", "+": "&plus;", "/": "&sol;", "=": "&equals;"}.get(
-        letter, letter
-    ),
+    "by name": lambda letter: {"_": "&lowbar;", "+": "&plus;", "/": "&sol;", "=": "&equals;"}.get(letter, letter),
 }
 
 
@@ -166,10 +162,7 @@ def test_what_is_kept_secret_once_is_hidden_everywhere_after() -> None:
         "print(presentable(value), redact(f'[{value}]'), without_known(value), presentable('short'))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "just some words",
-        f"{MARK} [{MARK}] {MARK} short",
-    ]
+    assert done.stdout.splitlines() == ["just some words", f"{MARK} [{MARK}] {MARK} short"]
 
 
 def test_invisible_letters_and_colours_do_not_keep_a_secret_from_being_found() -> None:

@@ -37,9 +37,7 @@ def test_capped_text_names_where_the_whole_is() -> None:
     )
 
 
-@given(
-    st.text(alphabet=st.characters(), max_size=60) | st.text(alphabet="\r\n\t\x1b\x9b\u202e\u061c\ud800ab")
-)
+@given(st.text(alphabet=st.characters(), max_size=60) | st.text(alphabet="\r\n\t\x1b\x9b\u202e\u061c\ud800ab"))
 def test_nothing_printable_can_steer_a_terminal(text: str) -> None:
     shown = printable(text)
     for letter in shown:

@@ -18,10 +18,7 @@ from pinfold.tools import Registry, ToolFailed
 from pinfold.tools.builtin import file_tools
 from pinfold.tools.builtin.programs import ask, source
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 MAKE = """
 import numpy, pandas
 random = numpy.random.default_rng({seed})
@@ -159,9 +156,7 @@ ODD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-async def test_an_odd_file_is_read_or_what_is_odd_is_said(
-    view: Callable[..., Any], workspace: Path, name: str
-) -> None:
+async def test_an_odd_file_is_read_or_what_is_odd_is_said(view: Callable[..., Any], workspace: Path, name: str) -> None:
     data, shown = ODD[name]
     (workspace / "odd.csv").write_bytes(data)
     assert [line.rstrip() for line in (await view("odd.csv")).splitlines()] == shown.splitlines()
@@ -189,9 +184,7 @@ async def test_what_comes_late_in_a_file_is_not_overlooked(
     assert told in await view("late.csv", "stats")
 
 
-async def test_other_kinds_of_tables_are_read(
-    session: Session, view: Callable[..., Any], workspace: Path
-) -> None:
+async def test_other_kinds_of_tables_are_read(session: Session, view: Callable[..., Any], workspace: Path) -> None:
     (workspace / "a.json").write_text(json.dumps([{"a": 1, "b": [1, 2]}, {"a": None, "b": []}]))
     (workspace / "a.jsonl").write_text('{"a": 1}\n{"a": 2.5}\n')
     await session.run("import pandas; pandas.DataFrame({'a': range(1000)}).to_parquet('a.parquet')")

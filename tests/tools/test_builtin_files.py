@@ -16,10 +16,7 @@ from pinfold.sandbox.namespaces import Namespaces
 from pinfold.tools import BadCall, Registry, ToolFailed
 from pinfold.tools.builtin import Measured, file_tools, list_directory, measure, preview
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 APP = "def main():\n    return 1\n"
 
 
@@ -69,9 +66,9 @@ async def test_a_file_is_written_read_changed_and_found(registry: Registry, work
     assert await call("edit_file", {"path": "notes/a.txt", "old": "two", "new": "2"}) == (
         "--- notes/a.txt\n+++ notes/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
     )
-    assert await call(
-        "apply_patch", {"patch": "--- a/notes/a.txt\n+++ b/notes/a.txt\n@@ -1 +1 @@\n-one\n+1\n"}
-    ) == ("changed notes/a.txt (+1 -1)")
+    assert await call("apply_patch", {"patch": "--- a/notes/a.txt\n+++ b/notes/a.txt\n@@ -1 +1 @@\n-one\n+1\n"}) == (
+        "changed notes/a.txt (+1 -1)"
+    )
     assert (workspace / "notes/a.txt").read_text() == "1\n2\n"
     assert await call("list_files", {}) == "notes/\nsrc/"
     assert await call("list_files", {"path": "notes"}) == "a.txt  4"
@@ -129,9 +126,7 @@ async def test_a_result_that_was_cut_is_opened_again(registry: Registry) -> None
     assert "past the end" in await failure(registry, "read_file", path="blob:abc", start_line=4)
 
 
-async def test_an_approval_sees_the_diff_before_anything_is_written(
-    session: Session, workspace: Path
-) -> None:
+async def test_an_approval_sees_the_diff_before_anything_is_written(session: Session, workspace: Path) -> None:
     patch = "*** Begin Patch\n*** Update File: src/app.py\n@@\n-    return 1\n+    return 3\n*** End Patch"
     assert await preview(session, "write_file", {"path": "src/app.py", "content": "x\n"}) == (
         "--- src/app.py\n+++ src/app.py\n@@ -1,2 +1 @@\n-def main():\n-    return 1\n+x\n"
@@ -163,9 +158,7 @@ async def test_a_deletion_is_measured_before_it_happens(session: Session, worksp
 
 
 async def test_a_folder_is_told_as_data(session: Session) -> None:
-    assert await list_directory(session, ".") == {
-        "entries": [{"name": "src", "type": "directory", "size": 0}]
-    }
+    assert await list_directory(session, ".") == {"entries": [{"name": "src", "type": "directory", "size": 0}]}
 
 
 async def test_a_name_that_is_not_utf8_is_told_and_can_be_used(registry: Registry, workspace: Path) -> None:
@@ -181,8 +174,6 @@ async def test_what_a_session_says_of_its_schemas_is_what_its_functions_take(ses
         assert set(told["properties"]) == set(derived["properties"]), tool.name
         assert set(told["required"]) == set(derived.get("required", ())), tool.name
         defaults = {name: one.get("default") for name, one in told["properties"].items()}
-        assert defaults == {name: one.get("default") for name, one in derived["properties"].items()}, (
-            tool.name
-        )
+        assert defaults == {name: one.get("default") for name, one in derived["properties"].items()}, tool.name
         assert (tool.effect == "once") == (tool.name in ("write_file", "edit_file", "apply_patch"))
         assert not tool.parallel_safe

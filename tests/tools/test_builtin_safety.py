@@ -15,10 +15,7 @@ from pinfold.sandbox.unsafe_local import UnsafeLocal
 from pinfold.tools import Registry, ToolFailed
 from pinfold.tools.builtin import file_tools
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Asked: TypeAlias = tuple[str, Mapping[str, object]]
 CANARY = "canary-5d1e"
 MASKED = (".env", "deep/.env.local", "id_rsa", "deep/server.pem")
@@ -61,21 +58,12 @@ def content(path: Path) -> str | None:
 
 
 def reads(outside: Path) -> list[Asked]:
-    ways = [
-        *MASKED,
-        str(outside),
-        "../outside.txt",
-        "link.txt",
-        "linked/outside.txt",
-        "./deep/../../outside.txt",
-    ]
+    ways = [*MASKED, str(outside), "../outside.txt", "link.txt", "linked/outside.txt", "./deep/../../outside.txt"]
     ways += ["/proc/self/root" + str(outside), "/proc/1/root" + str(outside)]
     asked: list[Asked] = [("read_file", {"path": way}) for way in ways]
     asked += [("data_view", {"path": way}) for way in ways[:6]]
     asked += [("edit_file", {"path": way, "old": CANARY[:3], "new": "x"}) for way in ways]
-    asked += [
-        ("grep", {"pattern": "can", "path": where}) for where in (".", "..", "linked", "/", str(outside))
-    ]
+    asked += [("grep", {"pattern": "can", "path": where}) for where in (".", "..", "linked", "/", str(outside))]
     asked += [("glob", {"pattern": pattern}) for pattern in ("../*", f"{outside.parent}/*", "linked/*")]
     patch = f"*** Begin Patch\n*** Update File: {outside}\n@@\n-lost\n+x\n*** End Patch"
     return [
@@ -86,25 +74,17 @@ def reads(outside: Path) -> list[Asked]:
     ]
 
 
-async def test_nothing_outside_and_nothing_masked_is_told_by_any_tool(
-    session: Session, outside: Path
-) -> None:
+async def test_nothing_outside_and_nothing_masked_is_told_by_any_tool(session: Session, outside: Path) -> None:
     asked = reads(outside)
     for name, args in asked:
         told = await said(session, name, args)
         assert CANARY not in told, (name, args)
-        assert "outside.txt" not in told.replace(str(args), "") or told.startswith("failed"), (
-            name,
-            args,
-            told,
-        )
+        assert "outside.txt" not in told.replace(str(args), "") or told.startswith("failed"), (name, args, told)
     assert len(asked) > 35
     assert await said(session, "read_file", {"path": "plain.txt"}) == "plain\n"
 
 
-async def test_the_same_questions_find_the_secret_where_nothing_holds_them(
-    workspace: Path, outside: Path
-) -> None:
+async def test_the_same_questions_find_the_secret_where_nothing_holds_them(workspace: Path, outside: Path) -> None:
     """Without a sandbox each way in is open: the test above would see it."""
     session = await UnsafeLocal().open(Spec(workspace=workspace))
     try:
@@ -114,9 +94,7 @@ async def test_the_same_questions_find_the_secret_where_nothing_holds_them(
     assert sum(CANARY in one or "outside.txt" in one for one in told) > 15
 
 
-async def test_no_tool_changes_what_is_protected_or_outside(
-    session: Session, workspace: Path, outside: Path
-) -> None:
+async def test_no_tool_changes_what_is_protected_or_outside(session: Session, workspace: Path, outside: Path) -> None:
     tried = 0
     ways = [*PROTECTED, *NEW, str(outside), "../outside.txt"]
     for way in ways:
@@ -142,9 +120,7 @@ async def test_a_protected_file_is_refused_by_name_and_a_plain_one_is_written(
 ) -> None:
     edit = {"path": "AGENTS.md", "old": OBEYED, "new": "x"}
     assert "AGENTS.md is protected or read-only" in await said(session, "edit_file", edit)
-    assert "was made and has been removed" in await said(
-        session, "write_file", {"path": "CLAUDE.md", "content": "x"}
-    )
+    assert "was made and has been removed" in await said(session, "write_file", {"path": "CLAUDE.md", "content": "x"})
     assert await said(session, "edit_file", {"path": "plain.txt", "old": "plain", "new": "x"})
     assert content(workspace / "plain.txt") == "x\n"
 

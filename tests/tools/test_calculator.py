@@ -42,8 +42,7 @@ def by_python(expression: str) -> Any:
     tree = compile(expression, "", "eval")
     try:
         value = eval(
-            tree,
-            {"__builtins__": {}, "abs": abs, "round": round, "int": int, "min": min, "max": max, "sum": sum},
+            tree, {"__builtins__": {}, "abs": abs, "round": round, "int": int, "min": min, "max": max, "sum": sum}
         )
     except (ArithmeticError, ValueError, TypeError, MemoryError):
         return None

@@ -102,8 +102,7 @@ def test_every_style_of_docstring_says_the_same(function: Callable[..., Any]) ->
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "Args:", "Note: this is prose.\nAnd more.", "A list:\n\n- a: b\n- c", "Example: f(1)", ":param"],
+    "text", ["", "Args:", "Note: this is prose.\nAnd more.", "A list:\n\n- a: b\n- c", "Example: f(1)", ":param"]
 )
 def test_prose_stays_prose(text: str) -> None:
     assert read_docstring(text).text == text
@@ -140,10 +139,7 @@ def wants_a_module(module: types.ModuleType) -> None: ...
         (yields, "yields cannot be a tool: it yields; return a list instead"),
         (yields_later, "yields_later cannot be a tool: it yields; return a list instead"),
         (wants_a_call, "wants_a_call cannot be a tool: no JSON can give 'back' a "),
-        (
-            wants_a_module,
-            "wants_a_module cannot be a tool: no JSON can give 'module' a module; use str, ",
-        ),
+        (wants_a_module, "wants_a_module cannot be a tool: no JSON can give 'module' a module; use str, "),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_where_it_is_declared(
@@ -223,17 +219,10 @@ defaults = st.sampled_from([REQUIRED, None, "x", 1, 2.5, True, [], {"a": [1]}])
 
 @given(
     st.lists(
-        st.tuples(
-            plain_hints | st.builds(or_none, plain_hints),
-            defaults,
-            st.sampled_from(["", "Words."]),
-        ),
-        max_size=4,
+        st.tuples(plain_hints | st.builds(or_none, plain_hints), defaults, st.sampled_from(["", "Words."])), max_size=4
     )
 )
-def test_a_schema_made_without_pydantic_is_the_one_pydantic_would_make(
-    given: list[tuple[Any, Any, str]],
-) -> None:
+def test_a_schema_made_without_pydantic_is_the_one_pydantic_would_make(given: list[tuple[Any, Any, str]]) -> None:
     arguments = [
         Argument(name=f"a{number}", hint=hint, default=default, description=text)
         for number, (hint, default, text) in enumerate(given)

@@ -101,9 +101,7 @@ async def test_what_was_cut_is_said(server: Server) -> None:
     assert ", and there was more;" in (await fetch(f"{server.url}/big", max_bytes=100)).text
 
 
-@pytest.mark.parametrize(
-    "url", ["", "not a url", "file:///etc/passwd", "ftp://x/y", "http://", "http://a\nb/", "//x"]
-)
+@pytest.mark.parametrize("url", ["", "not a url", "file:///etc/passwd", "ftp://x/y", "http://", "http://a\nb/", "//x"])
 async def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ToolFailed, match="is no address of the web"):
         await fetch(url)

@@ -36,10 +36,7 @@ async def test_code_gets_values_and_the_model_sees_text_up_to_the_tools_own_boun
     model = script(
         cell(code),
         {"expect": "dict p 3 None\n1000", "calls": [{"tool": "Rows", "args": {"count": 1, "filename": "q"}}]},
-        {
-            "expect": '{"path":"q","rows":[{"n":0}],"none":null}',
-            "calls": [{"tool": "long", "args": "{}"}],
-        },
+        {"expect": '{"path":"q","rows":[{"n":0}],"none":null}', "calls": [{"tool": "long", "args": "{}"}]},
         {"expect": "[... 700 of 1,000 characters left out; all of it: read_file(", "text": "seen"},
     )
     async with Agent(model=model, workspace=workspace, sandbox="unsafe-local", tools=[rows, long]) as agent:

@@ -25,9 +25,7 @@ def named(name: str) -> Tool[..., Any]:
 
 
 def dotted(name: str) -> Tool[..., Any]:
-    return Tool(
-        function=lambda: name, name=name, description="", effect="once", server=name.partition(".")[0]
-    )
+    return Tool(function=lambda: name, name=name, description="", effect="once", server=name.partition(".")[0])
 
 
 TOOLS = [named(name) for name in ("shell", "read_file", "web_fetch", "web_search", "mine")]
@@ -253,7 +251,5 @@ def test_the_front_door_is_light() -> None:
         "heavy = {'pydantic', 'pydantic_core', 'yaml', 'httpx2', 'statistics', 'zoneinfo'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

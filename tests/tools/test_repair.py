@@ -162,9 +162,7 @@ def test_a_tool_may_have_aliases_of_its_own() -> None:
     def weather(city: str) -> str:
         return city
 
-    assert Registry([weather]).action("weather", {"where": "Bern"}) == CallTool(
-        tool="weather", args={"city": "Bern"}
-    )
+    assert Registry([weather]).action("weather", {"where": "Bern"}) == CallTool(tool="weather", args={"city": "Bern"})
 
 
 async def test_what_was_judged_under_one_name_is_not_run_under_another() -> None:
@@ -185,19 +183,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-NAMES = [
-    "python",
-    "bash",
-    "shell",
-    "execute",
-    "read_file",
-    "update_file",
-    "grep",
-    "todo",
-    "x",
-    "functions.",
-    "",
-]
+NAMES = ["python", "bash", "shell", "execute", "read_file", "update_file", "grep", "todo", "x", "functions.", ""]
 KEYS = ["path", "file_path", "command", "cmd", "code", "arguments", "items", "pattern", "query", "old", ""]
 
 

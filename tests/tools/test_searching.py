@@ -71,9 +71,7 @@ def test_one_word_that_is_a_name_does_not_hide_other_tools() -> None:
 
 def test_what_stands_out_is_told_in_detail_and_the_rest_by_name() -> None:
     first, *others = search("edit a file", KNOWN)
-    assert first.startswith(
-        "filesystem.edit_file(path, edits: list[{oldText: str, newText: str}], dryRun?: bool)"
-    )
+    assert first.startswith("filesystem.edit_file(path, edits: list[{oldText: str, newText: str}], dryRun?: bool)")
     assert "\n    dryRun: Preview changes" in first
     assert others
     assert all("\n" not in line and ": str" not in line for line in others)
@@ -112,16 +110,11 @@ def test_the_limit_is_kept_and_answers_stay_short() -> None:
 def test_names_are_those_under_which_code_imports_the_tools() -> None:
     tools = [
         made(
-            "my-server.import",
-            "Bring things in.",
-            {"type": "object", "properties": {"from": {}}},
-            server="my-server",
+            "my-server.import", "Bring things in.", {"type": "object", "properties": {"from": {}}}, server="my-server"
         ),
         made("search.go", "Take things out.", {"type": "object"}, server="search"),
     ]
-    assert search("bring", tools) == [
-        "my_server.import_(from_?)  # Bring things in\n    from_: (sent as 'from')"
-    ]
+    assert search("bring", tools) == ["my_server.import_(from_?)  # Bring things in\n    from_: (sent as 'from')"]
     assert search("take", tools) == ["search_.go()  # Take things out"]
 
 
@@ -204,11 +197,7 @@ def test_what_all_tools_of_a_server_begin_with_is_not_told_of_each() -> None:
     about = "This tool belongs to the agenda, which keeps events. Tool description: "
     tools = [
         _of("agenda", name, about + words)
-        for name, words in (
-            ("move", "Change when it is."),
-            ("drop", "Call an event off."),
-            ("find", "Look one up."),
-        )
+        for name, words in (("move", "Change when it is."), ("drop", "Call an event off."), ("find", "Look one up."))
     ]
     assert Index(tools).fitting("Call the event off", 1) == ["agenda.drop(**arguments)  # Call an event off"]
     two = Index(tools[:2]).fitting("Call the event off", 1)

@@ -58,9 +58,7 @@ async def test_a_folder_outside_is_refused(session: Session, workspace: Path, fo
         await run(session, workspace, command="pwd", workdir=folder)
 
 
-async def test_a_command_that_takes_too_long_is_ended_and_told_how_to_go_on(
-    session: Session, workspace: Path
-) -> None:
+async def test_a_command_that_takes_too_long_is_ended_and_told_how_to_go_on(session: Session, workspace: Path) -> None:
     result = await run(session, workspace, command="echo begun; sleep 60", timeout_s=0.5)
     assert result.text.startswith("begun\n[not done after 0.5 s, and ended. Give more with timeout_s, or end")
 
@@ -87,9 +85,7 @@ async def test_what_ends_in_an_ampersand_goes_on_behind_and_can_be_looked_at_and
     look = f"kill -0 -- -{pid} && tail -n 20 {begun.value['log']}"
     assert (await run(session, workspace, command=look)).text == "ready"
     ended = await run(
-        session,
-        workspace,
-        command=f"kill -- -{pid}; while kill -0 -- -{pid}; do sleep 0.05; done 2>/dev/null",
+        session, workspace, command=f"kill -- -{pid}; while kill -0 -- -{pid}; do sleep 0.05; done 2>/dev/null"
     )
     assert "[exit code" not in ended.text or ended.value["code"] == 1
     again = await run(session, workspace, command=f"kill -0 -- -{pid}")
@@ -98,9 +94,7 @@ async def test_what_ends_in_an_ampersand_goes_on_behind_and_can_be_looked_at_and
 
 async def test_a_job_that_ends_at_once_says_how(session: Session, workspace: Path) -> None:
     failed = await run(session, workspace, command="echo oops >&2; exit 7 &")
-    assert re.fullmatch(r"\[job 1, process \d+, has ended; log \S+\]\noops\n\[exit code 7\]", failed.text), (
-        failed.text
-    )
+    assert re.fullmatch(r"\[job 1, process \d+, has ended; log \S+\]\noops\n\[exit code 7\]", failed.text), failed.text
     second = await run(session, workspace, command="no-such-program-at-all &")
     assert second.value["job"] == 2
     assert "[exit code 127]" in second.text
@@ -140,9 +134,7 @@ def test_anything_but_the_sandbox_counts_as_the_host(args: Mapping[str, Any], re
     assert reach_of(args) == (reach, "")
 
 
-async def test_it_reaches_what_the_sessions_code_reaches(
-    session: Session, workspace: Path, tmp_path: Path
-) -> None:
+async def test_it_reaches_what_the_sessions_code_reaches(session: Session, workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("secret")
     told = await run(session, workspace, command=f"cat {tmp_path}/outside; echo kept > mine")
     assert "No such file" in told.text

@@ -34,10 +34,7 @@ def test_what_the_model_is_told_of_shell_and_files() -> None:
                     "where": {"enum": ["sandbox", "host"], "type": "string"},
                 },
             ),
-            "read_file": (
-                "Read a text file.",
-                {"path": {"type": "string"}, "start_line": {"type": "integer"}},
-            ),
+            "read_file": ("Read a text file.", {"path": {"type": "string"}, "start_line": {"type": "integer"}}),
             "edit_file": (
                 "Replace exact text in a file.",
                 {"path": {"type": "string"}, "old": {"type": "string"}, "new": {"type": "string"}},

@@ -98,17 +98,12 @@ def test_the_schema_comes_from_signature_and_docstring() -> None:
 
 
 async def test_arguments_arrive_as_the_types_that_were_declared() -> None:
-    said = await call(
-        forecast, place={"city": "Bern"}, span={"start": "2026-01-31"}, unit="f", tags=["wind"], detail=3
-    )
+    said = await call(forecast, place={"city": "Bern"}, span={"start": "2026-01-31"}, unit="f", tags=["wind"], detail=3)
     assert said == "Bern 31.01. +1 f ['wind'] 3"
 
 
 async def test_defaults_are_filled_in() -> None:
-    assert (
-        await call(forecast, place={"city": "Bern"}, span={"start": "2026-01-31"})
-        == "Bern 31.01. +1 c None 1"
-    )
+    assert await call(forecast, place={"city": "Bern"}, span={"start": "2026-01-31"}) == "Bern 31.01. +1 c None 1"
 
 
 TAKES = "it takes place, span, unit='c', tags, detail=1, of which place and span must be given"
@@ -118,10 +113,7 @@ TAKES = "it takes place, span, unit='c', tags, detail=1, of which place and span
     ("args", "words"),
     [
         ({}, "'place' is missing; 'span' is missing; " + TAKES),
-        (
-            {"place": {"city": 3}, "span": {"start": "2026-01-31"}},
-            "'place.city' should be a valid string, not 3",
-        ),
+        ({"place": {"city": 3}, "span": {"start": "2026-01-31"}}, "'place.city' should be a valid string, not 3"),
         (
             {"place": {"city": "B"}, "span": {"start": "soon"}},
             "'span.start' should be a valid date or datetime, input is too short, not \"soon\"",
@@ -215,9 +207,7 @@ async def test_a_timeout_inside_the_tool_is_its_own_failure() -> None:
     def fetch() -> None:
         raise TimeoutError("no answer from the server")
 
-    with pytest.raises(
-        ToolFailed, match=r"^fetch failed: TimeoutError: no answer from the server$"
-    ) as caught:
+    with pytest.raises(ToolFailed, match=r"^fetch failed: TimeoutError: no answer from the server$") as caught:
         await call(fetch)
     assert (caught.value.at_fault, caught.value.may_have_happened) == (True, False)
 
@@ -319,9 +309,7 @@ def test_a_type_that_means_nothing_to_a_model_is_the_authors_fault(hint: str) ->
 
 
 async def test_any_python_name_may_be_a_parameter() -> None:
-    def f(
-        schema: int, copy: int, json: int, model_config: int, _private: int = 5, self: int = 6
-    ) -> list[int]:
+    def f(schema: int, copy: int, json: int, model_config: int, _private: int = 5, self: int = 6) -> list[int]:
         return [schema, copy, json, model_config, _private, self]
 
     assert await call(f, schema=1, copy=2, json=3, model_config=4) == "[1,2,3,4,5,6]"

@@ -68,11 +68,7 @@ function:
     additionalProperties: false
 command: ["find", "{what}", "{deep}", "{kind}"]
 """
-MCP = (
-    SCHEMA.replace("type: function\nfunction:\n", "")
-    .replace("\n  ", "\n")
-    .replace("parameters:", "inputSchema:")
-)
+MCP = SCHEMA.replace("type: function\nfunction:\n", "").replace("\n  ", "\n").replace("parameters:", "inputSchema:")
 
 
 @pytest.mark.parametrize("text", [SIMPLE, LISTED, SCHEMA, MCP])
@@ -136,10 +132,7 @@ HTTP = HEAD + "parameters: {a: string}\nhttp:\n  url: https://h.example/{a}\n"
         ("description: d\ncommand: [ls]", "name: '' cannot be a tool's name"),
         ("name: a b\ncommand: [ls]", "name: 'a b' cannot be a tool's name"),
         ("name: t\ncommand: [ls]", "description: say in a sentence what the tool does"),
-        (
-            HEAD,
-            "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them",
-        ),
+        (HEAD, "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them"),
         (HEAD + "command: [ls]\nhttp: {url: https://x}", "it needs `command`"),
         (HEAD + "command: [ls]\neffct: pure", "there is no key 'effct' here; did you mean effect?"),
         (
@@ -152,10 +145,7 @@ HTTP = HEAD + "parameters: {a: string}\nhttp:\n  url: https://h.example/{a}\n"
         (HEAD + "command: [ls]\nparallel_safe: maybe", "parallel_safe: should be true or false"),
         (HEAD + "command: ls | wc", "command: no shell reads it; write [bash, -c, "),
         (HEAD + "command: {a: b}", "command: should be a list such as [program"),
-        (
-            HEAD + "command: [ls, true]",
-            "command.1: should be text, not the truth value true; put it in quotes",
-        ),
+        (HEAD + "command: [ls, true]", "command.1: should be text, not the truth value true; put it in quotes"),
         (HEAD + "command: [ls, '{b}']", "command.1: no parameter is called 'b'; declare it, or write {{b}}"),
         (
             HEAD + "parameters: {path: string}\ncommand: [ls, '{pth}']",
@@ -170,22 +160,13 @@ HTTP = HEAD + "parameters: {a: string}\nhttp:\n  url: https://h.example/{a}\n"
             HEAD + "parameters: {a: string}\ncommand: [/usr/bin/python3, -c, '{a}']",
             "command.2: a parameter inside a script",
         ),
-        (
-            HEAD + "parameters: {a: string}\ncommand: [awk, '{a}', f]",
-            "command.1: a parameter inside a script",
-        ),
+        (HEAD + "parameters: {a: string}\ncommand: [awk, '{a}', f]", "command.1: a parameter inside a script"),
         (
             HEAD + "parameters: {a: list}\ncommand: [ls, '{a}']",
             "command.1: 'a' is a list or an object and cannot fill one argument",
         ),
-        (
-            HEAD + "parameters: {a: string}\ncommand: [ls]",
-            "parameters.a: it is never used; write {a} where it belongs",
-        ),
-        (
-            HEAD + "parameters: {a: strnig}\ncommand: [ls, '{a}']",
-            "parameters.a.type: should be one of string, integer",
-        ),
+        (HEAD + "parameters: {a: string}\ncommand: [ls]", "parameters.a: it is never used; write {a} where it belongs"),
+        (HEAD + "parameters: {a: strnig}\ncommand: [ls, '{a}']", "parameters.a.type: should be one of string, integer"),
         (
             HEAD + "parameters: {a: {type: int, default: x}}\ncommand: [ls, '{a}']",
             "parameters.a.default: should be of type integer, not the text 'x'",
@@ -203,10 +184,7 @@ HTTP = HEAD + "parameters: {a: string}\nhttp:\n  url: https://h.example/{a}\n"
             "parameters.a.pattern: is no regular expression",
         ),
         (HEAD + "parameters: {a b: string}\ncommand: [ls]", "parameters: 'a b' is no name"),
-        (
-            HEAD + "parameters: [{type: string}]\ncommand: [ls]",
-            "parameters.0: each entry of the list needs a `name`",
-        ),
+        (HEAD + "parameters: [{type: string}]\ncommand: [ls]", "parameters.0: each entry of the list needs a `name`"),
         (HEAD + "command: [ls, '${secret:K}']", "command.1: a secret may stand in http.headers only"),
         (HEAD + "http:", "http: it is empty; give it a url"),
         (HEAD + "http: {url: h.example/x}", "http.url: should be a whole address"),
@@ -233,27 +211,18 @@ HTTP = HEAD + "parameters: {a: string}\nhttp:\n  url: https://h.example/{a}\n"
             HEAD + "http: {url: 'https://h/', headers: {A: '${secret:a b}'}}",
             "http.headers.A: 'a b' is no name of a secret",
         ),
-        (
-            HEAD + "http: {url: 'https://h/', headers: {Host: x}}",
-            "http.headers.Host: this header cannot be set",
-        ),
+        (HEAD + "http: {url: 'https://h/', headers: {Host: x}}", "http.headers.Host: this header cannot be set"),
         (HEAD + 'http: {url: "https://h/", headers: {"A\\r\\nB": x}}', "http.headers.A"),
         (HEAD + "http: {url: 'https://h/', method: BREW}", "http.method: should be one of GET"),
         (HEAD + "http: {url: 'https://h/', method: get, body: {a: 1}}", "http.body: GET has none; use POST"),
-        (
-            HEAD + "http: {url: 'https://h/', body: '{\"a\": 1}'}",
-            "http.body: write JSON as YAML keys and values",
-        ),
+        (HEAD + "http: {url: 'https://h/', body: '{\"a\": 1}'}", "http.body: write JSON as YAML keys and values"),
         (HEAD + "http: {url: 'https://h/', body: {a: 1}, form: {b: c}}", "http.form: there is a `body` too"),
         (
             HEAD + "http: {url: 'https://h/', max_bytes: 1000000000000}",
             "http.max_bytes: should be more than 0 and at most",
         ),
         (HEAD + "http: {url: 'https://h/', uri: x}", "http: there is no key 'uri' here; did you mean url?"),
-        (
-            HTTP + "effect: pure",
-            "effect: a request leaves this machine: keyed if it may be repeated, else once",
-        ),
+        (HTTP + "effect: pure", "effect: a request leaves this machine: keyed if it may be repeated, else once"),
         (HTTP + "reach: files", "reach: a request reaches the network, not files"),
         (HEAD + "command: [ls]\nx: " + "[" * 30 + "]" * 30, "it is nested deeper than 20"),
         (HEAD + "command: [ls]\nx: " + "y" * 70_000, "bytes; a tool has at most 64,000"),

@@ -50,9 +50,7 @@ async def call(session: Session, file: str, /, **args: Any) -> Result:
         "",
     ],
 )
-async def test_a_value_fills_one_argument_and_is_read_by_nobody(
-    session: Session, workspace: Path, value: str
-) -> None:
+async def test_a_value_fills_one_argument_and_is_read_by_nobody(session: Session, workspace: Path, value: str) -> None:
     result = await call(session, SHOW, a=value, b=value)
     assert json.loads(result.text) == [value, f"--b={value}", "x3y", "true", "{a}"]
     assert os.listdir(workspace) == []  # noqa: PTH208
@@ -60,12 +58,7 @@ async def test_a_value_fills_one_argument_and_is_read_by_nobody(
 
 
 async def test_an_argument_for_which_nothing_was_given_is_left_out_whole(session: Session) -> None:
-    assert json.loads((await call(session, SHOW, a="x", on=False, n=2.5)).text) == [
-        "x",
-        "x2.5y",
-        "false",
-        "{a}",
-    ]
+    assert json.loads((await call(session, SHOW, a="x", on=False, n=2.5)).text) == ["x", "x2.5y", "false", "{a}"]
 
 
 async def test_a_value_is_no_option_unless_the_file_says_where_options_end(session: Session) -> None:

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.safety
 KEY = 's3cr"et\\Value/+='
 
 
-async def call(
-    file: str, server: Server, /, *, web: Any = None, secret_host: str = "127.0.0.1", **args: Any
-) -> Result:
+async def call(file: str, server: Server, /, *, web: Any = None, secret_host: str = "127.0.0.1", **args: Any) -> Result:
     ports = Ports(web=web or PlainWeb(), secrets=OneSecret("KEY", secret_host, KEY))
     tool = yaml_tool(file.replace("SERVER", server.url).encode(), "t.yaml", ports)
     assert tool.reach_of(args) == ("network", server.url.removeprefix("http://"))
@@ -45,8 +43,7 @@ async def test_values_are_encoded_for_their_place(server: Server) -> None:
     result = await call(GET, server, id="a/b?c#d&e f", q="x&y=1 #é", many=["1&2", 3])
     [asked] = server.asked
     assert asked.path == (
-        "/items/a%2Fb%3Fc%23d%26e%20f/x?fixed=1&q=x%26y%3D1%20%23%C3%A9"
-        "&also=x%26y%3D1+%23%C3%A9&tag=1%262&tag=3&n=5"
+        "/items/a%2Fb%3Fc%23d%26e%20f/x?fixed=1&q=x%26y%3D1%20%23%C3%A9&also=x%26y%3D1+%23%C3%A9&tag=1%262&tag=3&n=5"
     )
     assert asked.headers["x-note"] == "n a/b?c#d&e f"
     assert result.untrusted
@@ -110,10 +107,7 @@ async def test_a_form_and_a_plain_text_are_bodies_too(server: Server) -> None:
     await call(head + "  form: {x: '{a}', y: z}", server, a="1&2=3")
     await call(head + "  method: put\n  body: 'say {a}'", server, a="hi")
     form, text = server.asked
-    assert (form.headers["content-type"], form.body) == (
-        "application/x-www-form-urlencoded",
-        b"x=1%262%3D3&y=z",
-    )
+    assert (form.headers["content-type"], form.body) == ("application/x-www-form-urlencoded", b"x=1%262%3D3&y=z")
     assert (text.method, text.body) == ("PUT", b"say hi")
 
 
@@ -179,9 +173,7 @@ async def test_an_answer_can_be_chosen_from_cut_and_refused(server: Server) -> N
     with pytest.raises(ToolFailed, match=r"the answer has no '\*\.name'"):
         await call(head + "  select: '*.name'", server)
     server.answers["/j"] = (200, "text/plain", b"x" * 50)
-    assert (
-        await call(head + "  max_bytes: 10", server)
-    ).text == "xxxxxxxxxx\n[only the first 10 bytes were read]"
+    assert (await call(head + "  max_bytes: 10", server)).text == "xxxxxxxxxx\n[only the first 10 bytes were read]"
 
 
 async def test_without_a_way_out_it_says_so() -> None:

@@ -76,14 +76,7 @@ class PlainWeb:
     """Straight to the server, and nowhere it did not point to."""
 
     async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout_s: float,
-        max_bytes: int,
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
     ) -> Fetched:
         async with httpx2.AsyncClient(trust_env=False, timeout=timeout_s) as client:
             try:

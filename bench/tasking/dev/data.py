@@ -105,11 +105,7 @@ def count_by_two_conditions(random: Random) -> Scene:
             found = [r for r in rows if r['department'] == 'Engineering' and int(r['salary']) > 70000]
             print(f'{len(found)} people in Engineering earn more than 70000.')
         """),
-        wrong=(
-            str(sum(r[2] > 70000 for r in rows)),
-            str(sum(r[1] == "Engineering" for r in rows)),
-            str(count + 1),
-        ),
+        wrong=(str(sum(r[2] > 70000 for r in rows)), str(sum(r[1] == "Engineering" for r in rows)), str(count + 1)),
     )
 
 
@@ -170,8 +166,7 @@ def price_in_a_nested_shop(random: Random) -> Scene:
     }
     prices = {one: random.randint(300, 20000) / 100 for ones in goods.values() for one in ones}
     categories = [
-        {"name": key, "products": [{"name": one, "price": prices[one]} for one in ones]}
-        for key, ones in goods.items()
+        {"name": key, "products": [{"name": one, "price": prices[one]} for one in ones]} for key, ones in goods.items()
     ]
     shop = {"shop": {"name": "Oak & Sons", "categories": categories}}
     return Scene(
@@ -192,12 +187,7 @@ def price_in_a_nested_shop(random: Random) -> Scene:
 @TASKS.of("json")
 def count_active_records(random: Random) -> Scene:
     users = [
-        {
-            "id": i,
-            "name": random.choice(FIRST),
-            "active": random.random() < 0.6,
-            "age": random.randint(18, 70),
-        }
+        {"id": i, "name": random.choice(FIRST), "active": random.random() < 0.6, "age": random.randint(18, 70)}
         for i in range(1, 58)
     ]
     count = sum(bool(u["active"]) for u in users)
@@ -214,10 +204,7 @@ def count_active_records(random: Random) -> Scene:
 def value_of_all_orders(random: Random) -> Scene:
     things = ("pen", "mug", "bag", "cap")
     bought = [
-        [
-            (random.choice(things), random.randint(1, 5), random.randint(100, 3000) / 100)
-            for _ in range(1 + i % 4)
-        ]
+        [(random.choice(things), random.randint(1, 5), random.randint(100, 3000) / 100) for _ in range(1 + i % 4)]
         for i in range(25)
     ]
     total = sum(qty * price for items in bought for _, qty, price in items)
@@ -315,20 +302,7 @@ def lines_within_an_hour(random: Random) -> Scene:
 
 @TASKS.of("text")
 def count_words(random: Random) -> Scene:
-    words = [
-        "river",
-        "stone",
-        "the",
-        "a",
-        "quiet",
-        "morning",
-        "boat",
-        "under",
-        "bridge",
-        "slowly",
-        "and",
-        "passed",
-    ]
+    words = ["river", "stone", "the", "a", "quiet", "morning", "boat", "under", "bridge", "slowly", "and", "passed"]
     lines = [" ".join(random.choice(words) for _ in range(random.randint(4, 12))) for _ in range(30)]
     count = sum(len(line.split()) for line in lines)
     return Scene(

@@ -55,11 +55,7 @@ def reverse_a_string(_random: Random) -> Scene:
         prompt=f'Write this backwards, letter by letter: "{text}"',
         check=checks.exactly(text[::-1]),
         oracle=f"print({text!r}[::-1])",
-        wrong=(
-            "sheep stray keeps pinfold a",
-            "peehs yarts speek dlofnip",
-            text[::-1].replace("yarts", "yatrs"),
-        ),
+        wrong=("sheep stray keeps pinfold a", "peehs yarts speek dlofnip", text[::-1].replace("yarts", "yatrs")),
     )
 
 
@@ -82,11 +78,7 @@ def sort_words(_random: Random) -> Scene:
         prompt=f"Sort these words alphabetically: {', '.join(words)}",
         check=checks.sequence(sorted(words)),
         oracle=f"print(sorted({words!r}))",
-        wrong=(
-            ", ".join(sorted(words, key=len)),
-            ", ".join(sorted(words, reverse=True)),
-            ", ".join(sorted(words)[1:]),
-        ),
+        wrong=(", ".join(sorted(words, key=len)), ", ".join(sorted(words, reverse=True)), ", ".join(sorted(words)[1:])),
     )
 
 
@@ -194,9 +186,7 @@ def change_a_port(_random: Random) -> Scene:
 
 @TASKS.of("edits")
 def rename_a_column(random: Random) -> Scene:
-    rows = [
-        (f"A{i:03}", random.choice(("bolt", "nut", "screw")), random.randint(1, 500)) for i in range(1, 41)
-    ]
+    rows = [(f"A{i:03}", random.choice(("bolt", "nut", "screw")), random.randint(1, 500)) for i in range(1, 41)]
     after = table("sku,item,quantity", [*rows])
     return Scene(
         prompt="Rename the column qty to quantity in inventory.csv.",
@@ -217,9 +207,7 @@ def rename_a_column(random: Random) -> Scene:
 
 @TASKS.of("edits")
 def add_a_contact(random: Random) -> Scene:
-    rows = [
-        (one, f"{one.lower()}@example.org", random.choice(("Oslo", "Porto", "Graz"))) for one in FIRST[:9]
-    ]
+    rows = [(one, f"{one.lower()}@example.org", random.choice(("Oslo", "Porto", "Graz"))) for one in FIRST[:9]]
     before = table("name,email,city", [*rows])
     return Scene(
         prompt="Add a contact to the end of contacts.csv: name Ada, email ada@example.org, city London.",
@@ -270,12 +258,7 @@ def weekday_today(_random: Random) -> Scene:
 
 @TASKS.of("listing")
 def files_here(_random: Random) -> Scene:
-    files = {
-        "budget.xlsx.txt": "x\n",
-        "notes.md": "# Notes\n",
-        "photo-list.csv": "id\n1\n",
-        "run.sh": "echo\n",
-    }
+    files = {"budget.xlsx.txt": "x\n", "notes.md": "# Notes\n", "photo-list.csv": "id\n1\n", "run.sh": "echo\n"}
     return Scene(
         prompt="what files are here?",
         files=files,
@@ -366,8 +349,7 @@ def put_parts_together(random: Random) -> Scene:
 @TASKS.of("scripts")
 def fizzbuzz(_random: Random) -> Scene:
     lines = [
-        "FizzBuzz" if i % 15 == 0 else "Fizz" if i % 3 == 0 else "Buzz" if i % 5 == 0 else str(i)
-        for i in range(1, 21)
+        "FizzBuzz" if i % 15 == 0 else "Fizz" if i % 3 == 0 else "Buzz" if i % 5 == 0 else str(i) for i in range(1, 21)
     ]
     source = "for i in range(1, 21):\n    print('Fizz' * (i % 3 == 0) + 'Buzz' * (i % 5 == 0) or i)\n"
     return Scene(

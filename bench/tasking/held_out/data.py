@@ -107,9 +107,7 @@ def cheap_and_large(random: Random) -> Scene:
 
 @TASKS.of("csv")
 def total_of_a_year(random: Random) -> Scene:
-    rows = [
-        (date(2021, 1, 1) + timedelta(days=random.randrange(1400)), random.randint(5, 90)) for _ in range(150)
-    ]
+    rows = [(date(2021, 1, 1) + timedelta(days=random.randrange(1400)), random.randint(5, 90)) for _ in range(150)]
     total = sum(r[1] for r in rows if r[0].year == 2023)
     return Scene(
         prompt="donations.csv has a date and an amount per donation. How much was donated in 2023 altogether?",
@@ -131,11 +129,7 @@ def total_of_a_year(random: Random) -> Scene:
 @TASKS.of("csv")
 def rows_without_an_email(random: Random) -> Scene:
     rows = [
-        (
-            who + str(i),
-            "" if random.random() < 0.22 else f"{who.lower()}{i}@example.net",
-            random.choice(("", "0151")),
-        )
+        (who + str(i), "" if random.random() < 0.22 else f"{who.lower()}{i}@example.net", random.choice(("", "0151")))
         for i, who in enumerate(random.choices(PEOPLE, k=70))
     ]
     count = sum(not r[1] for r in rows)
@@ -144,11 +138,7 @@ def rows_without_an_email(random: Random) -> Scene:
         files={"members.csv": table("name,email,phone", [*rows])},
         check=checks.number(count),
         oracle="import csv; print(sum(not r['email'] for r in csv.DictReader(open('members.csv'))))",
-        wrong=(
-            f"{70 - count} members",
-            str(sum(not r[2] for r in rows)),
-            "All members have an email address.",
-        ),
+        wrong=(f"{70 - count} members", str(sum(not r[2] for r in rows)), "All members have an email address."),
     )
 
 
@@ -189,10 +179,7 @@ def the_oldest_person(random: Random) -> Scene:
 def books_with_a_tag(random: Random) -> Scene:
     tags = ("history", "poetry", "travel", "science", "cooking")
     tagged = [random.sample(tags, random.randint(1, 3)) for _ in range(48)]
-    books = [
-        {"title": f"Book {i}", "tags": own, "pages": random.randint(90, 600)}
-        for i, own in enumerate(tagged, 1)
-    ]
+    books = [{"title": f"Book {i}", "tags": own, "pages": random.randint(90, 600)} for i, own in enumerate(tagged, 1)]
     count = sum("history" in own for own in tagged)
     return Scene(
         prompt='How many books in library.json have the tag "history"?',
@@ -217,11 +204,7 @@ def failed_logins_of_one_user(random: Random) -> Scene:
         files={"auth.log": "".join(lines)},
         check=checks.number(count),
         oracle="print(open('auth.log').read().count('Failed password for deploy'), 'failed logins for deploy')",
-        wrong=(
-            str(sum(bad for _, bad in seen)),
-            str(seen.count(("deploy", False))),
-            str(seen.count(("web", True))),
-        ),
+        wrong=(str(sum(bad for _, bad in seen)), str(seen.count(("deploy", False))), str(seen.count(("web", True)))),
     )
 
 
@@ -251,9 +234,7 @@ def slowest_path(random: Random) -> Scene:
 def warnings_after_a_time(random: Random) -> Scene:
     at = sorted(random.sample(range(9 * 60, 20 * 60), 130))
     levels = random.choices(("INFO", "WARN", "FATAL"), weights=(5, 3, 1), k=130)
-    lines = [
-        f"{t // 60:02}:{t % 60:02} [{level}] worker {t % 7}\n" for t, level in zip(at, levels, strict=True)
-    ]
+    lines = [f"{t // 60:02}:{t % 60:02} [{level}] worker {t % 7}\n" for t, level in zip(at, levels, strict=True)]
     pairs = list(zip(at, levels, strict=True))
     count = sum(t > 14 * 60 + 30 and level == "WARN" for t, level in pairs)
     assert 14 * 60 + 30 not in at
@@ -262,11 +243,7 @@ def warnings_after_a_time(random: Random) -> Scene:
         files={"worker.log": "".join(lines)},
         check=checks.number(count),
         oracle="print(sum('[WARN]' in line and line[:5] > '14:30' for line in open('worker.log')), 'lines')",
-        wrong=(
-            str(levels.count("WARN")),
-            str(sum(t > 14 * 60 + 30 for t in at)),
-            str(levels.count("WARN") - count),
-        ),
+        wrong=(str(levels.count("WARN")), str(sum(t > 14 * 60 + 30 for t in at)), str(levels.count("WARN") - count)),
     )
 
 
@@ -288,11 +265,7 @@ def lines_that_mention(random: Random) -> Scene:
 
 @TASKS.of("text")
 def distinct_words(random: Random) -> Scene:
-    words = [
-        a + b
-        for a in ("mil", "tor", "ven", "sal", "pre", "gan")
-        for b in ("do", "ra", "ki", "us", "em", "ol")
-    ]
+    words = [a + b for a in ("mil", "tor", "ven", "sal", "pre", "gan") for b in ("do", "ra", "ki", "us", "em", "ol")]
     chosen = random.sample(words, 29)
     body = [*chosen, *random.choices(chosen, k=81)]
     random.shuffle(body)
@@ -307,17 +280,7 @@ def distinct_words(random: Random) -> Scene:
 
 @TASKS.of("text")
 def longest_word(random: Random) -> Scene:
-    words = [
-        "sea",
-        "mountains",
-        "lighthouse",
-        "wind",
-        "archipelago",
-        "shore",
-        "constellation",
-        "night",
-        "valley",
-    ]
+    words = ["sea", "mountains", "lighthouse", "wind", "archipelago", "shore", "constellation", "night", "valley"]
     body = [random.choice(words[:6] + words[7:]) for _ in range(80)]
     body.insert(37, "constellation")
     return Scene(

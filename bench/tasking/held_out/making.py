@@ -80,9 +80,7 @@ def unique_in_order(_random: Random) -> Scene:
 
 @TASKS.of("plots")
 def scatter(random: Random) -> Scene:
-    rows = [
-        (h := random.randint(150, 198), round(h * 0.9 - 90 + random.uniform(-9, 9), 1)) for _ in range(80)
-    ]
+    rows = [(h := random.randint(150, 198), round(h * 0.9 - 90 + random.uniform(-9, 9), 1)) for _ in range(80)]
     return Scene(
         prompt="Make a scatter plot of weight against height from body.csv and save it as body.png.",
         files={"body.csv": table("height,weight", [*rows])},
@@ -243,21 +241,13 @@ def days_left_in_the_year(_random: Random) -> Scene:
             today = datetime.date.today()
             print((datetime.date(today.year, 12, 31) - today).days, 'days')
         """),
-        wrong=(
-            f"{left + 2} days",
-            f"{365 - left} days" if left != 182 else "180 days",
-            "It depends on the date.",
-        ),
+        wrong=(f"{left + 2} days", f"{365 - left} days" if left != 182 else "180 days", "It depends on the date."),
     )
 
 
 @TASKS.of("listing")
 def count_csv_files(_random: Random) -> Scene:
-    csv = [f"data/{year}.csv" for year in (2019, 2020, 2021, 2022)] + [
-        "data/old/2018.csv",
-        "summary.csv",
-        "plan.csv",
-    ]
+    csv = [f"data/{year}.csv" for year in (2019, 2020, 2021, 2022)] + ["data/old/2018.csv", "summary.csv", "plan.csv"]
     other = ["data/notes.txt", "report.csv.bak", "index.html", "data/old/csv.md"]
     return Scene(
         prompt="How many .csv files are in this folder, including its subfolders?",
@@ -322,10 +312,7 @@ def merge_two_tables(random: Random) -> Scene:
             "tuesday.csv and wednesday.csv have the same columns. Make one file both.csv with the rows of tuesday.csv "
             "followed by those of wednesday.csv, with the header only once."
         ),
-        files={
-            "tuesday.csv": table("ticket,minutes", [*one]),
-            "wednesday.csv": table("ticket,minutes", [*two]),
-        },
+        files={"tuesday.csv": table("ticket,minutes", [*one]), "wednesday.csv": table("ticket,minutes", [*two])},
         check=checks.csv_is("both.csv", [("ticket", "minutes"), *one, *two]),
         oracle=program("""
             import pandas

@@ -34,30 +34,18 @@ __all__ = ["DECLARED", "HELD_OUT", "PUBLIC", "held_out_tools", "more_tools", "pu
 Server = tuple[Callable[[], object], str]
 """With the words that end the description of each of its tools: real servers repeat such things in every tool."""
 PUBLIC: dict[str, Server] = {
-    "drive": (
-        Drive,
-        "Only works within the folders that you have been given access to; other paths are refused.",
-    ),
-    "issues": (
-        Issues,
-        "Needs access to the repository; private ones must have been shared with you first.",
-    ),
+    "drive": (Drive, "Only works within the folders that you have been given access to; other paths are refused."),
+    "issues": (Issues, "Needs access to the repository; private ones must have been shared with you first."),
     "calendar": (Calendar, "Times are those of the calendar's own time zone unless said otherwise."),
     "shop": (Shop, "Amounts are in euro, taxes included. Needs the role of a clerk in the shop."),
     "travel": (Travel, "Prices are in euro and may change until the booking has been confirmed."),
     "vehicle": (Vehicle, "The car must be paired with this account and within reach of the network."),
     "messages": (Messages, "Works on behalf of the user who is signed in to the workspace."),
-    "trading": (
-        Trading,
-        "Amounts are in dollars; markets are open on working days from 9:30 to 16:00.",
-    ),
+    "trading": (Trading, "Amounts are in dollars; markets are open on working days from 9:30 to 16:00."),
     "maths": (Maths, "Numbers are handled in double precision; results are not rounded."),
     "support": (Support, "Needs the role of an agent of the support desk."),
     "bank": (Bank, "Amounts are in the currency of the account, whose limits apply."),
-    "posts": (
-        Posts,
-        "Works on behalf of the account that is signed in; limits on the number of requests apply.",
-    ),
+    "posts": (Posts, "Works on behalf of the account that is signed in; limits on the number of requests apply."),
 }
 _OF_BOTH = ("bank", "calendar", "drive", "issues", "messages", "shop", "support", "travel")
 HELD_OUT: dict[str, Server] = {

@@ -38,20 +38,8 @@ class Bank:
             },
         ]
         self._cards: list[Record] = [
-            {
-                "card_id": "4417",
-                "account_id": "CHK-1",
-                "kind": "debit",
-                "frozen": False,
-                "monthly_limit": 2000,
-            },
-            {
-                "card_id": "9902",
-                "account_id": "CHK-1",
-                "kind": "credit",
-                "frozen": False,
-                "monthly_limit": 5000,
-            },
+            {"card_id": "4417", "account_id": "CHK-1", "kind": "debit", "frozen": False, "monthly_limit": 2000},
+            {"card_id": "9902", "account_id": "CHK-1", "kind": "credit", "frozen": False, "monthly_limit": 5000},
         ]
         self._payees: list[Record] = [
             {"payee_id": "P1", "name": "Maple Estates", "iban": "DE00 5555 6666"},
@@ -178,12 +166,7 @@ class Bank:
 
     @changes
     def schedule_transfer(
-        self,
-        from_account: str,
-        to_account: str,
-        amount: float,
-        day_of_month: int,
-        first_month: str = "2026-04",
+        self, from_account: str, to_account: str, amount: float, day_of_month: int, first_month: str = "2026-04"
     ) -> Record:
         """Set up a standing order: the same transfer every month.
 

@@ -169,9 +169,7 @@ class Calendar:
         return {"deleted": event_id, "notified": len(event["attendees"]) if notify_attendees else 0}
 
     @changes
-    def respond_to_event(
-        self, event_id: str, response: Literal["accepted", "declined", "tentative"]
-    ) -> Record:
+    def respond_to_event(self, event_id: str, response: Literal["accepted", "declined", "tentative"]) -> Record:
         """Respond to an invitation.
 
         Args:
@@ -197,12 +195,7 @@ class Calendar:
 
     @reads
     def find_free_time(
-        self,
-        attendees: list[str],
-        date: str,
-        duration_minutes: int = 30,
-        day_start: int = 9,
-        day_end: int = 17,
+        self, attendees: list[str], date: str, duration_minutes: int = 30, day_start: int = 9, day_end: int = 17
     ) -> list[Record]:
         """Find spans of time on a day in which none of the given people has an event. Considers the events of all
         calendars you can see, between the given working hours.

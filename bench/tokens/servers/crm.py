@@ -11,26 +11,8 @@ Stage: TypeAlias = Literal["qualified", "demo", "proposal", "won", "lost"]
 _OWNERS = ("Lena", "Marco", "Sofia")
 _FIRST = ("Ines", "Jonas", "Kira", "Liam", "Maya", "Nils", "Orla", "Pavel", "Rosa", "Sven")
 _LAST = ("Adler", "Brandt", "Costa", "Dumas", "Engel", "Falk")
-_SHOPPERS = (
-    ("Ada", "Berg"),
-    ("Bo", "Chen"),
-    ("Cleo", "Diaz"),
-    ("Dan", "Eliot"),
-    ("Eva", "Frost"),
-    ("Finn", "Gray"),
-)
-_COMPANIES = (
-    "Altmann",
-    "Birkel",
-    "Corvus",
-    "Deltaplan",
-    "Esker",
-    "Fjord",
-    "Garnet",
-    "Helios",
-    "Isar",
-    "Juno",
-)
+_SHOPPERS = (("Ada", "Berg"), ("Bo", "Chen"), ("Cleo", "Diaz"), ("Dan", "Eliot"), ("Eva", "Frost"), ("Finn", "Gray"))
+_COMPANIES = ("Altmann", "Birkel", "Corvus", "Deltaplan", "Esker", "Fjord", "Garnet", "Helios", "Isar", "Juno")
 _STAGES: tuple[Stage, ...] = ("qualified", "demo", "proposal", "proposal", "won", "lost")
 
 
@@ -63,9 +45,7 @@ class Crm:
             for place, name in enumerate(_COMPANIES)
         ]
         people = [(first, last, f"{first.lower()}@mail.example") for first, last in _SHOPPERS]
-        people += [
-            (made.choice(_FIRST), made.choice(_LAST), f"user{number}@mail.example") for number in range(1, 35)
-        ]
+        people += [(made.choice(_FIRST), made.choice(_LAST), f"user{number}@mail.example") for number in range(1, 35)]
         self._contacts = [
             _stamp(
                 str(501 + place),
@@ -153,10 +133,7 @@ class Crm:
 
     @changes
     def update_contact(
-        self,
-        contact_id: str,
-        phone: str | None = None,
-        lifecycle: Literal["lead", "customer", "former"] | None = None,
+        self, contact_id: str, phone: str | None = None, lifecycle: Literal["lead", "customer", "former"] | None = None
     ) -> Record:
         """Change properties of a contact. Only those that are given are changed.
 
@@ -172,10 +149,7 @@ class Crm:
 
     @reads
     def list_companies(
-        self,
-        tier: Literal["enterprise", "mid", "small"] | None = None,
-        limit: int = 10,
-        after: str | None = None,
+        self, tier: Literal["enterprise", "mid", "small"] | None = None, limit: int = 10, after: str | None = None
     ) -> Record:
         """List companies with their domain, tier, industry and size. Results are paginated.
 
@@ -235,14 +209,7 @@ class Crm:
 
     @changes
     def create_deal(
-        self,
-        dealname: str,
-        contact_id: str,
-        amount: float,
-        owner: str,
-        *,
-        closedate: str,
-        stage: Stage = "demo",
+        self, dealname: str, contact_id: str, amount: float, owner: str, *, closedate: str, stage: Stage = "demo"
     ) -> Record:
         """Create a deal in the pipeline.
 
@@ -270,11 +237,7 @@ class Crm:
 
     @changes
     def update_deal(
-        self,
-        deal_id: str,
-        stage: Stage | None = None,
-        amount: float | None = None,
-        closedate: str | None = None,
+        self, deal_id: str, stage: Stage | None = None, amount: float | None = None, closedate: str | None = None
     ) -> Record:
         """Change a deal: move it to another stage, or change its amount or closing date.
 
@@ -302,11 +265,7 @@ class Crm:
 
     @changes
     def log_activity(
-        self,
-        deal_id: str,
-        kind: Literal["call", "email", "meeting", "note"],
-        text: str,
-        minutes: int | None = None,
+        self, deal_id: str, kind: Literal["call", "email", "meeting", "note"], text: str, minutes: int | None = None
     ) -> Record:
         """Log a call, a mail, a meeting or a note for a deal, so that the team sees it in the history.
 

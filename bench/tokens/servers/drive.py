@@ -182,9 +182,7 @@ class Drive:
             pattern: Glob pattern that the path must match, such as *.txt or */reports/*.
             path: Absolute path of the folder to search in.
         """
-        return sorted(
-            one for one in self._files if one.startswith(path) and fnmatch(one.lower(), pattern.lower())
-        )
+        return sorted(one for one in self._files if one.startswith(path) and fnmatch(one.lower(), pattern.lower()))
 
     @reads
     def find_in_files(self, text: str, path: str = "/", max_results: int = 50) -> list[Record]:
@@ -214,13 +212,7 @@ class Drive:
             path: Absolute path of the file.
         """
         text = self._text(path)
-        return {
-            "path": path,
-            "size": len(text),
-            "lines": text.count("\n"),
-            "type": "file",
-            "permissions": "rw-r--r--",
-        }
+        return {"path": path, "size": len(text), "lines": text.count("\n"), "type": "file", "permissions": "rw-r--r--"}
 
     def _text(self, path: str) -> str:
         if path not in self._files:

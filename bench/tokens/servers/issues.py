@@ -12,25 +12,8 @@ from pinfold.tools import BadCall
 REPOSITORIES = ("acme/api", "acme/web")
 _PEOPLE = ("priya", "tomas", "lena", "marco", "yuki")
 _LABELS = ("bug", "feature", "docs", "performance", "security")
-_WHAT = (
-    "Login",
-    "Export",
-    "Search",
-    "Billing page",
-    "Upload",
-    "Webhook",
-    "Session",
-    "Invoice PDF",
-    "Audit log",
-)
-_WRONG = (
-    "times out",
-    "shows stale data",
-    "fails on empty input",
-    "ignores the locale",
-    "is slow",
-    "loses focus",
-)
+_WHAT = ("Login", "Export", "Search", "Billing page", "Upload", "Webhook", "Session", "Invoice PDF", "Audit log")
+_WRONG = ("times out", "shows stale data", "fails on empty input", "ignores the locale", "is slow", "loses focus")
 
 
 class Issues:
@@ -38,9 +21,7 @@ class Issues:
         made = Random(12)
         self._issues: list[Record] = []
         for number in range(101, 161):
-            created = (
-                f"2026-{made.randint(1, 2):02d}-{made.randint(1, 28):02d}T{made.randint(8, 18):02d}:15:00Z"
-            )
+            created = f"2026-{made.randint(1, 2):02d}-{made.randint(1, 28):02d}T{made.randint(8, 18):02d}:15:00Z"
             self._issues.append(
                 {
                     "number": number,
@@ -106,9 +87,7 @@ class Issues:
             and (assignee is None or one["assignee"] == assignee)
         ]
         key = {"created": "created_at", "updated": "updated_at", "comments": "comments"}[sort]
-        return page_of(
-            sorted(found, key=lambda one: one[key], reverse=True), page, min(per_page, 30), "issues"
-        )
+        return page_of(sorted(found, key=lambda one: one[key], reverse=True), page, min(per_page, 30), "issues")
 
     @reads
     def get_issue(self, repository: str, issue_number: int) -> Record:
@@ -119,19 +98,12 @@ class Issues:
             issue_number: The number of the issue.
         """
         issue = self._issue(repository, issue_number)
-        body = (
-            f"Steps to reproduce: open the page and wait. Expected: it works. Seen: {issue['title'].lower()}."
-        )
+        body = f"Steps to reproduce: open the page and wait. Expected: it works. Seen: {issue['title'].lower()}."
         return {**issue, "body": body, "milestone": "2026.2", "locked": False}
 
     @changes
     def create_issue(
-        self,
-        repository: str,
-        title: str,
-        body: str = "",
-        labels: list[str] | None = None,
-        assignee: str | None = None,
+        self, repository: str, title: str, body: str = "", labels: list[str] | None = None, assignee: str | None = None
     ) -> Record:
         """Create a new issue in a repository and get it with the number it was given.
 
@@ -198,12 +170,7 @@ class Issues:
         """
         issue = self._issue(repository, issue_number)
         issue["comments"] += 1
-        comment = {
-            "id": 9000 + issue_number,
-            "author": "you",
-            "body": body,
-            "created_at": "2026-03-02T09:00:00Z",
-        }
+        comment = {"id": 9000 + issue_number, "author": "you", "body": body, "created_at": "2026-03-02T09:00:00Z"}
         self._comments.setdefault(issue_number, []).append(comment)
         return comment
 
@@ -220,9 +187,7 @@ class Issues:
         return page_of(self._comments.get(issue_number, []), page, 20, "comments")
 
     @reads
-    def search_issues(
-        self, query: str, state: Literal["open", "closed", "all"] = "all", page: int = 1
-    ) -> Record:
+    def search_issues(self, query: str, state: Literal["open", "closed", "all"] = "all", page: int = 1) -> Record:
         """Search for issues in all repositories by words in their title. All words must occur; results come 20 to a
         page.
 
@@ -248,9 +213,7 @@ class Issues:
         """
         there = [one for one in self._issues if one["repository"] == self._check_repository(repository)]
         open_ = [one for one in there if one["state"] == "open"]
-        return [
-            {"name": label, "open_issues": sum(label in one["labels"] for one in open_)} for label in _LABELS
-        ]
+        return [{"name": label, "open_issues": sum(label in one["labels"] for one in open_)} for label in _LABELS]
 
     @reads
     def list_pull_requests(
@@ -295,9 +258,7 @@ class Issues:
         self._check_repository(repository)
         pull = find_one(self._pulls, "number", pull_number, "pull request")
         if pull["state"] != "open" or pull["checks"] != "success" or pull["reviews"] != "approved":
-            raise BadCall(
-                f"pull request {pull_number} cannot be merged: checks {pull['checks']}, {pull['reviews']}"
-            )
+            raise BadCall(f"pull request {pull_number} cannot be merged: checks {pull['checks']}, {pull['reviews']}")
         pull["state"] = "closed"
         return {"merged": True, "sha": f"{pull_number * 7919:x}", "method": method}
 

@@ -138,9 +138,7 @@ class Maths:
         return {"roots": roots}
 
     @reads
-    def compound_interest(
-        self, principal: float, annual_rate: float, years: float, times_per_year: int = 1
-    ) -> Record:
+    def compound_interest(self, principal: float, annual_rate: float, years: float, times_per_year: int = 1) -> Record:
         """Calculate what an amount of money grows to with compound interest.
 
         Args:

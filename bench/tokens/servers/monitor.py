@@ -12,18 +12,7 @@ from pinfold.tools import BadCall
 
 Severity: TypeAlias = Literal["info", "warning", "critical"]
 _NOW = 1_772_438_400  # 2026-03-02T08:00:00Z
-_SERVICES = (
-    "checkout",
-    "login",
-    "search",
-    "billing",
-    "export",
-    "upload",
-    "webhook",
-    "mailer",
-    "catalog",
-    "session",
-)
+_SERVICES = ("checkout", "login", "search", "billing", "export", "upload", "webhook", "mailer", "catalog", "session")
 _RULES = ("HighLatency", "ErrorRate", "DiskAlmostFull", "QueueGrows", "CertificateExpires")
 _TEAMS = ("payments", "platform", "growth")
 
@@ -101,11 +90,7 @@ class Monitor:
         Args:
             name: Name of the service.
         """
-        firing = [
-            one["uid"]
-            for one in self._alerts
-            if one["labels"]["service"] == name and one["state"] == "firing"
-        ]
+        firing = [one["uid"] for one in self._alerts if one["labels"]["service"] == name and one["state"] == "firing"]
         return {**find_one(self._services, "name", name, "service"), "firing": firing}
 
     @reads
@@ -171,9 +156,7 @@ class Monitor:
         if minutes > 1440:
             raise BadCall("a rule can be silenced for at most 1440 minutes")
         matchers = [
-            {"name": key, "value": value}
-            for key, value in (("rule", rule), ("service", service))
-            if value is not None
+            {"name": key, "value": value} for key, value in (("rule", rule), ("service", service)) if value is not None
         ]
         return {
             "silenceID": f"sil-{rule.lower()}",
@@ -249,16 +232,11 @@ class Monitor:
         points = [
             [
                 _NOW - 60 * step_minutes * (number - at),
-                round(
-                    scale * (1 + 0.5 * math.sin(at / 9) + made.random() * (2.5 if at % 31 == 7 else 0.4)), 2
-                ),
+                round(scale * (1 + 0.5 * math.sin(at / 9) + made.random() * (2.5 if at % 31 == 7 else 0.4)), 2),
             ]
             for at in range(number)
         ]
-        return {
-            "resultType": "matrix",
-            "result": [{"metric": {"service": service, "name": metric}, "values": points}],
-        }
+        return {"resultType": "matrix", "result": [{"metric": {"service": service, "name": metric}, "values": points}]}
 
     @reads
     def search_logs(self, service: str, query: str = "", limit: int = 40) -> Record:

@@ -10,13 +10,7 @@ from bench.tokens.servers.records import Record, changes, find_one, page_of, rea
 from pinfold.tools import BadCall
 
 _USERS = ("riverlab", "northwind", "ada", "kofi", "sunny")
-_TEXTS = (
-    "New release is out",
-    "We are hiring",
-    "Thanks for the feedback",
-    "Behind the scenes",
-    "Maintenance tonight",
-)
+_TEXTS = ("New release is out", "We are hiring", "Thanks for the feedback", "Behind the scenes", "Maintenance tonight")
 _TAGS = ("#release", "#jobs", "#ops", "#design", "#data")
 
 
@@ -56,9 +50,7 @@ class Posts:
         }
 
     @changes
-    def create_post(
-        self, text: str, tags: list[str] | None = None, mentions: list[str] | None = None
-    ) -> Record:
+    def create_post(self, text: str, tags: list[str] | None = None, mentions: list[str] | None = None) -> Record:
         """Publish a post on your own feed. Tags begin with a hash, mentions with an at sign; both are shown after the
         text.
 

@@ -197,9 +197,7 @@ class Shop:
         return {"order_id": order_id, "refunded": order["total"] if amount is None else amount}
 
     @changes
-    def update_stock(
-        self, sku: str, change: int, reason: Literal["delivery", "count", "damage"] = "count"
-    ) -> Record:
+    def update_stock(self, sku: str, change: int, reason: Literal["delivery", "count", "damage"] = "count") -> Record:
         """Change the stock of a product by a number of pieces, up or down, and record why.
 
         Args:
@@ -237,9 +235,7 @@ class Shop:
         ]
 
     @reads
-    def list_customers(
-        self, country: str | None = None, tier: Literal["basic", "gold"] | None = None
-    ) -> list[Record]:
+    def list_customers(self, country: str | None = None, tier: Literal["basic", "gold"] | None = None) -> list[Record]:
         """List customers with their names, mail addresses, countries and tiers.
 
         Args:

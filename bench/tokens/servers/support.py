@@ -10,14 +10,7 @@ from bench.tokens.servers.records import Record, changes, find_one, page_of, rea
 from pinfold.tools import BadCall
 
 Priority: TypeAlias = Literal["low", "normal", "high", "urgent"]
-_TITLES = (
-    "Cannot log in",
-    "Refund missing",
-    "Wrong invoice",
-    "App crashes",
-    "Slow page",
-    "Change my address",
-)
+_TITLES = ("Cannot log in", "Refund missing", "Wrong invoice", "App crashes", "Slow page", "Change my address")
 _AGENTS = ("mia", "noah", "olga", "paul")
 
 
@@ -190,9 +183,7 @@ class Support:
             query: What the title must contain, whatever its case.
             page: Page number for pagination, starting at 1.
         """
-        return page_of(
-            [one for one in self._tickets if query.lower() in one["title"].lower()], page, 25, "tickets"
-        )
+        return page_of([one for one in self._tickets if query.lower() in one["title"].lower()], page, 25, "tickets")
 
     @reads
     def list_agents(self) -> list[Record]:
@@ -200,9 +191,7 @@ class Support:
         return [
             {
                 "agent": agent,
-                "open_tickets": sum(
-                    one["assignee"] == agent and one["status"] == "open" for one in self._tickets
-                ),
+                "open_tickets": sum(one["assignee"] == agent and one["status"] == "open" for one in self._tickets),
                 "online": agent != "paul",
             }
             for agent in _AGENTS

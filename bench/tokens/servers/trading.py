@@ -29,22 +29,8 @@ class Trading:
         self._watchlist = ["ZETA", "VITA"]
         self._holdings = {"QUAS": 10, "ORCA": 40, "FRSH": 25}
         self._orders: list[Record] = [
-            {
-                "order_id": 7001,
-                "symbol": "QUAS",
-                "side": "buy",
-                "quantity": 10,
-                "price": 295.5,
-                "status": "filled",
-            },
-            {
-                "order_id": 7002,
-                "symbol": "MEDI",
-                "side": "buy",
-                "quantity": 100,
-                "price": 17.0,
-                "status": "open",
-            },
+            {"order_id": 7001, "symbol": "QUAS", "side": "buy", "quantity": 10, "price": 295.5, "status": "filled"},
+            {"order_id": 7002, "symbol": "MEDI", "side": "buy", "quantity": 100, "price": 17.0, "status": "open"},
         ]
         self._transactions: list[Record] = [
             {"kind": "deposit", "amount": 15_000.0, "at": "2026-01-08"},

@@ -120,14 +120,11 @@ class Travel:
         return [
             one
             for one in found
-            if (max_stops is None or one["stops"] <= max_stops)
-            and (max_price is None or one["price"] <= max_price)
+            if (max_stops is None or one["stops"] <= max_stops) and (max_price is None or one["price"] <= max_price)
         ]
 
     @changes
-    def book_flight(
-        self, flight_id: str, date: str, price: float, traveller: str, card: str = "default"
-    ) -> Record:
+    def book_flight(self, flight_id: str, date: str, price: float, traveller: str, card: str = "default") -> Record:
         """Book a flight for one traveller at the price that was found. The card is charged at once.
 
         Args:
@@ -141,11 +138,7 @@ class Travel:
 
     @reads
     def search_hotels(
-        self,
-        city: str,
-        max_price_per_night: float | None = None,
-        min_stars: int = 1,
-        breakfast: bool = False,
+        self, city: str, max_price_per_night: float | None = None, min_stars: int = 1, breakfast: bool = False
     ) -> list[Record]:
         """Search for hotels in a city. Prices are for one room and one night, in euro.
 

@@ -80,9 +80,7 @@ class Vehicle:
 
     @changes
     def lock_doors(
-        self,
-        locked: bool,
-        doors: list[Literal["driver", "passenger", "rear_left", "rear_right"]] | None = None,
+        self, locked: bool, doors: list[Literal["driver", "passenger", "rear_left", "rear_right"]] | None = None
     ) -> Record:
         """Lock or unlock doors of the car.
 
@@ -92,10 +90,7 @@ class Vehicle:
         """
         for door in doors or _DOORS:
             self._locked[door] = locked
-        return {
-            "doors": dict(self._locked),
-            "still_open": [door for door, is_ in self._locked.items() if not is_],
-        }
+        return {"doors": dict(self._locked), "still_open": [door for door, is_ in self._locked.items() if not is_]}
 
     @changes
     def set_parking_brake(self, engaged: bool) -> Record:
@@ -132,12 +127,7 @@ class Vehicle:
         Args:
             city: Where to look.
         """
-        return {
-            "name": f"{city} Tires",
-            "address": f"12 Mill Road, {city}",
-            "open_until": "18:30",
-            "distance_km": 3.4,
-        }
+        return {"name": f"{city} Tires", "address": f"12 Mill Road, {city}", "open_until": "18:30", "distance_km": 3.4}
 
     @reads
     def estimate_distance(self, origin: str, destination: str) -> Record:
@@ -175,10 +165,7 @@ class Vehicle:
 
     @changes
     def set_climate(
-        self,
-        temperature_c: float = 21.0,
-        fan_speed: int = 2,
-        mode: Literal["auto", "cool", "heat", "defrost"] = "auto",
+        self, temperature_c: float = 21.0, fan_speed: int = 2, mode: Literal["auto", "cool", "heat", "defrost"] = "auto"
     ) -> Record:
         """Adjust the climate control.
 

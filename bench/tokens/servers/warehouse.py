@@ -24,12 +24,7 @@ class Warehouse:
         for name, columns in _TABLES.items():
             self._base.execute(f"CREATE TABLE {name} ({columns})")
         customers = [
-            (
-                number,
-                f"Customer {number}",
-                made.choice(("DE", "FR", "US", "JP")),
-                made.choice(("retail", "trade")),
-            )
+            (number, f"Customer {number}", made.choice(("DE", "FR", "US", "JP")), made.choice(("retail", "trade")))
             for number in range(1, 121)
         ]
         sales = [
@@ -63,8 +58,7 @@ class Warehouse:
     def list_tables(self) -> list[Record]:
         """List all tables of the database with the number of their rows."""
         return [
-            {"name": name, "rows": self._base.execute(f"SELECT count(*) FROM {name}").fetchone()[0]}
-            for name in _TABLES
+            {"name": name, "rows": self._base.execute(f"SELECT count(*) FROM {name}").fetchone()[0]} for name in _TABLES
         ]
 
     @reads

@@ -120,8 +120,7 @@ class Wiki:
         found = [
             one
             for one in self._pages
-            if all(word in f"{one['title']} {one['body']}".lower() for word in words)
-            and space in (None, one["space"])
+            if all(word in f"{one['title']} {one['body']}".lower() for word in words) and space in (None, one["space"])
         ]
         found.sort(key=lambda one: -sum(word in one["title"].lower() for word in words))
         results = [
@@ -140,9 +139,7 @@ class Wiki:
         return self._page(page_id)
 
     @reads
-    def list_pages(
-        self, space: Space, label: str | None = None, limit: int = 20, cursor: str | None = None
-    ) -> Record:
+    def list_pages(self, space: Space, label: str | None = None, limit: int = 20, cursor: str | None = None) -> Record:
         """List the pages of a space in the order they were created, without their text. Use the cursor that comes with
         a result to get the next ones.
 
@@ -188,9 +185,7 @@ class Wiki:
         return without(page, "body")
 
     @changes
-    def update_page(
-        self, page_id: str, body: str, title: str | None = None, version_comment: str = ""
-    ) -> Record:
+    def update_page(self, page_id: str, body: str, title: str | None = None, version_comment: str = "") -> Record:
         """Replace the text of a page by a new one. The old text stays in the history of the page.
 
         Args:
@@ -307,9 +302,5 @@ class Wiki:
         return find_one(self._pages, "id", page_id, "page")
 
     def _save(self, page: Record) -> Record:
-        page["version"] = {
-            "number": page["version"]["number"] + 1,
-            "by": "you",
-            "at": "2026-03-02T09:00:00.000Z",
-        }
+        page["version"] = {"number": page["version"]["number"] + 1, "by": "you", "at": "2026-03-02T09:00:00.000Z"}
         return {"id": page["id"], "version": page["version"], "url": page["url"]}

@@ -9,14 +9,7 @@ if TYPE_CHECKING:
     from pinfold.app.closing_notices import pop_closing_notices
     from pinfold.app.config import ChatConfig, Config, Loaded, PictureMode, config_schema, load_config
     from pinfold.app.environment import EnvironmentStatus, build_environment, environment_status
-    from pinfold.app.errors import (
-        CheckpointError,
-        ConfigError,
-        NoSuchSession,
-        OwnerGone,
-        SessionBusy,
-        TurnError,
-    )
+    from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
     from pinfold.app.mounts import mounts_of
     from pinfold.app.operator_log import start_operator_log
     from pinfold.app.outbound import OutboundTotal, sum_outbound

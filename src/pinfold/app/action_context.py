@@ -97,9 +97,7 @@ class SessionCommands:
         if what and what.cell is not None and isinstance(session, Resumable):
             more["cell"], what.cell = what.cell, None
         try:
-            ran = await session.command(
-                argv, timeout_s=timeout_s, stdin=stdin, workdir=workdir, env=env, **more
-            )
+            ran = await session.command(argv, timeout_s=timeout_s, stdin=stdin, workdir=workdir, env=env, **more)
         except (NotSupported, FileRefused) as error:
             raise BadCall(str(error)) from error
         if what and ran.read_only in ("refused", "impossible"):

@@ -79,12 +79,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
         if connects and taint.is_full and given.mode != "full" and not facts.may_leave:
             return Deny(NO_TUNNELS.format(facts.target.partition(":")[0]), rule="taint")
-        how: dict[str, Any] = {
-            "mode": given.mode,
-            "taint": taint,
-            "rules": self.rules,
-            "guards": self.guards,
-        }
+        how: dict[str, Any] = {"mode": given.mode, "taint": taint, "rules": self.rules, "guards": self.guards}
         verdict = judge(action, facts, grants=given.grants, **how)
         if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow and self.grants:
             always = self.grants.of(self.workspace)
@@ -175,14 +170,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
 
     def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:
         listed = to is not None and self.way.listed.lists(to)
-        return Facts(
-            effect=effect,
-            reach="network",
-            target=str(to or ""),
-            listed=listed,
-            handed=handed,
-            leaves=True,
-        )
+        return Facts(effect=effect, reach="network", target=str(to or ""), listed=listed, handed=handed, leaves=True)
 
     def destination(self, action: Action) -> Destination | None:
         """Whom a call reaches, in the one form that is compared and connected to."""
@@ -216,9 +204,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
                 "do it in smaller steps, or by code in a cell",
             )
         except (BadCall, ToolFailed) as error:
-            return _require_showable(
-                f"{_arguments(action)}\n({error})", SHOWN, action.tool, "do it in smaller steps"
-            )
+            return _require_showable(f"{_arguments(action)}\n({error})", SHOWN, action.tool, "do it in smaller steps")
 
     async def _preview_call(self, action: CallTool) -> str:
         if action.tool == SHELL:
@@ -271,9 +257,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         folder = self.workspace / workdir
         files = files_named(command, folder, (self.workspace, *self.mounts))
         if len(files) > MOST:
-            raise NotShown(
-                f"this command names more than {MOST} files; name fewer, or the folder they are in"
-            )
+            raise NotShown(f"this command names more than {MOST} files; name fewer, or the folder they are in")
         return list(describe_named_files(files, folder))
 
 

@@ -259,11 +259,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
         private = reads and self.privacy.holds
         if what.stopped:
             performed = replace(performed, stopped=what.stopped)
-        return (
-            replace(performed, private=private, sent=(*performed.sent, *sent))
-            if private or sent
-            else performed
-        )
+        return replace(performed, private=private, sent=(*performed.sent, *sent)) if private or sent else performed
 
     async def _write_server_modules(self) -> None:
         """Not before somebody may look: most sessions never do, and it takes longer than many a cell."""
@@ -284,9 +280,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
     async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[RunningAction]:
         """No connection outlives an action that may have read what is the user's, however that action ends."""
         if reads and self.privacy.about_to_read():
-            await (
-                self.way.disconnect_all()
-            )  # what is connected was let through while there was nothing to tell
+            await self.way.disconnect_all()  # what is connected was let through while there was nothing to tell
 
         def must_disconnect() -> bool:
             if reads:
@@ -317,10 +311,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
             return performed
         files = tuple(
             FileChange(
-                path=one.path,
-                how=one.how,
-                before=self._store_content(one.before),
-                after=self._store_content(one.after),
+                path=one.path, how=one.how, before=self._store_content(one.before), after=self._store_content(one.after)
             )
             for one in changed.files
         )
@@ -526,9 +517,7 @@ class SandboxActionRunner(Struct, kw_only=True, dict=True):
         if what.cell is None or what.read_only:
             return await self._call_tool(action)
         args = action.given
-        async with self._make_checkpoints(
-            str(args.get("command") or f"{action.tool} {args.get('path', '')}")
-        ):
+        async with self._make_checkpoints(str(args.get("command") or f"{action.tool} {args.get('path', '')}")):
             performed = await self._call_tool(action)
         return self._with_files(performed)
 

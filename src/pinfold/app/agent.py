@@ -159,9 +159,7 @@ class Agent:
         if ephemeral and session is not None:
             raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
         if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
-            raise ConfigError(
-                f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`"
-            )
+            raise ConfigError(f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`")
         shelf = None if ephemeral else SessionStore()
         self._goes_on = session is not None
         self._folder: Path | None
@@ -360,9 +358,7 @@ class Agent:
                         pass
         raise TurnError("the session ended before the turn did")
 
-    async def stream(
-        self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()
-    ) -> AsyncGenerator[Event | Delta]:
+    async def stream(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> AsyncGenerator[Event | Delta]:
         """One turn, event by event. Leaving it early interrupts the turn."""
         if self._live is None:
             await self.open()

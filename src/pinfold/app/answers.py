@@ -105,9 +105,7 @@ def _check(schema: Json, path: Path) -> None:
         for reference in () if "$id" in json.dumps(schema) else _references(schema):
             validator._resolver.lookup(reference)  # noqa: SLF001 - there is no public way to ask before
     except SchemaError as error:
-        raise ConfigError(
-            cap_text(f"{path} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)
-        ) from error
+        raise ConfigError(cap_text(f"{path} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)) from error
     except Unresolvable as error:
         raise ConfigError(
             f"the schema {path} refers to {error.ref!r}, which is not in it; nothing is fetched: put it under $defs"

@@ -92,9 +92,7 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
     scope = "session" if answer.scope == "always" and not asked.stored else answer.scope
     scope = scope if asked.pattern else "once"
     with suppress(CommandRefused):
-        await live.submit(
-            Decide(id=id_, digest=asked.digest, verdict=verdict, scope=scope, words=answer.words)
-        )
+        await live.submit(Decide(id=id_, digest=asked.digest, verdict=verdict, scope=scope, words=answer.words))
 
 
 async def _ask(approve: Approve, approval: Approval) -> Said:

@@ -94,6 +94,4 @@ def _describe_attachment(what: str, name: str, path: Path) -> str:
 def refuse_reserved_name(files: Iterable[str]) -> None:
     """Of standard input, for anything else. Raises ConfigError."""
     if STDIN in files:
-        raise ConfigError(
-            "data cannot be called 'stdin' while there is standard input; name it otherwise: NAME=PATH"
-        )
+        raise ConfigError("data cannot be called 'stdin' while there is standard input; name it otherwise: NAME=PATH")

@@ -120,9 +120,7 @@ class BestOfN:
                         passed = await live.passes(check)
                         if live.is_untrusted:
                             self._untrusted.add(branch.session)
-                        self._say(
-                            f"branch {branch.number}: {'passed' if passed else 'did not pass'} the check"
-                        )
+                        self._say(f"branch {branch.number}: {'passed' if passed else 'did not pass'} the check")
                         return text if passed else None
                     case TurnFailed(turn=turn, error=error) if turn == say.turn:
                         self._say(f"branch {branch.number}: {error}")

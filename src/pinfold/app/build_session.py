@@ -47,21 +47,14 @@ class ResolvedSandbox(Struct, frozen=True, kw_only=True):
     """Goes with a session that leaves nothing behind."""
 
 
-async def resolve_sandbox(
-    options: Options, past: SessionOpened | None, folder: Path | None
-) -> ResolvedSandbox:
+async def resolve_sandbox(options: Options, past: SessionOpened | None, folder: Path | None) -> ResolvedSandbox:
     look_in(up_dir(), warm_dir())
     wanted = options.sandbox or (past.sandbox if past else "auto")
     if not isinstance(wanted, str) or not is_built_in(wanted):
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted
         return ResolvedSandbox(provider=provider, notices=(provider.notice,) if provider.notice else ())
-    writable = [
-        workspace_of(options, past),
-        *(mount.path for mount in options.mounts or () if mount.writable),
-    ]
-    cells = await python_for_cells(
-        options.packages, options.python, make=options.make_environment, writable=writable
-    )
+    writable = [workspace_of(options, past), *(mount.path for mount in options.mounts or () if mount.writable)]
+    cells = await python_for_cells(options.packages, options.python, make=options.make_environment, writable=writable)
     provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
     if isinstance(provider, Auto) and _has_mounts(options, past):
         await provider.resolve()  # where they are is told to the model first of all
@@ -71,9 +64,7 @@ async def resolve_sandbox(
     if folder:
         return ResolvedSandbox(provider=provider, python=cells.python, site=folder / "site", notices=notices)
     scratch = Folder("site")
-    return ResolvedSandbox(
-        provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch
-    )
+    return ResolvedSandbox(provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch)
 
 
 def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
@@ -137,14 +128,8 @@ def build_session_parts(
     workspace = workspace_of(options, past)
     mode: Mode = options.mode or (past.mode if past else "auto")
     if mode == "read-only" and not provider.capabilities.isolated:
-        raise ConfigError(
-            f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox"
-        )
-    known = (
-        {name: _resolve_piped_input(Path(path), log.folder) for name, path in past.data.items()}
-        if past
-        else {}
-    )
+        raise ConfigError(f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox")
+    known = {name: _resolve_piped_input(Path(path), log.folder) for name, path in past.data.items()} if past else {}
     data = known if options.data is None else options.data
     has = provider.capabilities
     if data and not has.mounts and (has.remote or not has.isolated):
@@ -202,9 +187,7 @@ def _resolve_piped_input(path: Path, folder: Path | None) -> Path:
     return ours if ours.exists() else path
 
 
-def _mounts(
-    options: Options, past: SessionOpened | None, provider: Provider, workspace: Path
-) -> tuple[Mount, ...]:
+def _mounts(options: Options, past: SessionOpened | None, provider: Provider, workspace: Path) -> tuple[Mount, ...]:
     """Those asked for now, else those the session had."""
     mounts = options.mounts
     if mounts is None:

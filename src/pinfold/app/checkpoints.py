@@ -108,9 +108,7 @@ class Checkpoints:
     async def after(self, session: Session, code: str, limit_s: float) -> None:
         """A cell has ended, or a command."""
         if self._state().checkpoints and self._repository is not None:
-            await self._try_checkpoint(
-                session, f"Cell {self._state().cells}: {_summarize_code(code)}", limit_s
-            )
+            await self._try_checkpoint(session, f"Cell {self._state().cells}: {_summarize_code(code)}", limit_s)
 
     async def restore(self, session: Session, number: int, limit_s: float) -> Restored:
         """Bring the files back. Raises CheckpointError, and then nothing is lost: what was there is in a checkpoint."""
@@ -166,9 +164,7 @@ class Checkpoints:
         text = f"{message}\n\nPinfold-Session: {self._id}\nPinfold-Checkpoint: {number}\n"
         known = [repository.last, repository.tree]
         words = [f"{sidegit.REF}{self._id}", *known, "", *sidegit.secret_pathspecs()]
-        outcome = await _run_script(
-            session, sidegit.MAKE, words, repository.environment, limit_s, stdin=text.encode()
-        )
+        outcome = await _run_script(session, sidegit.MAKE, words, repository.environment, limit_s, stdin=text.encode())
         if outcome.status == "error":
             # The program may have broken the index, or a crash left a lock; both are only the session's.
             words = [words[0], "", "", "again", *sidegit.secret_pathspecs()]
@@ -185,9 +181,7 @@ class Checkpoints:
             await self._journal.append(made)
         return commit
 
-    async def _apply(
-        self, session: Session, present: str, target: str, limit_s: float
-    ) -> tuple[int, tuple[str, ...]]:
+    async def _apply(self, session: Session, present: str, target: str, limit_s: float) -> tuple[int, tuple[str, ...]]:
         """How many files it wrote or removed, and which it had to leave."""
 
         async def run(script: str, paths: Iterable[bytes], *words: str) -> bytes:

@@ -154,11 +154,7 @@ class ClientSession:
         )
 
     async def ask(
-        self,
-        prompt: str,
-        *,
-        approve: Approve | None = None,
-        on_event: Callable[[Event | Delta], None] | None = None,
+        self, prompt: str, *, approve: Approve | None = None, on_event: Callable[[Event | Delta], None] | None = None
     ) -> TurnResult:
         """One turn of the agent. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
         say = Say(turn=new_turn_id(), text=prompt)
@@ -209,12 +205,7 @@ class ClientSession:
         return base64.b64decode(cast(str, done.whole))
 
     async def put(
-        self,
-        path: str,
-        *,
-        content: str | None = None,
-        encoded: str | None = None,
-        approve: Approve | None = None,
+        self, path: str, *, content: str | None = None, encoded: str | None = None, approve: Approve | None = None
     ) -> str:
         """What was written, in words. Raises CommandRefused with what is wrong."""
         given = {"content": content, "base64": encoded}

@@ -158,13 +158,7 @@ class ClientSessions:
             return await self._tasks.start(self._serve_session, session, options, title, client)
 
     async def _serve_session(
-        self,
-        session: SessionId,
-        options: Options,
-        title: str,
-        client: str,
-        *,
-        task_status: TaskStatus[ClientSession],
+        self, session: SessionId, options: Options, title: str, client: str, *, task_status: TaskStatus[ClientSession]
     ) -> None:
         offered: ClientSession | None = None
         folder = self._shelf.folder_of(session) if self._shelf else None

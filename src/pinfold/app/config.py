@@ -262,18 +262,14 @@ def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None =
     project = read_trusted_files(workspace) if workspace is not None else TrustedFiles(files={})
     if workspace is not None and (data := project.files.get(SETTINGS)) is not None:
         project_file = workspace / SETTINGS
-        limits = _project_limits(
-            _parse_toml(data, project_file), project_file, _validate_config(values, origins)
-        )
+        limits = _project_limits(_parse_toml(data, project_file), project_file, _validate_config(values, origins))
         _overlay(values, origins, limits, str(project_file))
     _overlay_environment(values, origins)
     for dotted, value in (flags or {}).items():
         if value is not None:
             section, key = dotted.split(".")
             more = values.get(section, {}).get(key, ()) if dotted in _ADDED_TO else ()
-            _overlay(
-                values, origins, {section: {key: (*more, *value) if dotted in _ADDED_TO else value}}, "flag"
-            )
+            _overlay(values, origins, {section: {key: (*more, *value) if dotted in _ADDED_TO else value}}, "flag")
     return Loaded(
         config=_validate_config(values, origins), origins=origins, obeyed=project.files, notice=project.notice
     )
@@ -322,9 +318,7 @@ def _parse_toml(data: bytes, path: Path) -> Values:
         raise ConfigError(f"{path} is not valid TOML: {error}; mend it: {mend}") from error
     for section, content in parsed.items():
         if section not in Config.__struct_fields__:
-            raise ConfigError(
-                f"{path}: unknown section [{section}]{_nearest(section, Config.__struct_fields__)}"
-            )
+            raise ConfigError(f"{path}: unknown section [{section}]{_nearest(section, Config.__struct_fields__)}")
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: {section} must be a section: write [{section}] and its keys below")
         if section in NAMED:
@@ -337,9 +331,7 @@ def _parse_toml(data: bytes, path: Path) -> Values:
 def _check_tables(path: Path, section: str, tables: dict[str, Any]) -> None:
     for name, content in tables.items():
         if not isinstance(content, dict):
-            raise ConfigError(
-                f"{path}: [{section}] holds tables with a name: write [{section}.NAME] and {name} below"
-            )
+            raise ConfigError(f"{path}: [{section}] holds tables with a name: write [{section}.NAME] and {name} below")
         _check_keys(path, f"{section}.{name}", cast(dict[str, Any], content), _fields(NAMED[section]))
 
 
@@ -416,9 +408,7 @@ def _from_environment(prefix: str, section: Any) -> Iterator[tuple[str, str, Any
             try:
                 value = _parse_list(text, kind)
             except msgspec.MsgspecError as error:
-                raise ConfigError(
-                    f"the environment variable {variable}={text!r} is wrong: {error}"
-                ) from error
+                raise ConfigError(f"the environment variable {variable}={text!r} is wrong: {error}") from error
         yield variable, name, value
 
 

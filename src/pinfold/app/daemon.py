@@ -16,14 +16,7 @@ from anyio.abc import SocketStream, TaskGroup, TaskStatus
 from pinfold.app.config import load_config
 from pinfold.app.daemon_handoff import PortableOptions, daemon_socket
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.ipc import (
-    BROKEN,
-    LineReader,
-    is_same_user_stream,
-    open_listener,
-    send_line,
-    send_request,
-)
+from pinfold.app.ipc import BROKEN, LineReader, is_same_user_stream, open_listener, send_line, send_request
 from pinfold.app.lock import claim, holder_of
 from pinfold.app.owner import acquire
 from pinfold.app.paths import private_dir, state_dir, up_dir
@@ -67,9 +60,7 @@ class Daemon:
         folder = private_dir(private_dir(state_dir()) / up_dir().name)
         claimed = claim(folder)
         if claimed is None:
-            raise SessionBusy(
-                f"pinfold up runs already, as process {holder_of(folder)}; see pinfold up --status"
-            )
+            raise SessionBusy(f"pinfold up runs already, as process {holder_of(folder)}; see pinfold up --status")
         try:
             for stale in folder.glob("*.sock"):
                 stale.unlink(missing_ok=True)
@@ -138,9 +129,7 @@ class Daemon:
                 if not place.is_absolute() or place.name != name:
                     raise BadEvent(f"{folder} is not the folder of {name}")
                 return {
-                    "began": await self._acquire_session(
-                        sessions, place, SessionId(name), _decode_options(options)
-                    )
+                    "began": await self._acquire_session(sessions, place, SessionId(name), _decode_options(options))
                 }
             case {"op": "status"}:
                 return self._status()
@@ -163,9 +152,7 @@ class Daemon:
             "idle_s": self._idle_s,
         }
 
-    async def _acquire_session(
-        self, tasks: TaskGroup, folder: Path, session: SessionId, options: Options
-    ) -> int:
+    async def _acquire_session(self, tasks: TaskGroup, folder: Path, session: SessionId, options: Options) -> int:
         if self._over.is_set():
             raise SessionBusy("pinfold up is ending")
         return await tasks.start(self._serve_session, folder, session, options)
@@ -228,9 +215,7 @@ def _decode_options(options: Json) -> Options:
     try:
         return msgspec.convert(options, PortableOptions).options()
     except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"pinfold up is of another version, end it with pinfold up --stop: {error}"
-        ) from error
+        raise ConfigError(f"pinfold up is of another version, end it with pinfold up --stop: {error}") from error
 
 
 async def ask_daemon(question: dict[str, Json]) -> dict[str, Json] | None:

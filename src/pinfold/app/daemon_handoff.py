@@ -92,9 +92,7 @@ def encode_options(options: Options) -> Mapping[str, Json] | None:
         sandbox=options.sandbox,
         title=options.title,
         data=None if options.data is None else {name: str(path) for name, path in options.data.items()},
-        mounts=None
-        if options.mounts is None
-        else {str(mount.path): mount.writable for mount in options.mounts},
+        mounts=None if options.mounts is None else {str(mount.path): mount.writable for mount in options.mounts},
         allow_unmasked=options.allow_unmasked,
         packages=options.packages,
         python=options.python,

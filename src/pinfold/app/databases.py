@@ -15,17 +15,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.secrets import Secrets, is_recognisable
 from pinfold.text import keep_own_secret
 from pinfold.tools import BadCall, Tool
-from pinfold.tools.sql import (
-    MAX_MB,
-    MAX_ROWS,
-    NAME,
-    TIMEOUT_S,
-    Address,
-    BadAddress,
-    Source,
-    read_address,
-    show_address,
-)
+from pinfold.tools.sql import MAX_MB, MAX_ROWS, NAME, TIMEOUT_S, Address, BadAddress, Source, read_address, show_address
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _HIDDEN = "(hidden)"
@@ -66,9 +56,7 @@ def check_data(name: str, given: DataConfig) -> None:
     if given.password and not address.hosts:
         raise ConfigError(f"{where}.password: a {address.kind} file has none; leave it out")
     if "${" in given.password and not _REFERENCE.fullmatch(given.password):
-        raise ConfigError(
-            f"{where}.password: write ${{secret:NAME}} and nothing else, or the password itself"
-        )
+        raise ConfigError(f"{where}.password: write ${{secret:NAME}} and nothing else, or the password itself")
     for key in ("max_rows", "max_mb", "timeout_s"):
         value = getattr(given, key)
         if not (value > 0 and math.isfinite(value)):
@@ -79,10 +67,7 @@ class ConfiguredDatabases:
     """What code can ask for in a session, and the processes that ask."""
 
     def __init__(
-        self,
-        data: Mapping[str, DataConfig],
-        folders: tuple[Path, ...],
-        about_to_read: Callable[[], Awaitable[None]],
+        self, data: Mapping[str, DataConfig], folders: tuple[Path, ...], about_to_read: Callable[[], Awaitable[None]]
     ) -> None:
         """`folders`: where the session's code can write."""
         from pinfold.tools.sql.workers import Workers

@@ -31,21 +31,14 @@ def choose_among(there: Reachable) -> ModelChoice:
     for found in there.servers:
         if found.models and not found.needs_key:
             name = found.name_of(found.models[0])
-            return ModelChoice(
-                name=name, why=f"no model is configured; using {name}, which {found.kind} serves here"
-            )
+            return ModelChoice(name=name, why=f"no model is configured; using {name}, which {found.kind} serves here")
     builtin = there.inside[0]
     if builtin.path:
-        return ModelChoice(
-            name="builtin", why="no model is configured and no local server answers; using builtin"
-        )
+        return ModelChoice(name="builtin", why="no model is configured and no local server answers; using builtin")
     ways = [f"`--model builtin` fetches one that runs here ({builtin.weights.megabytes})"]
     for key in there.keys:
         model = SUGGESTED.get(key.provider, f"{key.provider}:MODEL")
-        ways.append(
-            f"{key.variable} is set: `--model {model}` sends what the model is told to {key.provider}"
-        )
+        ways.append(f"{key.variable} is set: `--model {model}` sends what the model is told to {key.provider}")
     raise ConfigError(
-        "no model is configured, and none of Ollama, LM Studio, llama.cpp and vLLM answers here; "
-        + "; ".join(ways)
+        "no model is configured, and none of Ollama, LM Studio, llama.cpp and vLLM answers here; " + "; ".join(ways)
     )

@@ -31,9 +31,7 @@ from pinfold.sandbox.environment import (
     normalise_package,
     running_python,
 )
-from pinfold.sandbox.environment import (
-    build as build_environment,
-)
+from pinfold.sandbox.environment import build as build_environment
 from pinfold.tools import BadCall, Tool
 
 NOT_BUILT = "the data environment is not built: `pinfold env build` adds pandas and the rest"
@@ -64,9 +62,7 @@ async def python_for_cells(
     """
     asked = tuple(packages)
     if make and python:
-        raise ConfigError(
-            f"sandbox.python is {python}, and nothing is added to that; install the packages there"
-        )
+        raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
     if make:
         built = await anyio.to_thread.run_sync(build_environment, asked, abandon_on_cancel=True)
         return CellPython(python=built.python)
@@ -110,9 +106,7 @@ def packages_to_build(
 
 def _imports(code: str) -> set[str]:
     """The first words of modules; by their look, since code with magics cannot be parsed."""
-    parts = (
-        part for match in re.finditer(_IMPORTED, code) for part in match[1].split(" import ")[0].split(",")
-    )
+    parts = (part for match in re.finditer(_IMPORTED, code) for part in match[1].split(" import ")[0].split(","))
     return {words[0].partition(".")[0] for part in parts if (words := part.split())}
 
 
@@ -157,10 +151,7 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
     here = (current_folder(),)  # as good as always the workspace
     used = python_at(python, here) if python else environment.python if environment else default_python()
     return EnvironmentStatus(
-        key=recipe.key,
-        folder=environments() / recipe.key,
-        environment=environment,
-        used=used or running_python().path,
+        key=recipe.key, folder=environments() / recipe.key, environment=environment, used=used or running_python().path
     )
 
 

@@ -47,13 +47,10 @@ class Extra(Struct, frozen=True):
 
 EXTRAS: Mapping[str, Extra] = {
     "providers": Extra(
-        "models of Anthropic, Google and Amazon Bedrock",
-        ("pydantic_ai", "anthropic", "google.genai", "boto3"),
+        "models of Anthropic, Google and Amazon Bedrock", ("pydantic_ai", "anthropic", "google.genai", "boto3")
     ),
     "cohere": Extra("models of Cohere", ("pydantic_ai", "cohere")),
-    "sql": Extra(
-        "databases: PostgreSQL, SQLite, DuckDB", ("adbc_driver_postgresql", "duckdb", "pyarrow", "sqlglot")
-    ),
+    "sql": Extra("databases: PostgreSQL, SQLite, DuckDB", ("adbc_driver_postgresql", "duckdb", "pyarrow", "sqlglot")),
     "server": Extra("pinfold model serve", ("starlette", "uvicorn")),
     "transformers": Extra("pinfold model serve with a Transformers folder", ("torch", "transformers")),
     "local": Extra("what runs `builtin`, beside Pinfold instead of fetched for it", ("xllamacpp",)),
@@ -183,9 +180,7 @@ def _requirement(entry: Mapping[str, Any], extras: Iterable[str]) -> str:
         return f"{named} @ {Path(place).as_uri()}"
     if place := entry.get("git"):
         address, _, more = place.partition("?")
-        revision = [
-            value for key, values in parse_qs(more).items() if key != "subdirectory" for value in values
-        ]
+        revision = [value for key, values in parse_qs(more).items() if key != "subdirectory" for value in values]
         return f"{named} @ git+{address}{''.join(f'@{one}' for one in revision[:1])}"
     if place := entry.get("url"):
         return f"{named} @ {place}"
@@ -228,18 +223,9 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: O
         """uv's reason; without one, the last line, which is the script's own."""
         if re.search(r"^\s*(?:error:|\u00d7)", said, re.MULTILINE):
             return explain_failure(said, running_python(), Path(sys.prefix))
-        return first_line(
-            (said.strip().splitlines() or ["nothing was said"])[-1].removeprefix("pinfold: "), 300
-        )
+        return first_line((said.strip().splitlines() or ["nothing was said"])[-1].removeprefix("pinfold: "), 300)
 
-    run(
-        command,
-        environment={**uv_variables(), **variables},
-        folder=root,
-        keep=None,
-        on_line=on_line,
-        explain=explain,
-    )
+    run(command, environment={**uv_variables(), **variables}, folder=root, keep=None, on_line=on_line, explain=explain)
 
 
 def _is_there(module: str) -> bool:

@@ -120,8 +120,7 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
         keys=there.keys,
         sandbox=config.sandbox.provider,
         isolation=_isolation(facts),
-        data_environment=environment_status(config.sandbox.packages, config.sandbox.python).environment
-        is not None,
+        data_environment=environment_status(config.sandbox.packages, config.sandbox.python).environment is not None,
         model=model,
         why=why,
         offer=None if model else _offer(there.keys, calling),
@@ -137,10 +136,7 @@ async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable
         return found.model
     if found.offer and await agrees(found.offer.question):
         return remember_model(found.offer.model)
-    fetch = (
-        "The built-in model runs here, and nothing leaves this machine. "
-        f"Fetch it ({found.builtin_size}) and use it"
-    )
+    fetch = f"The built-in model runs here, and nothing leaves this machine. Fetch it ({found.builtin_size}) and use it"
     if found.builtin_size and await agrees(fetch):
         return remember_model(BUILTIN[0])
     return ""

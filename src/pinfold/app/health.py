@@ -98,11 +98,7 @@ class _FullReport:
     async def sandboxes(self, around: CheckContext, asked: tuple[str, ...]) -> list[Finding]:
         python, said = await anyio.to_thread.run_sync(cells_python, around)
         self.report = await examine(asked, python=python, limit_s=around.limit_s)
-        return [
-            *report_findings(self.report, asked),
-            *said,
-            await anyio.to_thread.run_sync(warm_helper, around),
-        ]
+        return [*report_findings(self.report, asked), *said, await anyio.to_thread.run_sync(warm_helper, around)]
 
     async def models(self, around: CheckContext) -> list[Finding]:
         found, self.here = await services.models(around)
@@ -114,11 +110,7 @@ class _FullReport:
 
 
 async def _check_within(
-    found: list[Finding],
-    section: Section,
-    what: str,
-    look: Callable[[], Awaitable[list[Finding]]],
-    limit_s: float,
+    found: list[Finding], section: Section, what: str, look: Callable[[], Awaitable[list[Finding]]], limit_s: float
 ) -> None:
     with anyio.move_on_after(limit_s + _BEYOND_S) as patience:
         try:
@@ -134,8 +126,6 @@ def _fault(section: Section, what: str, error: Exception) -> Finding:
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     if not isinstance(error, PinfoldError | OSError):
-        return Finding(
-            section=section, what=what, standing="fault", cause=repr(error), fix="please report it"
-        )
+        return Finding(section=section, what=what, standing="fault", cause=repr(error), fix="please report it")
     cause, _, fix = str(error).rpartition("; ")
     return Finding(section=section, what=what, standing="fault", cause=cause or fix, fix=fix if cause else "")

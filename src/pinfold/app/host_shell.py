@@ -27,10 +27,7 @@ class HostShell:
         folder = self._workspace / workdir
         try:
             process = await anyio.open_process(
-                ["/bin/bash", "-c", command],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
+                ["/bin/bash", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
             )
         except OSError as error:
             return CommandOutcome(status="error", stderr=f"{error.filename}: {error.strerror}\n".encode())

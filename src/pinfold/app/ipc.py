@@ -28,9 +28,7 @@ class LineReader:
         try:
             return await self._buffer.receive_until(b"\n", limit)
         except (anyio.EndOfStream, anyio.IncompleteRead, *BROKEN) as error:
-            raise OwnerGone(
-                "the process that held the session ended; `pinfold resume` takes it over"
-            ) from error
+            raise OwnerGone("the process that held the session ended; `pinfold resume` takes it over") from error
         except anyio.DelimiterNotFound as error:
             raise BadEvent(f"a line of more than {limit >> 20} MiB") from error
 

@@ -55,9 +55,7 @@ class Upstream:
         """One for a single request."""
         return self._servers().line(server, speech, peer, like=like)
 
-    async def _keep_line(
-        self, server: str, speech: Speech, peer: Peer, *, task_status: TaskStatus[Line]
-    ) -> None:
+    async def _keep_line(self, server: str, speech: Speech, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
         key, made = (server, speech.version), False
         try:
             async with self._servers().line(server, speech, peer) as line:
@@ -82,12 +80,7 @@ class Upstream:
         return servers
 
     async def forward_call(
-        self,
-        line: Line,
-        server: str,
-        call: tuple[str, Mapping[str, Any]],
-        forward: Forward,
-        approve: Approve | None,
+        self, line: Line, server: str, call: tuple[str, Mapping[str, Any]], forward: Forward, approve: Approve | None
     ) -> dict[str, Any]:
         """What the server answers to a call, by name and arguments, if policy lets it be asked.
 
@@ -103,9 +96,7 @@ class Upstream:
                 await line.look()
             entry = line.manifest.entries.get(tool)
             if tool not in line.agreed or entry is None or entry.digest != agreed:
-                raise BadCall(
-                    f"{server} describes it otherwise than when the user agreed to it; nothing was called"
-                )
+                raise BadCall(f"{server} describes it otherwise than when the user agreed to it; nothing was called")
             try:
                 answer = await forward()
             except MCPError as error:

@@ -92,18 +92,11 @@ def memory_tools(
     if can_write:
         # Nothing but Pinfold's own notes is touched, and nothing leaves: there is nothing to ask about.
         writing: dict[str, Any] = {"effect": "keyed", "reach": "nothing"}
-        made += [
-            (tool(**writing)(remember), {"type": "integer"}),
-            (tool(**writing)(forget), {"type": "null"}),
-        ]
-    return [
-        replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns=returns) for one, returns in made
-    ]
+        made += [(tool(**writing)(remember), {"type": "integer"}), (tool(**writing)(forget), {"type": "null"})]
+    return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns=returns) for one, returns in made]
 
 
-async def _recall_notes(
-    ask: Callable[[], list[Note]], about_to_read: Callable[[], Awaitable[None]]
-) -> Result:
+async def _recall_notes(ask: Callable[[], list[Note]], about_to_read: Callable[[], Awaitable[None]]) -> Result:
     from anyio.to_thread import run_sync
 
     notes = await run_sync(lambda: _call_memory(ask))
@@ -114,9 +107,7 @@ async def _recall_notes(
         for note in notes
     ]
     lines = [_line(note) for note in notes]
-    return Result(
-        text="\n".join(lines) or "(no notes)", value=value, untrusted=any(not note.trusted for note in notes)
-    )
+    return Result(text="\n".join(lines) or "(no notes)", value=value, untrusted=any(not note.trusted for note in notes))
 
 
 def _line(note: Note) -> str:

@@ -13,11 +13,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.secrets import Secrets
 from pinfold.model import DIRECT, SERVICES
 
-_HOSTS = {
-    "anthropic": "api.anthropic.com",
-    "google": "generativelanguage.googleapis.com",
-    "cohere": "api.cohere.com",
-}
+_HOSTS = {"anthropic": "api.anthropic.com", "google": "generativelanguage.googleapis.com", "cohere": "api.cohere.com"}
 """Of providers that are reached through the extra `providers`."""
 
 

@@ -22,17 +22,7 @@ from pinfold.app.config import Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import cache_dir, config_dir, data_dir, private_dir, state_dir
 from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
-from pinfold.events import (
-    BadEvent,
-    Entry,
-    Json,
-    ModelFailed,
-    ModelReplied,
-    PinfoldError,
-    Usage,
-    parse_json,
-    plain_json,
-)
+from pinfold.events import BadEvent, Entry, Json, ModelFailed, ModelReplied, PinfoldError, Usage, parse_json, plain_json
 from pinfold.model import (
     ANSWER_FORM,
     Access,
@@ -212,9 +202,7 @@ def select_models(
     if name:
         said = (entry.event for entry in entries)
         served = [
-            event.request_id
-            for event in said
-            if isinstance(event, ModelReplied | ModelFailed) and event.model == name
+            event.request_id for event in said if isinstance(event, ModelReplied | ModelFailed) and event.model == name
         ]
         try:
             model = model_named(name, served, access)
@@ -223,11 +211,7 @@ def select_models(
                 raise
             model = NoModel(name, error)
     return SessionModels(
-        model=model,
-        fallbacks=others,
-        escalate=stronger,
-        profile=profile_of(name, access),
-        notices=tuple(missing),
+        model=model, fallbacks=others, escalate=stronger, profile=profile_of(name, access), notices=tuple(missing)
     )
 
 

@@ -22,9 +22,7 @@ def mounts_of(items: Iterable[str | PathLike[str]]) -> tuple[Mount, ...]:
         mount = _read(fspath(item))
         for other in mounts:
             if _overlap(mount.path, other.path):
-                raise ConfigError(
-                    f"{mount.path} and {other.path} cannot both be mounted: one lies in the other"
-                )
+                raise ConfigError(f"{mount.path} and {other.path} cannot both be mounted: one lies in the other")
         mounts.append(mount)
     return tuple(mounts)
 
@@ -38,9 +36,7 @@ def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:
     """Raises ConfigError for a mount that has to do with the workspace, which is there anyway."""
     for mount in mounts:
         if mount.path.is_relative_to(workspace):
-            raise ConfigError(
-                f"{mount.path} lies in the workspace {workspace} and is there already; leave --mount out"
-            )
+            raise ConfigError(f"{mount.path} lies in the workspace {workspace} and is there already; leave --mount out")
         if workspace.is_relative_to(mount.path):
             raise ConfigError(
                 f"{mount.path} cannot be mounted: the workspace {workspace} lies in it; mount something smaller"
@@ -58,11 +54,7 @@ def _read(text: str) -> Mount:
         path = Path(bare).absolute().resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:
         is_gone = isinstance(error, FileNotFoundError)
-        why = (
-            f"it does not exist; {suggest_path(Path(bare)) or 'is the path right?'}"
-            if is_gone
-            else str(error)
-        )
+        why = f"it does not exist; {suggest_path(Path(bare)) or 'is the path right?'}" if is_gone else str(error)
         raise ConfigError(f"{bare} cannot be mounted: {why}") from error
     if is_too_wide(path):
         raise ConfigError(f"{path} cannot be mounted: it holds far more than one task; mount a part of it")

@@ -162,9 +162,5 @@ def _read(path: Path, tops: Sequence[Path]) -> NamedFile | None:
         with suppress(UnicodeDecodeError):
             text = None if b"\0" in data or not is_ours else data.decode()
     return NamedFile(
-        path=path,
-        target=str(real) if real != parent / path.name else "",
-        size=status.st_size,
-        digest=digest,
-        text=text,
+        path=path, target=str(real) if real != parent / path.name else "", size=status.st_size, digest=digest, text=text
     )

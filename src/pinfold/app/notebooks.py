@@ -19,16 +19,7 @@ from pinfold.app.exports.ipynb import MAY_FAIL, outputs_of
 from pinfold.app.exports.transcript import Cell, build_transcript
 from pinfold.app.owner import Link
 from pinfold.app.submit import Opening
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    BlobId,
-    Delta,
-    Entry,
-    Execute,
-    PinfoldError,
-    new_action_id,
-)
+from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, new_action_id
 from pinfold.text import cap_text, presentable, presentable_line
 
 LARGEST = 64 << 20
@@ -309,9 +300,7 @@ def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> s
     else:
         how = "Its code cells were run in this session: its variables are here."
     by_place: Mapping[int, NotebookResult] = {one.cell.place: one for one in ran or ()}
-    parts = [
-        f"[The user brings a notebook, {notebook.name}. {how} What follows is its content, not the user's words.]"
-    ]
+    parts = [f"[The user brings a notebook, {notebook.name}. {how} What follows is its content, not the user's words.]"]
     for cell in notebook.cells:
         if not cell.source.strip():
             continue

@@ -61,12 +61,8 @@ def diff_variables(before: Mapping[str, Variable], after: Mapping[str, Variable]
     found = Changed(
         added=tuple(one.name for one in new if one.name not in before),
         changed=tuple(one.name for one in new if one.name in before),
-        removed=tuple(
-            one.name for name, one in before.items() if name not in after and one.type not in _NO_DATA
-        ),
-        shapes=tuple(
-            (one.name, f"{one.type} {one.shape}") for one in new if one.shape and " x " in one.shape
-        ),
+        removed=tuple(one.name for name, one in before.items() if name not in after and one.type not in _NO_DATA),
+        shapes=tuple((one.name, f"{one.type} {one.shape}") for one in new if one.shape and " x " in one.shape),
     )
     return found if found != Changed() else None
 
@@ -90,10 +86,7 @@ def needs_network(error: str) -> bool:
 def observation(outcome: Outcome) -> str:
     """What the model sees of a cell: its output, what it displayed, then its value or its error."""
     # Before the output, which may end in the answer.
-    parts = [
-        f"[{'; '.join(_describe_loss(*one) for one in outcome.lost)}]" if outcome.lost else "",
-        outcome.stdout,
-    ]
+    parts = [f"[{'; '.join(_describe_loss(*one) for one in outcome.lost)}]" if outcome.lost else "", outcome.stdout]
     if outcome.stderr:
         parts.append(f"{STDERR}\n{outcome.stderr}")
     parts += [text for display in outcome.displays if (text := describe_display(display)) != outcome.value]

@@ -15,15 +15,7 @@ from anyio.abc import SocketStream
 
 from pinfold.app.daemon_handoff import hand_over
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.ipc import (
-    BROKEN,
-    LineReader,
-    is_same_user_stream,
-    open_listener,
-    open_stream,
-    send_line,
-    send_request,
-)
+from pinfold.app.ipc import BROKEN, LineReader, is_same_user_stream, open_listener, open_stream, send_line, send_request
 from pinfold.app.lock import claim, holder_of
 from pinfold.app.paths import private_dir
 from pinfold.app.session import LiveSession, Options, SessionStatus, load, open_session
@@ -106,9 +98,7 @@ async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGe
     private_dir(folder)
     claimed = claim(folder)
     if claimed is None:
-        raise SessionBusy(
-            f"{session} is in use by process {holder_of(folder)}; end that first or work through it"
-        )
+        raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that first or work through it")
     begun = False
     try:
         async with open_session(folder, session, options) as live, _serve_clients(live, folder):
@@ -126,9 +116,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def connect(
-    folder: Path, session: SessionId, options: Options
-) -> AsyncGenerator[LiveSession | RemoteSession]:
+async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession | RemoteSession]:
     """The session's live owner if there is one; else `pinfold up` if it runs, else become it. Raises SessionBusy."""
     give_up_at = anyio.current_time() + _TAKE_OVER_S
     handed, began = False, None
@@ -165,10 +153,7 @@ def _difference(options: Options, standing: SessionStatus) -> str | None:
         return "another workspace"
     if options.data is not None and {name: str(path) for name, path in options.data.items()} != standing.data:
         return "other data"
-    if (
-        options.mounts is not None
-        and {str(mount.path): mount.writable for mount in options.mounts} != standing.mounts
-    ):
+    if options.mounts is not None and {str(mount.path): mount.writable for mount in options.mounts} != standing.mounts:
         return "other mounts"
     return None
 
@@ -231,9 +216,7 @@ class RemoteSession:
             raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
 
     async def submit(self, command: Command) -> None:
-        limit_s = (
-            _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S
-        )  # these are done when answered
+        limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # these are done when answered
         await self._ask({"op": "submit", "command": parse_json(encode(command))}, limit_s)
 
     async def restore(self, number: int) -> str:
@@ -349,9 +332,7 @@ class _Connections:
                 await send_line(stream, {"refused": str(error)})
 
 
-async def _respond(
-    live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]
-) -> None:
+async def _respond(live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]) -> None:
     match question:
         case {"op": "hello"}:
             standing = live.status_after(live.log.seq)
@@ -373,9 +354,7 @@ async def _respond(
             raise BadEvent("not a question of ours")
 
 
-async def _stream_events(
-    live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]
-) -> None:
+async def _stream_events(live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]) -> None:
     async with live.subscribe(after) as feed, background() as tasks:
 
         async def wait_for_hangup() -> None:

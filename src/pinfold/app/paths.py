@@ -92,9 +92,7 @@ def private_dir(path: Path) -> Path:
         if path.stat().st_mode & 0o077:
             path.chmod(0o700)
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be used: {error.strerror}; {_suggest_fix(path, error.errno)}"
-        ) from error
+        raise ConfigError(f"{path} cannot be used: {error.strerror}; {_suggest_fix(path, error.errno)}") from error
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"{path} is not writable; {_suggest_fix(path)}")
     return path
@@ -127,9 +125,7 @@ def workspace_at(path: Path) -> Path:
     if not os.access(folder, os.R_OK | os.X_OK):
         raise ConfigError(f"the workspace {path} is closed to you; name another, or: chmod u+rx {path}")
     if is_too_wide(folder):
-        raise ConfigError(
-            f"{folder} cannot be a workspace: it holds far more than one task; name a folder inside it"
-        )
+        raise ConfigError(f"{folder} cannot be a workspace: it holds far more than one task; name a folder inside it")
     refuse_closed_folders(folder)
     return folder
 

@@ -39,9 +39,7 @@ def system_prompt(
     `form`: what the final answer must be, if not any words will do.
     """
     lines = [f"Read-only data: {path}\n" for path in data]
-    lines += [
-        f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts
-    ]
+    lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts]
     if catalogue and profile != "small":
         lines.append(f"{catalogue}\n")
     template = _SMALL if profile == "small" else _PROMPT

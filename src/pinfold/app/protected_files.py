@@ -35,13 +35,7 @@ def find_protected_file(action: CallTool, workspace: Path) -> str:
         named = (line for line in str(args.get("patch", "")).splitlines() if line.startswith(_HEADS))
         paths = [word for line in named for word in line.split() if "/" in word or "." in word]
         return next(
-            (
-                f
-                for p in paths
-                for f in (_match_protected(p, workspace), _match_protected(p[2:], workspace))
-                if f
-            ),
-            "",
+            (f for p in paths for f in (_match_protected(p, workspace), _match_protected(p[2:], workspace)) if f), ""
         )
     path = args.get("path")
     return _match_protected(path, workspace) if action.tool in _EDITS and isinstance(path, str) else ""

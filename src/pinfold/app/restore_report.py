@@ -12,9 +12,7 @@ from pinfold.sandbox import SandboxUnavailable
 from pinfold.text import join_numbers
 
 
-async def report_restored(
-    hands: SandboxActionRunner, state: State, entries: Iterable[Entry]
-) -> dict[str, Any]:
+async def report_restored(hands: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Any]:
     """The fields of SessionOpened that say what became of the variables."""
     if not state.cells:
         return {}
@@ -27,9 +25,7 @@ async def report_restored(
     lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
     if back.missing:
         names = ", ".join(sorted(_find_changed_names(entries, {*back.missing})))
-        lost.append(
-            f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}"
-        )
+        lost.append(f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}")
     # Names that begin with `_` are not listed among variables, and a loss is said of any.
     listed = [it for it in back.labels if not it.name.startswith("_")]
     return {

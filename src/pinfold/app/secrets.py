@@ -79,15 +79,11 @@ class Secrets:
     def set(self, name: str, value: str, hosts: Iterable[str] = (), header: str = "") -> SecretListing:
         """Keep it; without hosts, or a header, these stay as they were. Raises ConfigError."""
         if not re.fullmatch(_NAME, name):
-            raise ConfigError(
-                f"{name!r} cannot be a secret's name: use letters, digits, dots, dashes, underscores"
-            )
+            raise ConfigError(f"{name!r} cannot be a secret's name: use letters, digits, dots, dashes, underscores")
         if len(value) < SHORTEST or "\0" in value:
             raise ConfigError(f"the value of {name} is too short to be a secret, or no text")
         if header and not re.fullmatch(_HEADER, header):
-            raise ConfigError(
-                f"{header!r} is no header with a place for a secret: write 'Authorization: Bearer {{}}'"
-            )
+            raise ConfigError(f"{header!r} is no header with a place for a secret: write 'Authorization: Bearer {{}}'")
         patterns = tuple(dict.fromkeys(map(host_pattern, hosts)))
         keep_own_secret(value)
         with hold_file_lock(self.path):
@@ -120,10 +116,7 @@ class Secrets:
         """By name. Raises ConfigError."""
         return tuple(
             SecretListing(
-                name=name,
-                hosts=stored.hosts,
-                where="keyring" if stored.value is None else "file",
-                header=stored.header,
+                name=name, hosts=stored.hosts, where="keyring" if stored.value is None else "file", header=stored.header
             )
             for name, stored in sorted(self._read().secrets.items())
         )

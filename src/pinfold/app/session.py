@@ -60,9 +60,7 @@ IMPORTED = "imported"
 class LiveSession:
     """Front ends have two calls: `submit` and `subscribe`."""
 
-    def __init__(
-        self, log: Log, engine: Engine, hands: SandboxActionRunner, hooks: Hooks, began: int
-    ) -> None:
+    def __init__(self, log: Log, engine: Engine, hands: SandboxActionRunner, hooks: Hooks, began: int) -> None:
         self.session = log.session
         self.began = began
         """The last event before this process became the owner."""
@@ -164,9 +162,7 @@ class LiveSession:
         """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""
         outcome = await self._hands.shell(check)
         said = (outcome.stdout + outcome.stderr).decode("utf-8", "replace").strip()
-        how = {"ok": "passed", "timeout": "did not end in time"}.get(
-            outcome.status, f"failed ({outcome.code})"
-        )
+        how = {"ok": "passed", "timeout": "did not end in time"}.get(outcome.status, f"failed ({outcome.code})")
         text = f"The check `{check}` {how}."
         await self.log.append(Noticed(text=f"{text}\n{cap_text(said, CHECK_SAID)}" if said else text))
         return outcome.status == "ok"
@@ -219,9 +215,7 @@ def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
 
 
 @asynccontextmanager
-async def open_session(
-    folder: Path | None, session: SessionId, options: Options
-) -> AsyncGenerator[LiveSession]:
+async def open_session(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
     log = RedactingLog(folder, session)
     ends = AsyncExitStack()
@@ -252,11 +246,7 @@ async def open_session(
             ends.push_async_callback(hands.close)
             tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
             marked = await _mark_outside_files(hands, session, imported or state.untrusted)
-            back = {
-                **await report_restored(hands, state, entries),
-                "imported": imported,
-                "untrusted": bool(marked),
-            }
+            back = {**await report_restored(hands, state, entries), "imported": imported, "untrusted": bool(marked)}
             opened = msgspec.structs.replace(made.opened, **back)
             core = _core(options, log, hands, state, switching)
             if hands.spec.writable:
@@ -273,9 +263,7 @@ async def open_session(
             if folder is not None and imported:
                 (folder / IMPORTED).unlink(missing_ok=True)
             live = LiveSession(log, engine, hands, options.hooks, began)
-            logger.info(
-                "%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox
-            )
+            logger.info("%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox)
             if damage:
                 logger.error("%s: %s", session, damage)
             tasks.start_soon(engine.serve)
@@ -287,9 +275,7 @@ async def open_session(
         logger.info("%s closed", session)
 
 
-async def _mark_outside_files(
-    hands: SandboxActionRunner, session: SessionId, untrusted: bool
-) -> tuple[str, ...]:
+async def _mark_outside_files(hands: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
     """A line on the files there are of others' words. Those that the session writes are marked from when it is untrusted."""
     hands.writer = Writer(session, hands.spec.writable_places, hands.spec.places)
     found = await anyio.to_thread.run_sync(hands.writer.find_marked)
@@ -298,9 +284,7 @@ async def _mark_outside_files(
     return (notice(found, hands.spec.workspace),) if found else ()
 
 
-def _core(
-    options: Options, log: Log, hands: SandboxActionRunner, state: State, switching: ModelSwitcher
-) -> Core:
+def _core(options: Options, log: Log, hands: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
     asked = switching.asked
     return Core(
         journal=log,

@@ -267,11 +267,7 @@ class _HistoryBuilder:
             return
         self._last = number
         self.cells[number] = CellRecord(
-            number=number,
-            id=proposed.id,
-            code=_code(proposed),
-            turn=proposed.turn,
-            undone=number in self._state.undone,
+            number=number, id=proposed.id, code=_code(proposed), turn=proposed.turn, undone=number in self._state.undone
         )
 
     def _on_finished(self, event: ActionFinished) -> None:
@@ -285,10 +281,7 @@ class _HistoryBuilder:
         if cell:
             outcome = event.outcome if cell.id == event.id else cell.outcome
             self.cells[cell.number] = replace(
-                cell,
-                outcome=outcome,
-                files=(*cell.files, *event.files),
-                more_files=cell.more_files + event.more_files,
+                cell, outcome=outcome, files=(*cell.files, *event.files), more_files=cell.more_files + event.more_files
             )
         if proposed.parent is None:
             called = proposed.action.tool if isinstance(proposed.action, CallTool) else "cell"
@@ -299,9 +292,7 @@ class _HistoryBuilder:
     def _add_usage(self, model: str, usage: Usage, cost: float | None) -> None:
         bill = self.bills.get(model, ModelBill(model=model))
         total = None if cost is None or bill.cost is None else bill.cost + cost
-        self.bills[model] = ModelBill(
-            model=model, replies=bill.replies + 1, usage=bill.usage + usage, cost=total
-        )
+        self.bills[model] = ModelBill(model=model, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
 
     def turns(self) -> Iterator[TurnRecord]:
         cells: dict[TurnId | None, list[int]] = {}

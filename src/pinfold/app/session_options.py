@@ -46,9 +46,7 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
     )
 
 
-def resume_options(
-    session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Any]
-) -> Options:
+def resume_options(session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
     """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise.
 
     One that was imported has nothing of its own yet.
@@ -82,9 +80,7 @@ def check_paths(paths: Mapping[str, Path]) -> Mapping[str, Path]:
 
 def _load_config(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     """The configuration; from here on, nothing that is shown holds a secret this process knows."""
-    loaded = load_config(
-        workspace, {key: value for key, value in flags.items() if key not in (FLOW_HOSTS, FLOW_TOOLS)}
-    )
+    loaded = load_config(workspace, {key: value for key, value in flags.items() if key not in (FLOW_HOSTS, FLOW_TOOLS)})
     hide_process_secrets()
     return loaded
 
@@ -135,9 +131,7 @@ def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
                 output_tokens=config.limits.output_tokens,
             ),
             guards=_guards(config.run),
-            declared=tuple(
-                (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")
-            ),
+            declared=tuple((name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")),
             mcp=loaded.obeyed.get(SERVERS),
             data=config.data,
         ),

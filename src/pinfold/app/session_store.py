@@ -68,11 +68,7 @@ class SessionStore:
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions in which every word stands, and where; the most recently used first."""
-        found = [
-            (self._read_one(folder), hits)
-            for folder in self.root.glob("s_*")
-            if (hits := matches(folder, words))
-        ]
+        found = [(self._read_one(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))]
         return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
 
     def _read_all(self) -> Iterator[StoredSession]:
@@ -151,11 +147,7 @@ class SessionStore:
         total = sum(item.size for item in everything)
         gone: list[StoredSession] = []
         for item in reversed(everything):
-            if (
-                item.owner is None
-                and item.readable
-                and (item.summary.last < oldest_kept or total > quota_bytes)
-            ):
+            if item.owner is None and item.readable and (item.summary.last < oldest_kept or total > quota_bytes):
                 with contextlib.suppress(SessionBusy):
                     self.remove(item.id)
                     total -= item.size

@@ -60,8 +60,7 @@ def _read_nodes(shelf: SessionStore) -> Iterator[SessionNode]:
 def build_session_tree(session: SessionId, everyone: list[SessionNode]) -> SessionTree:
     by_id = {kin.id: kin for kin in everyone}
     return SessionTree(
-        ancestors=tuple(_ancestors(session, by_id)),
-        children=tuple(_children(session, everyone, 1, {session})),
+        ancestors=tuple(_ancestors(session, by_id)), children=tuple(_children(session, everyone, 1, {session}))
     )
 
 

@@ -65,9 +65,7 @@ def set_value(key: str, text: str | None, *, project: Path | None = None) -> Cha
             check_project(data, path)
         if written != text_before:
             _write(path, data)
-    return Change(
-        path=path, line=_line_of(written, key), before=before, after=value, wins=_winner(key, path, project)
-    )
+    return Change(path=path, line=_line_of(written, key), before=before, after=value, wins=_winner(key, path, project))
 
 
 def replace_config(data: bytes) -> None:

@@ -198,6 +198,4 @@ def parse_changes(raw: bytes) -> Changes:
 
 
 def _pairs(words: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    return (
-        (head, path) for head, path in zip(words[::2], words[1::2], strict=False) if head.count(b" ") == 4
-    )
+    return ((head, path) for head, path in zip(words[::2], words[1::2], strict=False) if head.count(b" ") == 4)

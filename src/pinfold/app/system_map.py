@@ -105,9 +105,7 @@ async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
     _servers(drawing, options)
     for name, data in config.data.items():
         drawing.add(
-            Node(
-                id=f"data:{name}", kind="database", title=name, lines=(str(data.rows()["url"]), "read only")
-            ),
+            Node(id=f"data:{name}", kind="database", title=name, lines=(str(data.rows()["url"]), "read only")),
             after="tools:sql" if "tools:sql" in drawing.nodes else _ENGINE,
         )
     _network(drawing, config)
@@ -126,23 +124,11 @@ async def build_session_map(link: Link) -> SystemMap:
     title = f"session {link.session}"
     drawing.add(Node(id=_ENGINE, kind="engine", title=title, lines=lines), after=user, words="asks")
     if now.no_model:
-        drawing.add(
-            Node(id="model", kind="model", title="no model", lines=(now.no_model,), faulty=True),
-            after=_ENGINE,
-        )
+        drawing.add(Node(id="model", kind="model", title="no model", lines=(now.no_model,), faulty=True), after=_ENGINE)
     else:
-        _model(
-            drawing,
-            CallOptions.of(loaded.config, loaded.keys()),
-            now.model,
-            "in use",
-            after=_ENGINE,
-            edge="asks",
-        )
+        _model(drawing, CallOptions.of(loaded.config, loaded.keys()), now.model, "in use", after=_ENGINE, edge="asks")
     sandbox = drawing.add(
-        Node(id="sandbox", kind="sandbox", title=f"sandbox: {now.sandbox}"),
-        after=_ENGINE,
-        words="runs code in",
+        Node(id="sandbox", kind="sandbox", title=f"sandbox: {now.sandbox}"), after=_ENGINE, words="runs code in"
     )
     places = {now.workspace: (now.mode != "read-only", "workspace")}
     places |= {path: (False, f"data {name}") for name, path in now.data.items()}
@@ -162,23 +148,16 @@ async def build_session_map(link: Link) -> SystemMap:
                 id=f"tools:{server}",
                 kind="server" if state else "tools",
                 title=f"servers.{server}",
-                lines=tuple(
-                    filter(None, (_format_count(len(names), "tool"), join_names(names, _NAMED), *how))
-                ),
+                lines=tuple(filter(None, (_format_count(len(names), "tool"), join_names(names, _NAMED), *how))),
                 faulty=bool(state and state["problem"]),
             ),
             after=_ENGINE,
             words="calls",
         )
-    granted = [
-        f"{one['pattern']} ({one['scope']})"
-        for one in cast("list[dict[str, Any]]", await link.query("grants"))
-    ]
+    granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, Any]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
-    drawing.add(
-        Node(id="allowed", kind="network", title="allowed without asking", lines=lines), after=_ENGINE
-    )
+    drawing.add(Node(id="allowed", kind="network", title="allowed without asking", lines=lines), after=_ENGINE)
     kept = Node(id="log", kind="store", title="log", lines=(str(SessionStore().folder_of(link.session)),))
     drawing.add(kept, after=_ENGINE, words="keeps")
     return SystemMap(nodes=tuple(map(_shorten_paths, drawing.nodes.values())), edges=tuple(drawing.edges))
@@ -199,9 +178,7 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
             name, words = chosen.name, "found on this machine"
         except ConfigError:
             fix = "name one: pinfold config set model.name NAME"
-            drawing.add(
-                Node(id="model", kind="model", title="no model", lines=(fix,), faulty=True), after=_ENGINE
-            )
+            drawing.add(Node(id="model", kind="model", title="no model", lines=(fix,), faulty=True), after=_ENGINE)
             return
     before = _model(drawing, calling, name, words, after=_ENGINE, edge="asks")
     for other in calling.fallback:
@@ -211,15 +188,11 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
         _model(drawing, calling, calling.escalate, "stronger", after=first, edge="if it is stuck")
 
 
-def _model(
-    drawing: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str
-) -> str:
+def _model(drawing: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str) -> str:
     is_paused = the_model(name) in BreakerStore().all()
     lines = (words, *(("paused: it kept failing",) if is_paused else ()))
     id_ = drawing.add(
-        Node(id=f"model:{name}", kind="model", title=name, lines=lines, faulty=is_paused),
-        after=after,
-        words=edge,
+        Node(id=f"model:{name}", kind="model", title=name, lines=lines, faulty=is_paused), after=after, words=edge
     )
     place = destination_of(name, calling.access())
     if place:
@@ -240,13 +213,7 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     asked = f"{wanted} takes {checked.name}" if wanted != checked.name else "by name"
     how = f"proven {checked.level}" if is_fine else checked.cause or checked.status
     sandbox = drawing.add(
-        Node(
-            id="sandbox",
-            kind="sandbox",
-            title=f"sandbox: {checked.name}",
-            lines=(asked, how),
-            faulty=not is_fine,
-        ),
+        Node(id="sandbox", kind="sandbox", title=f"sandbox: {checked.name}", lines=(asked, how), faulty=not is_fine),
         after=_ENGINE,
         words="runs code in",
     )
@@ -286,9 +253,7 @@ def _tools(drawing: _MapBuilder, options: Options) -> None:
     try:
         registry, faults = _registry(options)
     except PinfoldError as error:
-        drawing.add(
-            Node(id="tools:", kind="tools", title="tools", lines=(str(error),), faulty=True), after=_ENGINE
-        )
+        drawing.add(Node(id="tools:", kind="tools", title="tools", lines=(str(error),), faulty=True), after=_ENGINE)
         return
     for server, tools in registry.servers.items():
         names = [tool.name.removeprefix(f"{server}.") for tool in tools]
@@ -304,9 +269,7 @@ def _tools(drawing: _MapBuilder, options: Options) -> None:
             words="calls",
         )
     if faults:
-        drawing.add(
-            Node(id="tools:!", kind="tools", title="tools left out", lines=faults, faulty=True), after=_ENGINE
-        )
+        drawing.add(Node(id="tools:!", kind="tools", title="tools left out", lines=faults, faulty=True), after=_ENGINE)
 
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
@@ -317,9 +280,7 @@ def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
             spec = Spec(workspace=options.workspace or place, site=place)
             auto = provider_named("auto")
             python = Path("python")
-            hands, faults = build_runner(
-                options.toolbox, (), spec, log, provider=auto, python=python, small=False
-            )
+            hands, faults = build_runner(options.toolbox, (), spec, log, provider=auto, python=python, small=False)
         finally:
             log.close()
     return hands.registry, faults
@@ -365,16 +326,12 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
                 id=f"reach:{place if not boxed else spec.name}",
                 kind="sandbox" if boxed else "place",
                 title=place,
-                lines=tuple(
-                    filter(None, (f"reach {spec.reach}" if boxed else "", join_names(spec.hosts, _NAMED)))
-                ),
+                lines=tuple(filter(None, (f"reach {spec.reach}" if boxed else "", join_names(spec.hosts, _NAMED)))),
             ),
             after=f"mcp:{spec.name}",
         )
     for line in named.faults:
-        drawing.add(
-            Node(id=f"mcp:{line}", kind="server", title="not used", lines=(line,), faulty=True), after=_ENGINE
-        )
+        drawing.add(Node(id=f"mcp:{line}", kind="server", title="not used", lines=(line,), faulty=True), after=_ENGINE)
 
 
 def _network(drawing: _MapBuilder, config: Config) -> None:
@@ -409,9 +366,7 @@ def _stores(drawing: _MapBuilder, config: Config) -> None:
     }
     for name, (path, lines) in places.items():
         drawing.add(
-            Node(id=f"store:{name}", kind="store", title=name, lines=(*lines, str(path))),
-            after=_ENGINE,
-            words="keeps",
+            Node(id=f"store:{name}", kind="store", title=name, lines=(*lines, str(path))), after=_ENGINE, words="keeps"
         )
 
 

@@ -99,9 +99,7 @@ def trust(found: ProjectFiles) -> None:
         )
     refuse_closed_folders(found.workspace)
     for name, why in found.odd.items():
-        raise ConfigError(
-            f"{printable_line(name)} cannot be trusted: {why}; change it or take it away, then try again"
-        )
+        raise ConfigError(f"{printable_line(name)} cannot be trusted: {why}; change it or take it away, then try again")
     if not found.files:
         raise ConfigError(f"nothing in {found.workspace} would be obeyed, so there is nothing to trust")
     at = datetime.now(UTC).isoformat(timespec="seconds")

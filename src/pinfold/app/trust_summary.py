@@ -51,9 +51,7 @@ def _settings(text: str) -> str:
     keys: list[str] = []
     for section, content in parsed.items():
         fields = _fields(content) or {"": content}
-        keys += [
-            f"{section}.{key}".rstrip(".") + f" = {_format_value(value)}" for key, value in fields.items()
-        ]
+        keys += [f"{section}.{key}".rstrip(".") + f" = {_format_value(value)}" for key, value in fields.items()]
     return ", ".join(keys) or "nothing"
 
 

@@ -152,9 +152,7 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
     )
 
 
-def _mark_written(
-    store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None
-) -> Store:
+def _mark_written(store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None) -> Store:
     """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
     from pinfold.app.written_files import find_written
 

@@ -39,9 +39,7 @@ def load_user_commands(workspace: Path) -> UserCommands:
     found = {one.name: one for one in _load_home_commands(faults)}
     here = read_project_files(workspace)
     files = {
-        name: file.data
-        for file in here.files
-        if (name := _name_of(file.name.removeprefix(f"{FOLDER}/"), file.name))
+        name: file.data for file in here.files if (name := _name_of(file.name.removeprefix(f"{FOLDER}/"), file.name))
     }
     if files and not is_trusted(here):
         return UserCommands(commands=found, untrusted=tuple(sorted(files)), faults=tuple(faults))
@@ -61,9 +59,7 @@ def _name_of(rest: str, path: str) -> str:
 def _load_home_commands(faults: list[str]) -> list[UserCommand]:
     try:
         folder = Path.home() / FOLDER
-        paths = sorted(
-            path for path in folder.iterdir() if path.suffix == ".md" and _NAME.fullmatch(path.stem)
-        )
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".md" and _NAME.fullmatch(path.stem))
     except (OSError, RuntimeError):
         return []
     if len(paths) > _MOST:

@@ -126,9 +126,7 @@ def rehearsal_folder() -> AbstractContextManager[Path]:
 
 def list_watched_files() -> list[str]:
     """If any of these was changed, the helper is out of date: its program, the user's settings, the environments of cells."""
-    loaded = [
-        str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
-    ]
+    loaded = [str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
     return [*loaded, str(config_dir() / "config.toml"), str(data_dir() / "environments")]
 
 

@@ -23,14 +23,7 @@ class WebAccess:
         self._told = told
 
     async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout_s: float,
-        max_bytes: int,
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
     ) -> Fetched:
         """Raises BadCall."""
         from pinfold.net import FetchLimits, NetError, fetch, read_url

@@ -130,9 +130,7 @@ def find_written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, s
         return {str(top): _whole(str(top))}
     _add_names(found, folders)
     if not _are_few(found):
-        firsts = {
-            str(top / Path(path).relative_to(top).parts[0]) if path != str(top) else path for path in found
-        }
+        firsts = {str(top / Path(path).relative_to(top).parts[0]) if path != str(top) else path for path in found}
         found = {path: found.get(path) or _whole(path) for path in firsts}
     return found if _are_few(found) else {str(top): _whole(str(top))}
 

@@ -97,9 +97,7 @@ async def _propose(core: Core, turn: TurnId) -> None:
         await core.record(*events)
 
 
-async def _proposal(
-    core: Core, turn: TurnId | None, call: Call, parent: ActionId | None = None
-) -> list[Event]:
+async def _proposal(core: Core, turn: TurnId | None, call: Call, parent: ActionId | None = None) -> list[Event]:
     action = core.hands.action(call)
     answer = await core.hooks.before_action(action)
     by = "cell" if parent else "model"
@@ -376,9 +374,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     def on_output(stream: str, text: str) -> None:
         if sum(map(len, shown)) < _PARTIAL:
             shown.append(text)
-        core.journal.broadcast(
-            OutputDelta(id=id_, stream="stderr" if stream == "stderr" else "stdout", text=text)
-        )
+        core.journal.broadcast(OutputDelta(id=id_, stream="stderr" if stream == "stderr" else "stdout", text=text))
 
     try:
         on_call = partial(_perform_call, core, _Calling(item.proposed))
@@ -389,13 +385,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
             from pinfold.engine.packages import run_with_package
 
             performed = await run_with_package(
-                core,
-                id_,
-                performed,
-                given=_policy_context(core, item),
-                on_call=on_call,
-                begin=begin,
-                run=perform,
+                core, id_, performed, given=_policy_context(core, item), on_call=on_call, begin=begin, run=perform
             )
     except Unavailable as failure:
         _account(core, action, None)
@@ -421,9 +411,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     return performed
 
 
-async def _record_pause(
-    core: Core, id_: ActionId, tool: str, wait_s: float, before: tuple[Event, ...]
-) -> Performed:
+async def _record_pause(core: Core, id_: ActionId, tool: str, wait_s: float, before: tuple[Event, ...]) -> Performed:
     words = f"{tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
     lacked = f"{the_tool(tool)} (it keeps failing)"
     await core.record(*before, ActionFinished(id=id_, outcome="not_run", observation=words, lacked=lacked))

@@ -295,9 +295,7 @@ class Engine:
         private = bool(say.images) or self.core.hands.is_exposed
         tools = self.core.hands.hint(say.text)
         await self.core.record(
-            UserSpoke(
-                turn=say.turn, text=say.text, images=say.images, glance=glance, tools=tools, private=private
-            )
+            UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance, tools=tools, private=private)
         )
         return await self._turn(say.turn)
 
@@ -310,9 +308,7 @@ class Engine:
             try:
                 end = await self._steps(id_)
             except TurnStopped as stop:
-                end = TurnFailed(
-                    turn=id_, error=str(stop), temporary=stop.temporary, usage=self._current_usage()
-                )
+                end = TurnFailed(turn=id_, error=str(stop), temporary=stop.temporary, usage=self._current_usage())
             except PinfoldError as error:
                 later = error.exit_code == 75
                 end = TurnFailed(turn=id_, error=str(error), temporary=later, usage=self._current_usage())
@@ -365,9 +361,7 @@ class Engine:
         budget, state = self.core.budget, self.core.state
         if turn.steps >= budget.max_steps:
             raise TurnStopped(f"stopped after {turn.steps} steps, the limit (max_steps)")
-        within(
-            "this turn", Spent(tokens=turn.usage.total, cost=turn.cost), budget.max_tokens, budget.max_cost
-        )
+        within("this turn", Spent(tokens=turn.usage.total, cost=turn.cost), budget.max_tokens, budget.max_cost)
         spent = Spent(tokens=state.usage.total, cost=state.cost)
         within("this session", spent, budget.session_tokens, budget.session_cost)
         if self.core.ledger and (budget.day_tokens is not None or budget.day_cost is not None):
@@ -376,9 +370,7 @@ class Engine:
     async def _cut_off(self, reason: str) -> None:
         """End the turn that is open, if one is."""
         if turn := self.core.state.turn:
-            await self._close(
-                turn.id, TurnInterrupted(turn=turn.id, reason=reason, usage=self._current_usage())
-            )
+            await self._close(turn.id, TurnInterrupted(turn=turn.id, reason=reason, usage=self._current_usage()))
 
     async def _close(self, id_: TurnId, end: Event) -> None:
         """End the turn. No action of it stays open, and no call without an answer."""
@@ -436,13 +428,9 @@ class Engine:
         async with self._deciding:
             item = self.core.state.open.get(decide.id)
             if item is None or item.stage != "asking":
-                raise CommandRefused(
-                    f"no approval is waiting for {decide.id}; it was answered already or never asked"
-                )
+                raise CommandRefused(f"no approval is waiting for {decide.id}; it was answered already or never asked")
             if decide.digest != item.digest:
-                raise CommandRefused(
-                    f"the approval for {decide.id} is about other content than what was answered"
-                )
+                raise CommandRefused(f"the approval for {decide.id} is about other content than what was answered")
             asked = item.asked
             if decide.verdict == "allow" and decide.scope != "once":
                 if asked is None or not asked.pattern:

@@ -53,7 +53,9 @@ from pinfold.events import (
 )
 from pinfold.text import cap_text
 
-RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
+RESTORED = (
+    "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
+)
 _SHELF = 128
 _EFFECTS = 500
 _EFFECT = 120
@@ -73,7 +75,9 @@ _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
 _RAISED = r"(?m)^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*"
 _ADDRESS = r"0x[0-9a-f]+"
-_REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
+_REPEATED = (
+    "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
+)
 
 
 def fold(entries: Iterable[Entry], state: State | None = None) -> State:
@@ -85,9 +89,7 @@ def apply(state: State, entry: Entry) -> State:
         # In the order of how often they come: every case before costs every event behind it.
         case ModelCalled() | Unknown() | Noticed() | SessionForked():
             return state
-        case (
-            ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event
-        ):
+        case ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event:
             return _action(state, event)
         case ApprovalRequested() | ApprovalDecided() as event:
             return _approval(state, event, entry.at)
@@ -105,13 +107,7 @@ def apply(state: State, entry: Entry) -> State:
             return _close_turn(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
         case SessionOpened() as event:
             return _apply_session_opened(state, event)
-        case (
-            SessionChanged()
-            | SessionRewound()
-            | Checkpointed()
-            | ContextCompacted()
-            | ApproachChanged() as event
-        ):
+        case SessionChanged() | SessionRewound() | Checkpointed() | ContextCompacted() | ApproachChanged() as event:
             return _apply_session_change(state, event)
         case _ as event:
             assert_never(event)
@@ -173,11 +169,7 @@ def _apply_session_change(
         case ContextCompacted(summary=summary):
             told = tuple(replace(turn, messages=()) for turn in chain.from_iterable(state.past))
             return replace(
-                state,
-                past=_split_into_pages(told),
-                notes=(f"[{summary}]",) if summary else (),
-                glance="",
-                taken=(),
+                state, past=_split_into_pages(told), notes=(f"[{summary}]",) if summary else (), glance="", taken=()
             )
         case Checkpointed(restored=restored):
             return _add_note(state, RESTORED.format(restored)) if restored is not None else state
@@ -229,9 +221,7 @@ def _rewound(state: State, event: SessionRewound) -> State:
             past=_split_into_pages(tuple(turn for turn in past if turn.id not in event.forgotten))
             if gone
             else state.past,
-            notes=tuple(note for note in state.notes if not note.startswith(_PREVIOUS))
-            if gone
-            else state.notes,
+            notes=tuple(note for note in state.notes if not note.startswith(_PREVIOUS)) if gone else state.notes,
             taken=(*state.taken, taken),
         )
         if gone and event.what == "all" and not event.effects and not event.notices:
@@ -357,9 +347,7 @@ def _action(
 def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     action = item.proposed.action
     if event.private or event.untrusted:
-        state = replace(
-            state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted
-        )
+        state = replace(state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted)
     if event.usage is not None:
         state = _add_cost(state, item.proposed.turn, event.usage, event.cost)
     beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
@@ -399,11 +387,7 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
 
 def _with_own_command(state: State, item: OpenAction, event: ActionFinished) -> State:
     action = item.proposed.action
-    if (
-        item.proposed.by != "user"
-        or not isinstance(action, RunCell)
-        or not action.code.startswith(_OWN_COMMAND)
-    ):
+    if item.proposed.by != "user" or not isinstance(action, RunCell) or not action.code.startswith(_OWN_COMMAND):
         return state
     ran = f"[The user ran `{cap_text(action.code[1:], _EFFECT)}` in the session ({event.outcome}):]"
     said = cap_text(event.observation.strip(), _OWN_OUTPUT)
@@ -475,9 +459,7 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
     if item.stage != "asking":
         return state  # the first answer counts
     if event.verdict == "deny":
-        return _replace_action(
-            state, item, stage="denied", reason=event.words or "the user said no", decided=event
-        )
+        return _replace_action(state, item, stage="denied", reason=event.words or "the user said no", decided=event)
     state = _replace_action(state, item, stage="allowed", decided=event, decided_at=at)
     asked = item.asked
     if asked is None or not asked.pattern:

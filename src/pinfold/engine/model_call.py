@@ -90,9 +90,7 @@ def _request(core: Core) -> Request:
 
 
 def _with_pictures(core: Core, request: Request) -> Request:
-    images = [
-        image for message in request.messages if isinstance(message, UserMessage) for image in message.images
-    ]
+    images = [image for message in request.messages if isinstance(message, UserMessage) for image in message.images]
     found = {image.blob: core.hands.picture(image.blob) for image in images}
     return replace(request, blobs={blob: data for blob, data in found.items() if data is not None})
 

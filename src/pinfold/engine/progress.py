@@ -28,11 +28,7 @@ async def progress(core: Core, turn: Turn) -> Turn:
     if not turn.is_stuck:
         return turn
     if stronger is None:
-        again = (
-            f"making the same error: {turn.error}"
-            if turn.error
-            else "doing the same thing with the same result"
-        )
+        again = f"making the same error: {turn.error}" if turn.error else "doing the same thing with the same result"
         raise TurnStopped(f"stopped: the model keeps {again}")
     await core.record(Noticed(text=f"{turn.model} goes round in circles; {stronger.name} goes on from here"))
     return turn
@@ -42,9 +38,7 @@ async def _change_approach(core: Core, turn: Turn) -> bool:
     """First a fresh look at the data, then a start without the tries; False when neither is left."""
     times, about = turn.errors[turn.error], _about(turn)
     if turn.approaches == 0:
-        events: list[Event] = [
-            Noticed(text=f"the same error {times} times ({turn.error}): looking at the data again")
-        ]
+        events: list[Event] = [Noticed(text=f"the same error {times} times ({turn.error}): looking at the data again")]
     elif turn.approaches == 1 and not _reaches_outside(core, turn):
         events = [
             Noticed(text=f"the same error {times} times ({turn.error}): starting over"),
@@ -66,12 +60,7 @@ async def _change_approach(core: Core, turn: Turn) -> bool:
 
 def _about(turn: Turn) -> str:
     """The words and the code of the turn: what they name may be looked at."""
-    codes = [
-        plain_json(call.args)
-        for one in turn.messages
-        if isinstance(one, AssistantMessage)
-        for call in one.calls
-    ]
+    codes = [plain_json(call.args) for one in turn.messages if isinstance(one, AssistantMessage) for call in one.calls]
     return "\n".join([turn.said, *codes])
 
 

@@ -41,9 +41,7 @@ def _before(state: State, command: Rewind) -> Way:
         raise CommandRefused(f"this session has no turn {command.turn}")
     with_chat = command.what in ("all", "chat")
     if with_chat and not turns[place].messages:
-        raise CommandRefused(
-            "the conversation was begun anew since that turn; files and variables can go back"
-        )
+        raise CommandRefused("the conversation was begun anew since that turn; files and variables can go back")
     forgotten = tuple(turn.id for turn in turns[place:]) if with_chat else ()
     then = turns[place].cells
     if command.what == "chat" or not any(cell > then for cell in state.path):

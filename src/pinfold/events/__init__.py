@@ -77,15 +77,7 @@ from pinfold.events.happened import (
     UserSpoke,
     What,
 )
-from pinfold.events.ids import (
-    ActionId,
-    BlobId,
-    SessionId,
-    TurnId,
-    new_action_id,
-    new_session_id,
-    new_turn_id,
-)
+from pinfold.events.ids import ActionId, BlobId, SessionId, TurnId, new_action_id, new_session_id, new_turn_id
 from pinfold.events.talk import (
     FILES_TOLD,
     Arrow,

@@ -55,9 +55,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(value: Event | Delta | Command) -> str:
     """As JSON text; `kind` names the type."""
-    return (
-        plain_json({"kind": value.kind, **value.body}) if isinstance(value, Unknown) else _plain_struct(value)
-    )
+    return plain_json({"kind": value.kind, **value.body}) if isinstance(value, Unknown) else _plain_struct(value)
 
 
 def plain_json(value: Json) -> str:
@@ -180,9 +178,7 @@ def _plain_struct(value: msgspec.Struct) -> str:
     kind: type[msgspec.Struct] = type(value)
     head, names = _shapes.get(kind) or _shape(kind)
     values: tuple[object, ...] = msgspec.structs.astuple(value)
-    parts = [
-        name + _WRITERS.get(type(one), _encode_json)(one) for name, one in zip(names, values, strict=True)
-    ]
+    parts = [name + _WRITERS.get(type(one), _encode_json)(one) for name, one in zip(names, values, strict=True)]
     return f"{head}{''.join(parts)}}}"
 
 

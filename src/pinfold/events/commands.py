@@ -90,6 +90,4 @@ class Configure(_Command, frozen=True, kw_only=True):
     """Patterns that are not granted any more."""
 
 
-Command: TypeAlias = (
-    Say | Continue | Execute | Decide | Interrupt | Undo | Rewind | Redo | Clear | Rename | Configure
-)
+Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Rewind | Redo | Clear | Rename | Configure

@@ -16,9 +16,7 @@ from pinfold.events.talk import Call, Finish, Image, Json, Usage
 Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
 Effect: TypeAlias = Literal["pure", "keyed", "once"]
 """Whether an action may be run again: freely, under the same key, or never."""
-Reach: TypeAlias = Literal[
-    "nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"
-]
+Reach: TypeAlias = Literal["nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"]
 """How far an action goes: it only computes or asks the user; reads what the session sees; changes the workspace; changes a
 file that steers the agent; adds a package; reaches another machine; acts by means we know nothing of; runs on the host."""
 What: TypeAlias = Literal["all", "variables", "files"]
@@ -29,9 +27,7 @@ Scope: TypeAlias = Literal["once", "session", "always"]
 """How long a yes holds: for this action, or for all that its pattern covers, in this session or in any."""
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 """Of what may fail: in use, left alone for a while, or tried once more."""
-Result: TypeAlias = Literal[
-    "ok", "error", "denied", "interrupted", "timeout", "killed", "outcome_unknown", "not_run"
-]
+Result: TypeAlias = Literal["ok", "error", "denied", "interrupted", "timeout", "killed", "outcome_unknown", "not_run"]
 """`outcome_unknown`: it was started and nobody saw its end. `not_run`: it was never started."""
 
 

@@ -23,9 +23,7 @@ def changes_page(changes: Sequence[FileChange], others: int = 0, width: int = WI
     return [*lines, f"  and {more:,} more"] if more else lines
 
 
-def diff_page(
-    changes: Sequence[FileChange], contents: Contents, most: int = _SHOWN, whole: str = ""
-) -> Iterator[str]:
+def diff_page(changes: Sequence[FileChange], contents: Contents, most: int = _SHOWN, whole: str = "") -> Iterator[str]:
     """A heading for each file with lines added and removed, then at most so many; the first character of a line says how.
 
     `whole`: what shows the rest.

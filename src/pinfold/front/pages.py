@@ -31,9 +31,7 @@ def columns(rows: Iterable[Sequence[str]], *, width: int = WIDTH, indent: int = 
     room = width - indent - sum(each + _GAP for each in wide[:-1])
     lines: list[str] = []
     for row in table:
-        cells = [
-            cell + " " * (each - cells_of(cell) + _GAP) for cell, each in zip(row[:-1], wide, strict=False)
-        ]
+        cells = [cell + " " * (each - cells_of(cell) + _GAP) for cell, each in zip(row[:-1], wide, strict=False)]
         lines.append((" " * indent + "".join(cells) + cut(row[-1], max(room, _LEAST))).rstrip())
     return lines
 
@@ -56,8 +54,7 @@ def cells_of(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )
 
 
@@ -181,9 +178,7 @@ def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
     return columns(rows, width=width)
 
 
-def sessions_page(
-    sessions: Sequence[SessionNode], here: str = "", *, width: int = WIDTH, words: str = ""
-) -> list[str]:
+def sessions_page(sessions: Sequence[SessionNode], here: str = "", *, width: int = WIDTH, words: str = "") -> list[str]:
     """The last used first; `here` is marked."""
     if not sessions:
         return [f"No session fits {presentable_line(words)!r}." if words else "No sessions yet."]

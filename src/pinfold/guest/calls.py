@@ -130,17 +130,13 @@ class Calls:
             if slot.done is not None:
                 self._wait_for_answer(cell, slot)
 
-    def _new_call(
-        self, tool: str, args: dict[str, object], done: Callable[[], None] | None
-    ) -> tuple[Cell, Slot]:
+    def _new_call(self, tool: str, args: dict[str, object], done: Callable[[], None] | None) -> tuple[Cell, Slot]:
         cell = self._cell
         if cell is None:
             raise ToolRefused("nobody is there to answer calls from this code")
         if cell.pid != _getpid():
             raise ToolRefused("a forked process cannot call tools; call them where the cell itself runs")
-        if type(tool) is not str or not (
-            0 < len(tool) <= TOOL_CHARS and tool.isascii() and tool.isprintable()
-        ):
+        if type(tool) is not str or not (0 < len(tool) <= TOOL_CHARS and tool.isascii() and tool.isprintable()):
             raise ToolRefused("that is no name of a tool")
         body = encode_args(args)
         if len(body) > CALL_BYTES:
@@ -151,9 +147,7 @@ class Calls:
 
     def _our_step(self) -> Step:
         cell = self._cell
-        return Step(
-            cell.callers if cell else set(), Quiet(self._interrupts) if get_ident() == self._main else None
-        )
+        return Step(cell.callers if cell else set(), Quiet(self._interrupts) if get_ident() == self._main else None)
 
     def _wait_for_answer(self, cell: Cell, slot: Slot) -> Any:
         with self._our_step() as quiet:
@@ -296,9 +290,7 @@ class Calls:
         def tell(stream: str, data: bytes) -> None:
             if quiet:
                 quiet.block()
-            self._send_status(
-                cell, {"status": "output", "command": header["command"], "stream": stream}, data
-            )
+            self._send_status(cell, {"status": "output", "command": header["command"], "stream": stream}, data)
             if quiet:
                 quiet.unblock()
 
@@ -306,9 +298,7 @@ class Calls:
         try:
             if quiet:
                 quiet.unblock()  # or the program would not hear of any signal either
-            return programs.run(
-                loads(body[:head]), body[head:], is_unwanted, tell if header["tell"] else None
-            )
+            return programs.run(loads(body[:head]), body[head:], is_unwanted, tell if header["tell"] else None)
         except BaseException as stray:
             return encode_failure(f"it was cut short: {type(stray).__name__}"), stray
         finally:

@@ -31,9 +31,7 @@ VALUE = "<value>"
 """Where a cell leaves its last value for us: not a name the program could write."""
 STORE = ast.Store()
 PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
-PLAIN = frozenset(
-    (int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type)
-)
+PLAIN = frozenset((int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type))
 """Types of values that are text and nothing else."""
 
 # Bound now: a program may replace these names in their modules, and we still have to answer.

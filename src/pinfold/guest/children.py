@@ -58,9 +58,7 @@ class SignalHandlers:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._aside.items():
             now = _getsignal(number)
-            if now is self._note or (
-                type(now) is int and now == 0
-            ):  # else one that was called has set another
+            if now is self._note or (type(now) is int and now == 0):  # else one that was called has set another
                 _signal(number, handler)
 
     def call(self) -> None:

@@ -56,9 +56,7 @@ def install(wish: InstallRequest, tell: Callable[[str], object]) -> None:
         raise InstallElsewhere("name the packages to install, with the install tool")
     listed = " ".join(wish.packages)
     if not is_possible():
-        raise InstallElsewhere(
-            f"packages are not installed from a cell: use the install tool with {listed!r}"
-        )
+        raise InstallElsewhere(f"packages are not installed from a cell: use the install tool with {listed!r}")
     if wish.options:
         raise InstallElsewhere(f"only packages can be named here, without {' '.join(wish.options)}")
     if wish.rest:

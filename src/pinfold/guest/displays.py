@@ -142,9 +142,7 @@ def display(*objs: object, display_id: str | bool | None = None, **options: Any)
         forms = raw_forms(value) if options.get("raw") else forms_of(value)
         if forms is None:
             continue  # it has shown itself
-        _publish(
-            _select_forms(forms, options), handle.display_id if handle else None, bool(options.get("update"))
-        )
+        _publish(_select_forms(forms, options), handle.display_id if handle else None, bool(options.get("update")))
     return handle
 
 
@@ -189,9 +187,7 @@ def _select_forms(forms: Forms, options: dict[str, Any]) -> Forms:
 def _sendable(forms: Forms) -> Forms:
     """Only what the host takes: whatever is in there was made by the program's code."""
     kept = {
-        mime: data
-        for mime, data in forms.items()
-        if type(mime) is str and MIME.match(mime) and type(data) is bytes
+        mime: data for mime, data in forms.items() if type(mime) is str and MIME.match(mime) and type(data) is bytes
     }
     return kept if len(kept) <= FORMS else dict(list(kept.items())[:FORMS])
 

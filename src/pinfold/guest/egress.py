@@ -14,16 +14,7 @@ import socket
 import time
 from contextlib import suppress
 
-from .kernel import (
-    PR_SET_DUMPABLE,
-    Landlock,
-    close_all_but,
-    drop_capabilities,
-    fork,
-    landlock_abi,
-    prctl,
-    seccomp,
-)
+from .kernel import PR_SET_DUMPABLE, Landlock, close_all_but, drop_capabilities, fork, landlock_abi, prctl, seccomp
 from .requests import Request
 
 BACKLOG = 128

@@ -36,9 +36,7 @@ TEXTS = (".txt", ".log", ".md", ".py", ".toml", ".yaml", ".yml", ".ini", ".cfg",
 
 
 def main(elsewhere: list[str]) -> None:
-    paths = [
-        path for place in elsewhere for path in (list_folder(place) if os.path.isdir(place) else [place])
-    ]
+    paths = [path for place in elsewhere for path in (list_folder(place) if os.path.isdir(place) else [place])]
     paths += list_folder("")
     data = [path for path in paths if extension_of(path) in DATA]
     lines = [describe_file(path, ALONE if data == [path] else FILE) for path in paths[:FILES]]
@@ -101,8 +99,7 @@ def describe_table(text: str, delimiter: str, whole: bool, most: int) -> str:
     pairs = zip(header, first + missing, strict=False)
     # Quoted: a blank before or behind a name would be missed otherwise. One without a name is called so by pandas.
     columns = [
-        f'"{shorten(name, WORDS) or f"Unnamed: {at}"}"={shorten(cell, 20)}'
-        for at, (name, cell) in enumerate(pairs)
+        f'"{shorten(name, WORDS) or f"Unnamed: {at}"}"={shorten(cell, 20)}' for at, (name, cell) in enumerate(pairs)
     ]
     more = f", and {len(columns) - most} more columns" if len(columns) > most else ""
     return f"{count} rows like {', '.join(columns[:most])}{more}"
@@ -116,8 +113,7 @@ def describe_shape(given: object, deep: int) -> str:
         if not deep:
             return "{...}"
         parts = [
-            f"{shorten(json.dumps(key), WORDS)}: {describe_shape(value[key], deep - 1)}"
-            for key in list(value)[:KEYS]
+            f"{shorten(json.dumps(key), WORDS)}: {describe_shape(value[key], deep - 1)}" for key in list(value)[:KEYS]
         ]
         more = f", and {len(value) - KEYS} more" if len(value) > KEYS else ""
         return f"{{{', '.join(parts)}{more}}}"

@@ -113,12 +113,7 @@ def _openat2(root: int, relative: str, flags: int) -> int:
     how = How(flags, mode, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    arguments = (
-        ctypes.c_int(root),
-        os.fsencode(relative),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
+    arguments = (ctypes.c_int(root), os.fsencode(relative), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
     for _ in range(100):
         fd = libc.syscall(ctypes.c_long(OPENAT2), *arguments)
         if fd >= 0:

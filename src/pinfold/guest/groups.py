@@ -192,10 +192,7 @@ def _within(mount: tuple[str, str], path: str) -> str | None:
 def _find_delegated(top: str, folder: str | None) -> str | None:
     """The nearest folder upwards that hands the memory controller down and lets us make groups."""
     while folder is not None and folder.startswith(top):
-        with (
-            suppress(OSError),
-            open(os.path.join(folder, "cgroup.subtree_control"), encoding="ascii") as file,
-        ):
+        with suppress(OSError), open(os.path.join(folder, "cgroup.subtree_control"), encoding="ascii") as file:
             if "memory" in file.read().split() and _can_make(folder):
                 return folder
         if folder == top:

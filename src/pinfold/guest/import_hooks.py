@@ -23,9 +23,7 @@ WATCHED: dict[str, Callable[[ModuleType], None]] = {
 class ImportHook:
     """Finds nothing itself; adds a step to the loading of the few modules in `WATCHED`."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         adopt = WATCHED.get(name)
         if adopt is None:
             return None

@@ -17,14 +17,7 @@ from contextlib import suppress
 from .egress import EgressListener
 from .freezer import Freezer
 from .groups import descendants, memory_in_use, times_out_of_memory
-from .kernel import (
-    ATTR_RDONLY,
-    PR_SET_DUMPABLE,
-    limit_capabilities,
-    prctl,
-    set_capabilities,
-    set_mount_attributes,
-)
+from .kernel import ATTR_RDONLY, PR_SET_DUMPABLE, limit_capabilities, prctl, set_capabilities, set_mount_attributes
 from .memory import memory_of_all
 from .process_tree import is_quiet
 from .requests import MESSAGE_BYTES, Request, read_request
@@ -107,9 +100,7 @@ class Init:
                         os.read(wake, 64)
                     self._reap()
                 elif fd == self._kept.line.fileno():
-                    if (
-                        not self._kept.accept_all()
-                    ):  # nobody is left to say anything, which poll would tell for ever
+                    if not self._kept.accept_all():  # nobody is left to say anything, which poll would tell for ever
                         self._poll.unregister(fd)
                 elif self._way_out is not None and fd == self._way_out.fileno():
                     self._start_relay(self._way_out)

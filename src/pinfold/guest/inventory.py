@@ -16,19 +16,7 @@ NAME_CHARS = 200
 BLOCKS = 1_000
 """Of a frame that are added up; one with more has no size."""
 SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset, range)
-SHAPED_BY = {
-    "cupy",
-    "jax",
-    "jaxlib",
-    "numpy",
-    "pandas",
-    "polars",
-    "pyarrow",
-    "scipy",
-    "tensorflow",
-    "torch",
-    "xarray",
-}
+SHAPED_BY = {"cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "pyarrow", "scipy", "tensorflow", "torch", "xarray"}
 
 Shape = tuple[int, ...]
 

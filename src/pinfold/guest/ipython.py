@@ -170,10 +170,7 @@ def shell(engine: Engine) -> Any:
 
 def _as_text(forms: dict[str, bytes]) -> dict[str, object]:
     texts = ("text/", "application/json", "application/javascript", "image/svg")
-    return {
-        mime: data.decode("utf-8", "replace") if mime.startswith(texts) else data
-        for mime, data in forms.items()
-    }
+    return {mime: data.decode("utf-8", "replace") if mime.startswith(texts) else data for mime, data in forms.items()}
 
 
 def _page(_shell: object, data: Any, *_arguments: object, **_options: object) -> None:

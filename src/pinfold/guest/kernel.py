@@ -125,15 +125,7 @@ def clone_mount(path: str, *, recursive: bool) -> int:
 
 
 def attach(tree: int, target: str) -> None:
-    _call(
-        _MOVE_MOUNT,
-        f"move_mount to {target}",
-        tree,
-        b"",
-        _AT_FDCWD,
-        os.fsencode(target),
-        _MOVE_MOUNT_F_EMPTY_PATH,
-    )
+    _call(_MOVE_MOUNT, f"move_mount to {target}", tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
 
 
 def open_without_links(path: str) -> int:

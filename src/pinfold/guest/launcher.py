@@ -126,12 +126,7 @@ class Launcher:
             return
         try:
             self._handle_request(json.loads(message), fds, owner=owner)
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-        ):  # not a request of ours; the others must not suffer
+        except (OSError, ValueError, KeyError, TypeError):  # not a request of ours; the others must not suffer
             for fd in fds:
                 os.close(fd)
 
@@ -336,13 +331,7 @@ class Launcher:
 
     @property
     def _lacking(self) -> int:
-        size = (
-            self._pool_size
-            if self._pool_size is not None
-            else BUSY_POOL
-            if self._asked > LONE_SESSIONS
-            else 0
-        )
+        size = self._pool_size if self._pool_size is not None else BUSY_POOL if self._asked > LONE_SESSIONS else 0
         return size - len(self._pool) - self._zygote.unborn
 
     def _poll_timeout(self) -> float:

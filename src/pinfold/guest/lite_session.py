@@ -18,14 +18,7 @@ from contextlib import suppress
 from .freezer import Freezer
 from .groups import times_out_of_memory
 from .init import FILL_BYTES_PER_S
-from .kernel import (
-    PR_SET_CHILD_SUBREAPER,
-    PR_SET_DUMPABLE,
-    PR_SET_PDEATHSIG,
-    close_all_but,
-    prctl,
-    seccomp,
-)
+from .kernel import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_PDEATHSIG, close_all_but, prctl, seccomp
 from .landlock_rules import restrict_init, restrict_runner
 from .privileged_calls import PrivilegedCalls
 from .process_tree import descendants, is_quiet, memory_of_tree, threads_of_user
@@ -44,7 +37,9 @@ def become_session(settings: Request, fds: list[int]) -> None:
     try:
         _run_session(settings, fds)
     except BaseException as error:
-        text = f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        text = (
+            f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        )
         os.write(2, f"the session could not be confined: {text}\n".encode())
     finally:
         os._exit(1)
@@ -91,9 +86,7 @@ def _can_signal(pid: int) -> bool:
 
 
 class _Init:
-    def __init__(
-        self, runner: int, control: int, settings: Request, request: Request, *, bounded: bool
-    ) -> None:
+    def __init__(self, runner: int, control: int, settings: Request, request: Request, *, bounded: bool) -> None:
         self._runner = runner
         self._host = socket.socket(fileno=control)
         self._lifeline: int = settings["lifeline"]

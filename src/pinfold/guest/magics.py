@@ -60,9 +60,7 @@ def translate_cell(source: str, failure: SyntaxError, engine: Engine) -> str | N
     return None if python.rstrip("\n") == source.rstrip("\n") else python
 
 
-def _translate_commands(
-    source: str, failure: SyntaxError, parses: Callable[[str], SyntaxError | None]
-) -> str | None:
+def _translate_commands(source: str, failure: SyntaxError, parses: Callable[[str], SyntaxError | None]) -> str | None:
     """With every `!command` and `%pip install` made a call, if that is all that was wrong. The compiler says where they are."""
     lines = source.split("\n")
     error: SyntaxError | None = failure

@@ -73,9 +73,7 @@ def write_map(process: str, inner: tuple[int, int], outer: tuple[int, int], *, p
 def maps_up_to(number: int) -> bool:
     """Whether these ids exist here: inside another container, root may be the only one."""
     with open("/proc/self/uid_map", encoding="ascii") as table:
-        return any(
-            int(first) <= number < int(first) + int(count) for first, _, count in map(str.split, table)
-        )
+        return any(int(first) <= number < int(first) + int(count) for first, _, count in map(str.split, table))
 
 
 def _create_mapped_namespace(uid: int, gid: int, outer: int) -> int:

@@ -25,11 +25,7 @@ TIME_NOW, TIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 PATH_BYTES = 4096
 _X86 = os.uname().machine == "x86_64"
 _NAMES = {
-    **(
-        {90: "chmod", 92: "chown", 94: "lchown", 132: "utime", 235: "utimes", 261: "futimesat"}
-        if _X86
-        else {}
-    ),
+    **({90: "chmod", 92: "chown", 94: "lchown", 132: "utime", 235: "utimes", 261: "futimesat"} if _X86 else {}),
     91 if _X86 else 52: "fchmod",
     268 if _X86 else 53: "fchmodat",
     452: "fchmodat2",
@@ -110,17 +106,14 @@ class PrivilegedCalls:
         with self._open_target(caller, folder, path, flags) as place:
             os.chown(place, _to_signed(ids[0]), _to_signed(ids[1]))
 
-    def _utime(
-        self, caller: _Caller, folder: int, path: int, flags: int, times: tuple[int, int] | None
-    ) -> None:
+    def _utime(self, caller: _Caller, folder: int, path: int, flags: int, times: tuple[int, int] | None) -> None:
         with self._open_target(caller, folder, path, flags) as place:
             if times is None:
                 os.utime(place)
                 return
             now = os.stat(place)
             kept = [
-                old if new == -1 else new
-                for old, new in zip((now.st_atime_ns, now.st_mtime_ns), times, strict=True)
+                old if new == -1 else new for old, new in zip((now.st_atime_ns, now.st_mtime_ns), times, strict=True)
             ]
             os.utime(place, ns=(kept[0], kept[1]))
 

@@ -113,9 +113,7 @@ class Programs:
             bound = "refused" if refused else "kept"
             with suppress(OSError):  # it holds something, or is the session's own
                 os.rmdir(scratch)
-        told = _encode_result(
-            status, program.code, out, err, dropped=program.dropped, pid=program.pid, read_only=bound
-        )
+        told = _encode_result(status, program.code, out, err, dropped=program.dropped, pid=program.pid, read_only=bound)
         return told, stray
 
     def _folder(self, request: dict[str, Any]) -> str:
@@ -156,14 +154,7 @@ def encode_failure(why: str, *, read_only: str = "") -> bytes:
 
 
 def _encode_result(
-    status: str,
-    code: int | None,
-    out: bytes,
-    err: bytes,
-    *,
-    dropped: int = 0,
-    pid: int = 0,
-    read_only: str = "",
+    status: str, code: int | None, out: bytes, err: bytes, *, dropped: int = 0, pid: int = 0, read_only: str = ""
 ) -> bytes:
     head = {"status": status, "code": code, "out": len(out), "err": len(err), "dropped": dropped, "pid": pid}
     return b"".join([dumps({**head, "read_only": read_only}).encode(), b"\n", out, err])
@@ -171,11 +162,7 @@ def _encode_result(
 
 class _Program:
     def __init__(
-        self,
-        process: Popen[bytes],
-        stdin: bytes,
-        limit: int,
-        tell: Callable[[str, bytes], None] | None,
+        self, process: Popen[bytes], stdin: bytes, limit: int, tell: Callable[[str, bytes], None] | None
     ) -> None:
         self.pid = process.pid
         self.code: int | None = None
@@ -186,9 +173,7 @@ class _Program:
         self._tell = tell
         self._limit = limit
         self._stdin = memoryview(stdin)
-        self._files = [
-            file for name in ("stdin", "stdout", "stderr") if (file := getattr(self._process, name))
-        ]
+        self._files = [file for name in ("stdin", "stdout", "stderr") if (file := getattr(self._process, name))]
         self._kept = {self._files[-2].fileno(): self.out, self._files[-1].fileno(): self.err}
         for file in self._files:
             os.set_blocking(file.fileno(), False)
@@ -233,9 +218,7 @@ class _Program:
             for _ in range(LAST_READS):
                 if not self._take(fd):
                     break
-        self._process.returncode = (
-            0 if self.code is None else self.code
-        )  # or `subprocess` would wait for it again
+        self._process.returncode = 0 if self.code is None else self.code  # or `subprocess` would wait for it again
         for file in self._files:
             file.close()
 

@@ -89,33 +89,13 @@ def _make_reflected_operator(function: Callable[..., Any]) -> Callable[..., Any]
     return operate
 
 
-_BINARY = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "lshift",
-    "rshift",
-    "and_",
-    "or_",
-    "xor",
-)
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and_", "or_", "xor")
 _USED: dict[str, Callable[..., Any]] = {
-    **{
-        f"__{name}__": getattr(operator, name)
-        for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "index")
-    },
+    **{f"__{name}__": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "index")},
     **{f"__{name}__": getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains")},
     "__getattr__": getattr,
     "__call__": operator.call,
-    **{
-        f"__{kind.__name__}__": kind
-        for kind in (str, repr, bytes, bool, int, float, complex, len, iter, abs, round)
-    },
+    **{f"__{kind.__name__}__": kind for kind in (str, repr, bytes, bool, int, float, complex, len, iter, abs, round)},
     "__format__": format,
     "__reversed__": reversed,
     "__dir__": dir,

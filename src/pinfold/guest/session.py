@@ -53,7 +53,9 @@ def become_session(settings: Request, fds: list[int]) -> None:
     try:
         _run_session(settings, fds)
     except BaseException as error:
-        text = f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        text = (
+            f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        )
         os.write(2, f"the session could not be confined: {text}\n".encode())
         with suppress(OSError):
             os.close(channel)

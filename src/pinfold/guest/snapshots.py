@@ -36,9 +36,7 @@ class Snapshots:
         self._line = line
         self._pools = ThreadPools()
 
-    def leave_snapshot(
-        self, cell: int, channel: int, namespace: dict[str, object]
-    ) -> tuple[bool, list[int]] | None:
+    def leave_snapshot(self, cell: int, channel: int, namespace: dict[str, object]) -> tuple[bool, list[int]] | None:
         """Leave a copy of the state after `cell`. None in the original.
 
         In a copy it returns when that is woken, with whether it is only to be saved, and the descriptors it was given;

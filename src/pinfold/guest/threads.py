@@ -132,9 +132,7 @@ def _count_needed(others: int) -> int:
     known = sum(kind.startswith(MISSED) for kind in kinds)
     native = others - python - known - kinds.count(JEMALLOC)
     arrow: Any = _modules.get("pyarrow.lib")
-    if (
-        arrow is not None and native > 0
-    ):  # it begins anew after a fork, and nothing tells its threads from others
+    if arrow is not None and native > 0:  # it begins anew after a fork, and nothing tells its threads from others
         native -= arrow.cpu_count() + arrow.io_thread_count()
     return python + known + max(0, native)
 

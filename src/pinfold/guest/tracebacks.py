@@ -224,9 +224,7 @@ def _suggest_columns(raised: BaseException, used: list[tuple[str, object]]) -> s
         if close:
             lines.append(f"{close[0][0]} has no column {key!r}; close: {close[0][1]}\n")
         elif type(raised) is not AttributeError:  # else no column was meant
-            lines += [
-                f"{name} has no column {key!r}; it has {_first(columns)}\n" for name, columns in lacking
-            ]
+            lines += [f"{name} has no column {key!r}; it has {_first(columns)}\n" for name, columns in lacking]
     return "".join(dict.fromkeys(lines))
 
 

@@ -59,9 +59,7 @@ def _describe_nested(given: object, deep: int) -> str:
     value: Any = given
     if kind is dict and deep:
         # A dict that another thread changes meanwhile is described by what there was.
-        pairs = [
-            (key, value[key]) for key in list(value)[: KEYS + 1] if type(key) in (str, int) and key in value
-        ]
+        pairs = [(key, value[key]) for key in list(value)[: KEYS + 1] if type(key) in (str, int) and key in value]
         parts = [f"{_describe_key(key)}: {_describe_nested(one, deep - 1)}" for key, one in pairs[:KEYS]]
         return "{" + ", ".join(parts) + (", ...}" if len(value) > KEYS else "}")
     if kind is list and deep:

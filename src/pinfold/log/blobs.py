@@ -58,9 +58,7 @@ class Blobs:
     def all(self) -> list[BlobId]:
         if self._folder is None:
             return sorted(self._memory)
-        return sorted(
-            BlobId(_PREFIX + path.name) for path in self._folder.glob("*/*") if len(path.name) == 64
-        )
+        return sorted(BlobId(_PREFIX + path.name) for path in self._folder.glob("*/*") if len(path.name) == 64)
 
     def _path(self, blob: BlobId) -> Path:
         digest = blob.removeprefix(_PREFIX)

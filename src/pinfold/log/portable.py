@@ -12,16 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
-from pinfold.events import (
-    ActionFinished,
-    BadEvent,
-    BlobId,
-    Entry,
-    SessionId,
-    decode_line,
-    parse_json,
-    plain_json,
-)
+from pinfold.events import ActionFinished, BadEvent, BlobId, Entry, SessionId, decode_line, parse_json, plain_json
 from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.errors import BadBundle, BlobMissing
 from pinfold.log.rows import Damage, Row, kind_column
@@ -42,9 +33,7 @@ _SPARE = 1 << 20
 def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
     """Write the session as one file. Raises OSError."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as bundle:
-        bundle.writestr(
-            "manifest.json", plain_json({"format": "pinfold-bundle", "version": 1, "session": log.session})
-        )
+        bundle.writestr("manifest.json", plain_json({"format": "pinfold-bundle", "version": 1, "session": log.session}))
         with bundle.open("events.jsonl", "w", force_zip64=True) as lines:
             for line in log.lines(damage):
                 lines.write(line.encode() + b"\n")
@@ -93,19 +82,13 @@ class _Room:
         self._left -= size
         if self._left < 0:
             free = f"{self._free >> 20:,} MB that the disk has room for"
-            raise BadBundle(
-                f"{self._source} would unpack to more than the {free}; free some and import it again"
-            )
+            raise BadBundle(f"{self._source} would unpack to more than the {free}; free some and import it again")
 
 
-def _import_bundle(
-    bundle: zipfile.ZipFile, source: Path, folder: Path, session: SessionId
-) -> tuple[int, SessionId]:
+def _import_bundle(bundle: zipfile.ZipFile, source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
     names = {info.filename: info for info in bundle.infolist()}
     if not {"manifest.json", "events.jsonl"} <= names.keys():
-        raise BadBundle(
-            f"{source} is a zip file but no Pinfold bundle: manifest.json or events.jsonl is missing"
-        )
+        raise BadBundle(f"{source} is a zip file but no Pinfold bundle: manifest.json or events.jsonl is missing")
     try:
         manifest = parse_json(_read_member(bundle, names["manifest.json"], 1 << 20, source))
     except BadEvent as error:

@@ -190,9 +190,7 @@ def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
     return seq, at.decode(), kind.decode(), body.decode("ascii"), checksum
 
 
-def verify_rows(
-    connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int
-) -> Iterator[list[Row]]:
+def verify_rows(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[list[Row]]:
     """Rows after `after` whose checksum holds, some at a time; the others are noted in `damage`.
 
     `upto` is the last number known to have been written: rows beyond it may not be committed yet, on this
@@ -249,9 +247,7 @@ def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int
         after = last
 
 
-def _find_missing_rows(
-    connection: sqlite3.Connection, damage: Damage, page: list[Row], numbers: range
-) -> list[Row]:
+def _find_missing_rows(connection: sqlite3.Connection, damage: Damage, page: list[Row], numbers: range) -> list[Row]:
     """A broken tree may leave rows out, repeat them or lead astray; each that is missing is asked for by its number."""
     found = {row[0]: row for row in page if row[0] in numbers}
     damage.tree = damage.tree or list(found) != sorted(found) or len(found) != len(page)

@@ -87,9 +87,7 @@ class Log:
         try:
             self._connection = connect(folder / STORE if folder else ":memory:")
         except LogUnreadable as error:
-            connection = (
-                repair_header(folder / STORE) if folder and not isinstance(error, LogTooNew) else None
-            )
+            connection = repair_header(folder / STORE) if folder and not isinstance(error, LogTooNew) else None
             if connection is None:
                 raise
             self._connection, self._is_mended = connection, True

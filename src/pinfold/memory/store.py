@@ -44,9 +44,7 @@ _COLUMNS = "notes.id, notes.text, notes.tags, notes.at, notes.trusted, notes.ses
 class Memory:
     """`file` is made when the first note is."""
 
-    def __init__(
-        self, file: Path, workspace: str, session: str, clock: Callable[[], datetime] | None = None
-    ) -> None:
+    def __init__(self, file: Path, workspace: str, session: str, clock: Callable[[], datetime] | None = None) -> None:
         self._file = file
         self._workspace = workspace
         self._session = session
@@ -168,9 +166,7 @@ def _check_note(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
     if not words:
         raise NoteRefused("there is nothing to remember; give a text")
     if len(words) > NOTE_CHARS:
-        raise NoteRefused(
-            f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: remember the gist"
-        )
+        raise NoteRefused(f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: remember the gist")
     marks = tuple(dict.fromkeys(tag.strip().casefold() for tag in tags if tag.strip()))
     if len(marks) > MOST_TAGS or any(len(mark) > TAG_CHARS for mark in marks):
         raise NoteRefused(f"at most {MOST_TAGS} tags of {TAG_CHARS} characters each")

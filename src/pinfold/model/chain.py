@@ -8,16 +8,7 @@ from typing import Protocol
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import UnknownModel
-from pinfold.model.names import (
-    FILES,
-    Access,
-    ModelRef,
-    address_of,
-    key_for,
-    key_hint,
-    parse_model_name,
-    traits_for,
-)
+from pinfold.model.names import FILES, Access, ModelRef, address_of, key_for, key_hint, parse_model_name, traits_for
 from pinfold.model.replay import ReplayModel
 from pinfold.model.scripted import ScriptedModel
 from pinfold.model.services import DIRECT, SERVICES
@@ -83,12 +74,7 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
         if access.data is None or access.state is None:
             raise UnknownModel(f"{name} needs a place for its weights, and there is none")
         return BuiltinModel(
-            name=meant.model,
-            folder=access.data,
-            state=access.state,
-            uv=access.uv(),
-            pull=True,
-            notice=access.notice,
+            name=meant.model, folder=access.data, state=access.state, uv=access.uv(), pull=True, notice=access.notice
         )
     if meant.provider == "ollama":
         from pinfold.model.wire.ollama import OllamaModel

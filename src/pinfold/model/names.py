@@ -105,9 +105,7 @@ def _hint(name: str, aliases: Mapping[str, str]) -> str:
     families = [beginning.removesuffix("-") for beginning in BARE if beginning.endswith("-")]
     if dash and (near := get_close_matches(first, families, n=1)):
         return f"did you mean {near[0]}-{rest}?"
-    return (
-        "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin; `pinfold model list` shows what is here"
-    )
+    return "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin; `pinfold model list` shows what is here"
 
 
 def full_name(name: str) -> str:
@@ -155,9 +153,7 @@ def key_hint(meant: ModelRef, access: Access) -> str:
     """What to do when a server does not take the key it was shown."""
     wanted = key_variables(meant.provider, access.key_env)
     if not wanted:
-        return (
-            "check the key: put it into a variable and name that, `pinfold config set model.key_env VARIABLE`"
-        )
+        return "check the key: put it into a variable and name that, `pinfold config set model.key_env VARIABLE`"
     return f"check the key in {' or '.join(wanted)}"
 
 

@@ -39,11 +39,7 @@ def context_of(provider: str, model: str) -> int | None:
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        return (
-            get_snapshot()
-            .find_provider_model(model, None, _ALSO.get(provider, provider), None)[1]
-            .context_window
-        )
+        return get_snapshot().find_provider_model(model, None, _ALSO.get(provider, provider), None)[1].context_window
     except (LookupError, ValueError):
         return None
 

@@ -31,9 +31,7 @@ def record(entries: Iterable[Entry]) -> Iterator[str]:
         match entry.event:
             case ModelReplied() as said:
                 calls = tuple(KeptCall(tool=call.tool, args=call.args) for call in said.actions)
-                kept = KeptReply(
-                    text=said.text, calls=calls, usage=said.usage, cost=said.cost, model=said.model
-                )
+                kept = KeptReply(text=said.text, calls=calls, usage=said.usage, cost=said.cost, model=said.model)
                 yield encode_line(kept)
             case ModelFailed() as failed:
                 yield encode_line(KeptReply(error=failed.error, status=failed.status, model=failed.model))

@@ -69,10 +69,7 @@ class ReplyCache(Layer):
             data = plain_json(reply).encode()
             if len(data) > _LARGEST:
                 return
-            for folder in (
-                *reversed(self._folder.parents),
-                self._folder,
-            ):  # `parents=True` would leave those open
+            for folder in (*reversed(self._folder.parents), self._folder):  # `parents=True` would leave those open
                 folder.mkdir(mode=0o700, exist_ok=True)
             descriptor, partial = tempfile.mkstemp(dir=self._folder, prefix=".")
             with os.fdopen(descriptor, "wb") as file:

@@ -19,9 +19,7 @@ _CHUNK = 24
 class ScriptedModel:
     """Gives the lines in order, one for each request. `served` are the marks of lines given out before."""
 
-    def __init__(
-        self, lines: Sequence[KeptReply], *, name: str = "scripted", served: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, lines: Sequence[KeptReply], *, name: str = "scripted", served: Sequence[str] = ()) -> None:
         self.name = name
         self._lines = lines
         self._next = resume_at(lines, served)

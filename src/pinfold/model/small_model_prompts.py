@@ -11,15 +11,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pinfold.events import (
-    FILES_TOLD,
-    AssistantMessage,
-    Message,
-    Reply,
-    Request,
-    ToolMessage,
-    UserMessage,
-)
+from pinfold.events import FILES_TOLD, AssistantMessage, Message, Reply, Request, ToolMessage, UserMessage
 from pinfold.model.layers import Layer, Pieces
 from pinfold.text.answer_forms import LACKS, asked_form
 
@@ -98,11 +90,7 @@ EXAMPLES: Mapping[str, tuple[Message, ...]] = {
         'totals = df.groupby("shop")["money"].sum()\n'
         'print(f"@shop[{totals.idxmax()}]")\nprint(f"@money[{totals.max():.2f}]")',
     ),
-    "other": _example(
-        "What is 12 % of 350?",
-        "",
-        'result = 350 * 12 / 100\nprint(f"ANSWER: 12 % of 350 is {result}")',
-    ),
+    "other": _example("What is 12 % of 350?", "", 'result = 350 * 12 / 100\nprint(f"ANSWER: 12 % of 350 is {result}")'),
 }
 _KINDS = {
     ".csv": "table",
@@ -147,9 +135,7 @@ def find_task_files(text: str) -> list[str]:
 
 def _is_named(path: str, task: str) -> bool:
     name = path.rpartition("/")[2]
-    return (
-        name in task or (_end(name) and _end(name) in task) or (len(stem := _stem(name)) > 2 and stem in task)
-    )
+    return name in task or (_end(name) and _end(name) in task) or (len(stem := _stem(name)) > 2 and stem in task)
 
 
 def hide_other_files(message: Message) -> Message:

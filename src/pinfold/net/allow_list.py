@@ -93,9 +93,7 @@ class AllowList:
         if found is None or network is None:
             raise BadPattern(f"the pattern {pattern!r} is no host and no range of addresses")
         if network.prefixlen < WIDEST[network.version]:
-            raise BadPattern(
-                f"the pattern {pattern!r} is too wide; /{WIDEST[network.version]} is the widest range"
-            )
+            raise BadPattern(f"the pattern {pattern!r} is too wide; /{WIDEST[network.version]} is the widest range")
         self._ranges.append((network, frozenset((_port(pattern, found[3]),)) if found[3] else WEB_PORTS))
 
 

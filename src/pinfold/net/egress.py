@@ -72,9 +72,7 @@ class Egress:
             raise Refused(f"{destination} is not on the list of allowed hosts")
         if reason := await self._ask_gate(destination, how):
             raise Refused(reason)
-        return await addresses_of(
-            destination, self.allow, self._why_not, self._resolver, self._limits.resolve_s
-        )
+        return await addresses_of(destination, self.allow, self._why_not, self._resolver, self._limits.resolve_s)
 
     async def connect(self, destination: Destination, how: How) -> socket.socket:
         """A non-blocking socket. Raises Refused and Unreachable."""

@@ -134,12 +134,7 @@ def _check(headers: Mapping[str, str]) -> None:
 
 class _Fetcher:
     def __init__(
-        self,
-        egress: Egress,
-        limits: FetchLimits,
-        tls: ssl.SSLContext | None,
-        method: str,
-        body: bytes | None,
+        self, egress: Egress, limits: FetchLimits, tls: ssl.SSLContext | None, method: str, body: bytes | None
     ) -> None:
         self._method = method
         self._body = body
@@ -149,9 +144,7 @@ class _Fetcher:
         self._left_s = limits.whole_s
         self._tls = tls
 
-    async def got(
-        self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]
-    ) -> Url | _Answer:
+    async def got(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | _Answer:
         """Where it redirects to, or the answer. Raises BadDestination and Unreachable."""
         import httpcore2
         import httpx2
@@ -198,10 +191,7 @@ class _Fetcher:
         mime, _, parameters = named.get("content-type", "").partition(";")
         charset = _CHARSET.search(parameters)
         return _Answer(
-            status=answer.status,
-            mime=mime.strip().lower(),
-            charset=charset[1].lower() if charset else "",
-            body=body,
+            status=answer.status, mime=mime.strip().lower(), charset=charset[1].lower() if charset else "", body=body
         )
 
 

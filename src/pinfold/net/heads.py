@@ -75,9 +75,7 @@ def parse_status(raw: bytes) -> tuple[int, bytes]:
     return int(found[1]), b"\r\n".join([lines[0], *kept, b"Connection: close", b"", b""])
 
 
-_OF_THIS_HOP = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"upgrade")
-)
+_OF_THIS_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"upgrade"))
 
 
 def _lines(raw: bytes) -> list[bytes]:

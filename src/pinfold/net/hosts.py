@@ -146,9 +146,7 @@ def _host(text: str) -> str:
             f"{_quote_text(text)} is not ASCII; write an international name in its ASCII form (xn--...)"
         )
     if "%" in text:
-        raise BadDestination(
-            f"{_quote_text(text)} holds a `%`: no host is percent-encoded or bound to a zone"
-        )
+        raise BadDestination(f"{_quote_text(text)} holds a `%`: no host is percent-encoded or bound to a zone")
     if text.startswith("["):
         return _ipv6(text)
     name = text.lower().removesuffix(".")
@@ -173,9 +171,7 @@ def _ipv4(name: str, text: str) -> str:
     try:
         address = IPv4Address(name)
     except AddressValueError:
-        raise BadDestination(
-            f"{_quote_text(text)} is no plain IPv4 address; write four decimal numbers"
-        ) from None
+        raise BadDestination(f"{_quote_text(text)} is no plain IPv4 address; write four decimal numbers") from None
     if text.endswith("."):
         raise BadDestination(f"{_quote_text(text)} is an address with a dot behind it")
     return str(address)
@@ -187,9 +183,7 @@ def _ipv6(text: str) -> str:
     except AddressValueError:
         raise BadDestination(f"{_quote_text(text)} is no IPv6 address") from None
     if "." in text:
-        raise BadDestination(
-            f"{_quote_text(text)} is written half as IPv4; write an IPv6 address in hexadecimal"
-        )
+        raise BadDestination(f"{_quote_text(text)} is written half as IPv4; write an IPv6 address in hexadecimal")
     if carried := carried_ipv4(address):
         raise BadDestination(f"{_quote_text(text)} is {carried}; write the address that is meant")
     return str(address)

@@ -68,11 +68,7 @@ OnTraffic: TypeAlias = Callable[[Traffic], None]
 
 class Proxy:
     def __init__(
-        self,
-        egress: Egress,
-        *,
-        on_traffic: OnTraffic | None = None,
-        limits: ProxyLimits | None = None,
+        self, egress: Egress, *, on_traffic: OnTraffic | None = None, limits: ProxyLimits | None = None
     ) -> None:
         self.egress = egress
         self._on_traffic = on_traffic
@@ -251,9 +247,7 @@ class Proxy:
                 return head
 
 
-async def _pass_greeting(
-    client: Line, server: Line, destination: Destination, count: Callable[[int], None]
-) -> None:
+async def _pass_greeting(client: Line, server: Line, destination: Destination, count: Callable[[int], None]) -> None:
     """As `copy`, once it is known whom the client greets. Raises OSError and BadRequest."""
     greeting = Greeting(destination)
     while piece := await client.receive():
@@ -285,11 +279,7 @@ class _Meter:
         if self._tell is None or not (ended or self.sent or self.received):
             return
         traffic = Traffic(
-            destination=self._destination,
-            how=self._how,
-            sent=self.sent,
-            received=self.received,
-            ended=ended,
+            destination=self._destination, how=self._how, sent=self.sent, received=self.received, ended=ended
         )
         self.sent = self.received = 0
         self._tell(traffic)
@@ -341,9 +331,7 @@ def _answer(status: int, reason: str) -> bytes:
 @contextmanager
 def _listener(path: Path) -> Generator[socket.socket]:
     if path.parent.stat().st_mode & 0o077:
-        raise PermissionError(
-            f"{path.parent} is open to others; the proxy's socket needs a folder of mode 0700"
-        )
+        raise PermissionError(f"{path.parent} is open to others; the proxy's socket needs a folder of mode 0700")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.setblocking(False)
         with _short(path) as name:

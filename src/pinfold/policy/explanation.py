@@ -33,11 +33,7 @@ def explain(
         "reads_only": script.reads_only,
         "dangerous": script.dangerous,
         "commands": [
-            {
-                "command": " ".join(word.shown for word in one.words),
-                "reads_only": one.reads_only,
-                "why": one.why,
-            }
+            {"command": " ".join(word.shown for word in one.words), "reads_only": one.reads_only, "why": one.why}
             for one in script.commands
         ],
         "besides": list(script.besides),

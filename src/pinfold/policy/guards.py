@@ -134,9 +134,7 @@ def _decoded_names(tree: ast.AST) -> set[str]:
                 case ast.For(target=target, iter=value) if _holds_decoded(value, names):
                     names |= _names_in(target)
                 case ast.FunctionDef(name=name, body=body):
-                    returned = [
-                        part.value for item in body for part in ast.walk(item) if isinstance(part, ast.Return)
-                    ]
+                    returned = [part.value for item in body for part in ast.walk(item) if isinstance(part, ast.Return)]
                     if any(value is not None and _holds_decoded(value, names) for value in returned):
                         names.add(name)
                 case _:
@@ -168,11 +166,7 @@ def _decodes(call: ast.Call) -> bool:
     if name in ("bytes", "bytearray"):
         return any(not isinstance(value, ast.Constant | ast.Name | ast.Call) for value in call.args[:1])
     if name == "loads":
-        return isinstance(call.func, ast.Attribute) and _last_name(call.func.value) in (
-            "marshal",
-            "pickle",
-            "dill",
-        )
+        return isinstance(call.func, ast.Attribute) and _last_name(call.func.value) in ("marshal", "pickle", "dill")
     if name != "decode":
         return name in _DECODERS
     given = [*call.args, *(keyword.value for keyword in call.keywords)]

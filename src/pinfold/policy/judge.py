@@ -104,9 +104,7 @@ def judge(
     return Ask(reason=_reason(action, facts, row, script), pattern=pattern, rule=row.name)
 
 
-_TAINTED = (
-    "This session has read your files and outside text, so anything that could send data out needs your OK"
-)
+_TAINTED = "This session has read your files and outside text, so anything that could send data out needs your OK"
 
 
 def row_of(action: Action, facts: Facts) -> Row:
@@ -148,7 +146,9 @@ def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> st
     if row is HOST:
         return f"{tool} would run on this machine itself, outside any sandbox"
     if row is PROTECTED:
-        return f"{tool} would change {target or 'a protected file'}, which steers the agent, or another program of yours"
+        return (
+            f"{tool} would change {target or 'a protected file'}, which steers the agent, or another program of yours"
+        )
     if row is PACKAGES:
         what = f"the package {target}" if target else "a package"
         return f"{what} would be fetched from the package index and put into the session"

@@ -53,12 +53,7 @@ class Lists:
 @cache
 def lists() -> Lists:
     table = tomllib.loads((files("pinfold.policy") / "commands.toml").read_text("utf-8"))
-    reads, dangerous, writers, programs = (
-        table["reads"],
-        table["dangerous"],
-        table["writers"],
-        table["programs"],
-    )
+    reads, dangerous, writers, programs = (table["reads"], table["dangerous"], table["writers"], table["programs"])
     return Lists(
         any=_set(reads["any"]),
         builtins=_set(reads["builtins"]),

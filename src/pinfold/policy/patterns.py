@@ -103,14 +103,7 @@ def _shell_pattern(script: Script | None) -> str:
     for length in (3, 2, 1):
         if len(words) >= length and words[:length] in known.prefixes:
             return f"shell: {shlex.join(words[:length])} *"
-    closed = (
-        known.never
-        | known.shells
-        | known.interpreters
-        | known.remote
-        | known.fetchers
-        | known.wrappers.keys()
-    )
+    closed = known.never | known.shells | known.interpreters | known.remote | known.fetchers | known.wrappers.keys()
     if name in closed or "/" in name or matches_any(name, known.dangerous) or name in known.system:
         return ""
     if any("*" in word or "?" in word for word in words):

@@ -112,10 +112,7 @@ def _landlock(python: Path | None, *, allow_unmasked: bool = False) -> Probed:
 
 @cache  # what was found out once holds for the process
 def _auto(python: Path | None, *, allow_unmasked: bool = False) -> Auto:
-    return Auto(
-        lambda: _namespaces(python),
-        lambda: _landlock(python, allow_unmasked=allow_unmasked),
-    )
+    return Auto(lambda: _namespaces(python), lambda: _landlock(python, allow_unmasked=allow_unmasked))
 
 
 _BUILT_IN: dict[str, Callable[[Path | None], Provider]] = {
@@ -150,9 +147,7 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
         make: Callable[[], Provider] = registered[name].load()
         return make()
     except Exception as error:
-        raise SandboxUnavailable(
-            f"the sandbox {name!r} is registered but does not load: {error!r}"
-        ) from error
+        raise SandboxUnavailable(f"the sandbox {name!r} is registered but does not load: {error!r}") from error
 
 
 def provider_names() -> tuple[str, ...]:
@@ -226,9 +221,7 @@ def parse_named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
         if not name or name.startswith(".") or "/" in name or "\0" in name:
             raise SandboxUnavailable(f"{name!r} cannot be the name of data; give one: NAME={path}")
         if name in paths:
-            raise SandboxUnavailable(
-                f"two data mounts are called {name!r}; give one another name: NAME={path}"
-            )
+            raise SandboxUnavailable(f"two data mounts are called {name!r}; give one another name: NAME={path}")
         paths[name] = path
     if len(given) == 1 and str(given[0]).endswith("/"):
         (path,) = paths.values()

@@ -18,9 +18,7 @@ from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._state_restore import wait_for_hello
 from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, UndoRefused
 
-THREADS = (
-    "Threads that ran in the session ({}) do not run in a branch of it, and what waits for them will wait."
-)
+THREADS = "Threads that ran in the session ({}) do not run in a branch of it, and what waits for them will wait."
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
 
 
@@ -93,9 +91,7 @@ async def open_branch(guest: Guest, state: int, *, of: GuestSession, limits: Lim
         ours.close()
         os.close(out)
         os.close(err)
-        raise UndoRefused(
-            f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}"
-        )
+        raise UndoRefused(f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}")
     outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
     branch_body = BranchProcess(body, answer["pid"], fds[0])
     fresh = Guest(branch_body, ours, *outputs)
@@ -116,9 +112,7 @@ class Branch(GuestSession):
     def __init__(
         self, guest: Guest, body: BranchProcess, channel: socket.socket, *, of: GuestSession, limits: Limits
     ) -> None:
-        super().__init__(
-            launcher=_NoLauncher(), capabilities=_branch_capabilities(of.capabilities), limits=limits
-        )
+        super().__init__(launcher=_NoLauncher(), capabilities=_branch_capabilities(of.capabilities), limits=limits)
         self._guest = guest
         self._notices = (READ_ONLY,)
         self.body = body
@@ -132,10 +126,7 @@ class Branch(GuestSession):
         was_open = not self._closed
         await super().close()
         if was_open:
-            with (
-                anyio.CancelScope(shield=True),
-                suppress(SandboxUnavailable),
-            ):  # the session has ended as well
+            with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # the session has ended as well
                 await self.body.report_end()
 
     def hand_over(self) -> Guest:

@@ -46,12 +46,7 @@ class CellJournal:
         for line in lines:
             try:
                 _apply_line(way, json.loads(line))
-            except (
-                ValueError,
-                TypeError,
-                KeyError,
-                IndexError,
-            ):  # cut off, or damaged: the rest still says something
+            except (ValueError, TypeError, KeyError, IndexError):  # cut off, or damaged: the rest still says something
                 continue
         _repair_path(way)
         self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -13,15 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from pinfold.sandbox.safe_files import (
-    SafeFolder,
-    give,
-    make_file,
-    names_in,
-    open_up,
-    partial_name,
-    remove_all,
-)
+from pinfold.sandbox.safe_files import SafeFolder, give, make_file, names_in, open_up, partial_name, remove_all
 
 FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""

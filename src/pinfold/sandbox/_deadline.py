@@ -106,9 +106,7 @@ def verdict(
     if rolled_back:
         return "killed", f"{end.error or ''}The cell ran out of memory; {state}.\n"
     if limit_s is not None and end.interrupted:
-        said = (
-            f"The cell ran for more than {limit_s:g} s and was interrupted; variables are as it left them.\n"
-        )
+        said = f"The cell ran for more than {limit_s:g} s and was interrupted; variables are as it left them.\n"
         return "timeout", said + (end.error or "")
     match end.status:
         case "ok" | "error" | "interrupted":

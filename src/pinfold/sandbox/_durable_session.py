@@ -49,11 +49,7 @@ class DurableSession(GuestSession):
     """`history`, once it is there, is that of the workspace's files; a session that may not write to them has none."""
 
     def __init__(
-        self,
-        *,
-        history: Callable[[], Awaitable[FileHistory | str]] | None = None,
-        saved: SavedStates,
-        **given: Any,
+        self, *, history: Callable[[], Awaitable[FileHistory | str]] | None = None, saved: SavedStates, **given: Any
     ) -> None:
         super().__init__(**given)
         self._saved = saved

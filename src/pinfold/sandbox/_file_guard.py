@@ -15,24 +15,11 @@ from contextlib import suppress
 from msgspec import Struct
 
 from pinfold.sandbox._contents import Content, Contents, File, Odd
-from pinfold.sandbox._git_content import (
-    find_written_folders,
-    is_plain,
-    is_pointer_within,
-    links_in,
-    strip_unsafe,
-)
+from pinfold.sandbox._git_content import find_written_folders, is_plain, is_pointer_within, links_in, strip_unsafe
 from pinfold.sandbox._gitdir import REBASE, is_gitdir, rebase_commands
 from pinfold.sandbox._guard_ports import ADVICE, GuardReport, Mounts
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
-from pinfold.sandbox._workspace import (
-    STEERING,
-    GuardedPaths,
-    find_gitdir_guards,
-    follow_links,
-    is_within,
-    mountable,
-)
+from pinfold.sandbox._workspace import STEERING, GuardedPaths, find_gitdir_guards, follow_links, is_within, mountable
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
 from pinfold.sandbox.inotify import FOLDERS, Watch
 
@@ -73,9 +60,7 @@ class FileGuard:
         cut = len(self._shown) + 1
         self._masked = {path[cut:]: (device, inode) for path, device, inode in guards.masked}
         self._places = {path[cut:]: self._place(path[cut:]) for path in guards.pinned}
-        self._steering = {
-            path[len(top) + 1 :] for name in STEERING for path in follow_links(f"{top}/{name}", top)
-        }
+        self._steering = {path[len(top) + 1 :] for name in STEERING for path in follow_links(f"{top}/{name}", top)}
         self._was: dict[str, Content] = {}
         for path in guards.kept:
             if path == f"{self._shown}/.git" and self._status(".git") is None:
@@ -186,14 +171,7 @@ class FileGuard:
         """
         happened = self._watch.changes() if self._watch else None
         is_quiet = happened is not None and not any(happened) and names is NOTHING and self._later is NOTHING
-        if (
-            is_quiet
-            and self.sees_all
-            and self._mounted
-            and not self._loose
-            and not self._made
-            and not self._mounts
-        ):
+        if is_quiet and self.sees_all and self._mounted and not self._loose and not self._made and not self._mounts:
             return
         self._leftovers = None
         self._forget_removed()
@@ -259,9 +237,7 @@ class FileGuard:
             self._refuse_links(self._all_links())
         if self.sees_names:
             self._watch_names(path for path in renamed if self._is(stat.S_ISDIR, path))
-        self._refuse_links(
-            path for path in renamed if path.startswith(gitdirs) and self._is(stat.S_ISLNK, path)
-        )
+        self._refuse_links(path for path in renamed if path.startswith(gitdirs) and self._is(stat.S_ISLNK, path))
 
     def _answer(self, found: Found) -> None:
         """To what a program would obey, to git folders and secrets among names that appeared."""
@@ -505,9 +481,7 @@ class FileGuard:
             self.sees_all = False
             return
         self.sees_all = True
-        with suppress(
-            OSError
-        ):  # more than can be watched: they are seen where the history of the files sees them
+        with suppress(OSError):  # more than can be watched: they are seen where the history of the files sees them
             self._watch.add_all(sorted(secret))
 
     def _watch_each(self, folders: list[str] | None, most: int) -> bool:

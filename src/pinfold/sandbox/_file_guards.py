@@ -34,9 +34,7 @@ class FileGuards:
             keeper.on_names_changed(self._names(path, names))
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths(
-            {path: it.after(self._names(path, names)) for path, it in self._keepers.items()}
-        )
+        return self._prefix_paths({path: it.after(self._names(path, names)) for path, it in self._keepers.items()})
 
     def allow(self, path: str) -> None:
         for keeper in self._keepers.values():
@@ -54,9 +52,7 @@ class FileGuards:
         return self._prefix_paths({path: keeper.settle() for path, keeper in self._keepers.items()})
 
     def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths(
-            {path: it.settle_all(self._names(path, names)) for path, it in self._keepers.items()}
-        )
+        return self._prefix_paths({path: it.settle_all(self._names(path, names)) for path, it in self._keepers.items()})
 
     def final_notices(self) -> tuple[str, ...]:
         return tuple(
@@ -80,7 +76,5 @@ class FileGuards:
 
     def _prefix_paths(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(
-            line if path == self._workspace else f"{path}/{line}"
-            for path, said in lines.items()
-            for line in said
+            line if path == self._workspace else f"{path}/{line}" for path, said in lines.items() for line in said
         )

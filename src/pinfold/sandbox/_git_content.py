@@ -22,9 +22,7 @@ def is_plain(path: str, was: Content, now: Content, *, may_add_remotes: bool = T
     if name == "config" and isinstance(now, File) and now.data is not None:
         text = now.data.decode("utf-8", "replace")
         before = was.data.decode("utf-8", "replace") if isinstance(was, File) and was.data else None
-        return is_plain_config(text) and (
-            before is None or not pushes_elsewhere(before, text, may_add=may_add_remotes)
-        )
+        return is_plain_config(text) and (before is None or not pushes_elsewhere(before, text, may_add=may_add_remotes))
     if name == "hooks" and isinstance(now, Folder):
         return all(key.endswith(".sample") and isinstance(it, File) for key, it in now.entries.items())
     return name in {"branches", "remotes"} and isinstance(now, Folder) and not now.entries

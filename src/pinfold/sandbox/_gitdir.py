@@ -40,12 +40,8 @@ _HEADER = r'\[([A-Za-z0-9-]+)(?: "([^"\\]*)")?\]'
 _SETTING = r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*([^\"'\\;#`$!|]*)"
 _WHERE_TO = r"remote\..*\.url|branch\..*\.(remote|pushremote)|push\.default"
 """Settings that say where a push goes."""
-_DATA_KEYS = frozenset(
-    {"remote", "merge", "url", "pushurl", "fetch", "name", "email", "template", "worktree"}
-)
-_LOOKS_LIKE_A_PATH = (
-    r"(?!-)(?!.*//)[\w.~@+-]*/[\w./@+-]*[\w@+-]|[\w@+-]+\.(sh|bash|py|pl|rb|js|mjs|cjs|ts|lua)"
-)
+_DATA_KEYS = frozenset({"remote", "merge", "url", "pushurl", "fetch", "name", "email", "template", "worktree"})
+_LOOKS_LIKE_A_PATH = r"(?!-)(?!.*//)[\w.~@+-]*/[\w./@+-]*[\w@+-]|[\w@+-]+\.(sh|bash|py|pl|rb|js|mjs|cjs|ts|lua)"
 """A program that is not there yet, and would be run as soon as it is."""
 _HOOKS_PATH = r"(?im)^[^#;\n]*\bhookspath\s*=\s*(.+)$"
 
@@ -118,9 +114,7 @@ def pushes_elsewhere(was: str, now: str, *, may_add: bool) -> bool:
     `may_add`: where the old one says nothing, the new one may.
     """
     before, after = _destinations(was), _destinations(now)
-    remotes = {
-        key.removeprefix("remote.").removesuffix(".url") for key in before if key.startswith("remote.")
-    }
+    remotes = {key.removeprefix("remote.").removesuffix(".url") for key in before if key.startswith("remote.")}
     for key, values in after.items():
         is_second = key.startswith("remote.") and bool(remotes) and key != "remote.origin.url"
         is_to_known = key.startswith("branch.") and values[-1] in {*remotes, "."}

@@ -198,11 +198,7 @@ def growth_of(spec: Spec) -> Growth:
 
 
 def count_usage(
-    folders: Iterable[str],
-    *,
-    most: int | None = None,
-    until: float = float("inf"),
-    before: float | None = None,
+    folders: Iterable[str], *, most: int | None = None, until: float = float("inf"), before: float | None = None
 ) -> Count | None:
     """What they hold. None if that is more than `most`; not whole if it took too long. `before`: what was not written since."""
     allocated = closed = seen = 0

@@ -50,13 +50,7 @@ class Guest:
     """Owns the body, the channel and both streams."""
 
     def __init__(
-        self,
-        body: GuestProcess,
-        channel: socket.socket,
-        stdout: Output,
-        stderr: Output,
-        *,
-        greeted: bool = False,
+        self, body: GuestProcess, channel: socket.socket, stdout: Output, stderr: Output, *, greeted: bool = False
     ) -> None:
         self.body = body
         self.stdout = stdout
@@ -156,9 +150,7 @@ class Guest:
             more = {"calls": True} if calls else {}
             self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
 
-    async def ask(
-        self, op: str, body: bytes, reply_bytes: int, limit_s: float, **fields: str | int
-    ) -> End | None:
+    async def ask(self, op: str, body: bytes, reply_bytes: int, limit_s: float, **fields: str | int) -> End | None:
         """How a request that is no cell ended; None if it has not in time."""
         self.post(op, body, ASK_STATUSES, reply_bytes, fields)
         try:
@@ -432,9 +424,7 @@ class Guest:
 
     def _give_up(self) -> None:
         if self.death is None:
-            self.death = Death(
-                how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True
-            )
+            self.death = Death(how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True)
             self.leave()
             self._channel.close()
             self._release()

@@ -164,13 +164,9 @@ class JailedProcess:
     def prepare_close(self) -> None:
         self._say(b"close")
 
-    async def ask(
-        self, words: bytes, request: Mapping[str, Any], *fds: int
-    ) -> tuple[dict[str, Any], list[int]]:
+    async def ask(self, words: bytes, request: Mapping[str, Any], *fds: int) -> tuple[dict[str, Any], list[int]]:
         """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
-        answer, given = await send_request(
-            self._control, words, request, INIT_S, fds, who="the session's init"
-        )
+        answer, given = await send_request(self._control, words, request, INIT_S, fds, who="the session's init")
         return json.loads(answer or b"{}"), given
 
     async def freeze(self) -> bool:

@@ -53,12 +53,7 @@ class GuestSlot:
     """What runs in it is a cell, or a command."""
 
     def __init__(
-        self,
-        *,
-        launcher: Launcher,
-        capabilities: Capabilities,
-        limits: Limits,
-        growth: Growth | None = None,
+        self, *, launcher: Launcher, capabilities: Capabilities, limits: Limits, growth: Growth | None = None
     ) -> None:
         self._launcher = launcher
         self._growth = growth
@@ -144,13 +139,7 @@ class GuestSlot:
         return keeper
 
     @classmethod
-    async def start(
-        cls,
-        launcher: Launcher,
-        capabilities: Capabilities,
-        limits: Limits,
-        **more: Any,
-    ) -> Self:
+    async def start(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits, **more: Any) -> Self:
         """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
         session = cls(launcher=launcher, capabilities=capabilities, limits=limits, **more)
         try:
@@ -174,9 +163,7 @@ class GuestSlot:
 
     @asynccontextmanager
     async def freeze(self) -> AsyncGenerator[None]:
-        is_cells = (
-            self._answering is not None and self._answering.is_open
-        )  # which holds the lock, and waits for us
+        is_cells = self._answering is not None and self._answering.is_open  # which holds the lock, and waits for us
         async with nullcontext() if is_cells else self._lock:
             guest = self._guest if is_cells else await self._live_guest()
             body = guest.body if guest else None

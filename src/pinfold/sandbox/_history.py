@@ -206,9 +206,7 @@ def describe_uncovered(coverage: Coverage) -> str | None:
     Git's own files are git's affair.
     """
     paths = [
-        one.path
-        for one in coverage.not_covered
-        if one.why not in _NO_LOSS and not REMADE & set(one.path.split("/"))
+        one.path for one in coverage.not_covered if one.why not in _NO_LOSS and not REMADE & set(one.path.split("/"))
     ]
     if not paths:
         return None

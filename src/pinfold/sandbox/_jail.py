@@ -66,9 +66,7 @@ class Guests:
 
     async def launch(self) -> Guest:
         if not self._spec.workspace.is_dir():
-            raise SandboxUnavailable(
-                f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
-            )
+            raise SandboxUnavailable(f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first")
         spec = self._spec
         walk, self._walk = self._walk, None
         mounts = await (walk or anyio.to_thread.run_sync(mounts_of, spec))
@@ -129,11 +127,7 @@ def make_guard(mounts: list[MountPoint], body: JailedProcess) -> WorkspaceGuard:
 
 def _make_file_guard(mount: MountPoint, body: JailedProcess) -> FileGuard:
     return FileGuard(
-        str(mount.source),
-        mount.guards,
-        shown=mount.path,
-        remount=body.guard,
-        leftovers=body.has_leftovers,
+        str(mount.source), mount.guards, shown=mount.path, remount=body.guard, leftovers=body.has_leftovers
     )
 
 

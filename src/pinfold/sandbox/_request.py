@@ -21,9 +21,7 @@ CARRIES_ONLY = SIGNALS | {
 }
 """Refused to the process that carries bytes between the two, on top of what is refused to programs."""
 PROXIES = {
-    **dict.fromkeys(
-        ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{EGRESS_PORT}"
-    ),
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{EGRESS_PORT}"),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
 }
 MOUNTS = 32
@@ -34,13 +32,7 @@ class MountPoint:
     """Something of the host's at a path of the session's."""
 
     def __init__(
-        self,
-        path: str,
-        source: Path,
-        *,
-        writable: bool = False,
-        steers: bool = False,
-        has_secrets: bool = True,
+        self, path: str, source: Path, *, writable: bool = False, steers: bool = False, has_secrets: bool = True
     ) -> None:
         """`steers`: its instructions would be obeyed."""
         try:
@@ -95,23 +87,14 @@ def request(spec: Spec, mounts: list[MountPoint], view: ViewFolder | None) -> di
         "protected": sorted({path for guard in guards for path in guard.protected}),
         "memory": limits.memory_bytes,
         "limits": process_limits(limits),
-        "environment": {
-            **({"PINFOLD_SITE": str(spec.site)} if spec.site else {}),
-            **(PROXIES if spec.egress else {}),
-        },
+        "environment": {**({"PINFOLD_SITE": str(spec.site)} if spec.site else {}), **(PROXIES if spec.egress else {})},
         "egress": _egress_settings() if spec.egress else None,
     }
 
 
 def process_limits(limits: Limits) -> dict[str, int]:
     """By the names the kernel has for them, without RLIMIT_."""
-    return {
-        "CORE": 0,
-        "DATA": limits.memory_bytes,
-        "MEMLOCK": 0,
-        "NOFILE": OPEN_FILES,
-        "NPROC": limits.processes,
-    }
+    return {"CORE": 0, "DATA": limits.memory_bytes, "MEMLOCK": 0, "NOFILE": OPEN_FILES, "NPROC": limits.processes}
 
 
 @functools.cache

@@ -68,11 +68,7 @@ class SavedStates:
         return self._store
 
     async def save_all(
-        self,
-        body: GuestProcess,
-        path: Sequence[int],
-        depth_s: float,
-        go_on: Callable[[], bool] = lambda: True,
+        self, body: GuestProcess, path: Sequence[int], depth_s: float, go_on: Callable[[], bool] = lambda: True
     ) -> None:
         """The last of these states, and as many before it as there is time for. Raises Unsaved, SandboxUnavailable."""
         until = perf_counter() + depth_s

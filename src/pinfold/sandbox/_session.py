@@ -109,11 +109,7 @@ class GuestSession(GuestSlot):
                 raise output.failure
         why, self._stopped_for = self._stopped_for, None
         status, error = verdict(
-            end,
-            limit_s if deadline.passed else None,
-            BEFORE if rolled_back else GONE,
-            rolled_back=rolled_back,
-            why=why,
+            end, limit_s if deadline.passed else None, BEFORE if rolled_back else GONE, rolled_back=rolled_back, why=why
         )
         notices, self._notices = self._notices, ()
         return Outcome(
@@ -234,14 +230,7 @@ class GuestSession(GuestSlot):
             self._stopped_for = None
 
     async def _finish_command(
-        self,
-        guest: Guest,
-        end: End,
-        command: Command,
-        notices: tuple[str, ...],
-        *,
-        is_step: bool,
-        started: float,
+        self, guest: Guest, end: End, command: Command, notices: tuple[str, ...], *, is_step: bool, started: float
     ) -> CommandOutcome:
         if isinstance(end, Death):
             self._notices += notices
@@ -261,9 +250,7 @@ class GuestSession(GuestSlot):
             outcome = replace(outcome, status="error", stderr=outcome.stderr + f"{why}{back}\n".encode())
         return outcome
 
-    async def _on_command_death(
-        self, guest: Guest, death: Death, name: str, *, is_step: bool
-    ) -> CommandOutcome:
+    async def _on_command_death(self, guest: Guest, death: Death, name: str, *, is_step: bool) -> CommandOutcome:
         """Raises SandboxUnavailable, unless it is a step that could be taken back."""
         how = f"the interpreter died while it ran {name!r}: {self._stopped_for or death.how}"
         if is_step:

@@ -19,8 +19,12 @@ from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroke
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
 from pinfold.text import join_names, join_numbers
 
-THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
-SAVED_INSTEAD = "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
+THREADS = (
+    "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
+)
+SAVED_INSTEAD = (
+    "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
+)
 DEPTH_S = 3.0
 """For saving states before the last one, so that they can still be gone back to."""
 WAKE_S = 5.0
@@ -46,9 +50,7 @@ async def run_operation(guest: Guest, op: str, body: bytes = b"", **fields: int)
 
 async def replay_cells(guest: Guest, sources: Mapping[int, str], cells: Sequence[int]) -> bool:
     """Cells of which no copy was left, because they can be run again. Whether they can."""
-    return await run_operation(
-        guest, "replay", json.dumps([[cell, sources[cell]] for cell in cells]).encode()
-    )
+    return await run_operation(guest, "replay", json.dumps([[cell, sources[cell]] for cell in cells]).encode())
 
 
 async def wake_snapshot(
@@ -99,9 +101,7 @@ def _give_up(copy: Guest) -> None:
     copy.hang_up_channel()
 
 
-async def restore_guest(
-    guest: Guest, saved: SavedStates, sources: Mapping[int, str], path: Sequence[int]
-) -> Resumed:
+async def restore_guest(guest: Guest, saved: SavedStates, sources: Mapping[int, str], path: Sequence[int]) -> Resumed:
     """Have a new guest be as after these cells, or as many of them as can be. Raises UndoRefused."""
     has = saved.cells
     base = next((length for length in range(len(path), 0, -1) if path[length - 1] in has), 0)

@@ -107,9 +107,7 @@ class Store:
         for made in (folder, self._bytes, self._states):
             made.mkdir(mode=0o700, exist_ok=True)
         self._cap = total_cap or min(TOTAL_CAP, int(shutil.disk_usage(folder).free * SHARE))
-        self._sizes = {
-            it.name: it.stat().st_size for it in self._bytes.iterdir() if _DIGEST.fullmatch(it.name)
-        }
+        self._sizes = {it.name: it.stat().st_size for it in self._bytes.iterdir() if _DIGEST.fullmatch(it.name)}
         self._needs: dict[int, frozenset[str]] = {}
         for path in self._states.glob("*.json"):
             with suppress(ValueError, OSError, RecursionError):
@@ -124,12 +122,7 @@ class Store:
         """Take in the state after `cell` from a copy of the session. Raises Unsaved."""
         saver.settimeout(STALL_S)
         state_cap = min(STATE_CAP, self._cap // 2)
-        request = {
-            "known": sorted(self._sizes),
-            "cap": state_cap,
-            "each": min(EACH_CAP, state_cap),
-            "skip": dict(skip),
-        }
+        request = {"known": sorted(self._sizes), "cap": state_cap, "each": min(EACH_CAP, state_cap), "skip": dict(skip)}
         try:
             saver.sendall(json.dumps(request).encode() + b"\n")
             with BufferedReader(_Bounded(saver, self._receive_s), _CHUNK) as said:

@@ -102,11 +102,7 @@ def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPath
         if f"{top}/.git" not in found.gitdirs and f"{top}/.git" not in found.pointers:
             kept.append(f"{top}/.git")
         through = [match.path for _, match in found.through_links if match.row.response == "put back"]
-        kept += [
-            path
-            for name in (*found.paths_to_restore(), *through)
-            for path in follow_links(f"{top}/{name}", top)
-        ]
+        kept += [path for name in (*found.paths_to_restore(), *through) for path in follow_links(f"{top}/{name}", top)]
     protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
     if steers:
         protected += ours_within(top)
@@ -297,9 +293,7 @@ class Walk:
         with _OpenedFolders() as opened:
             self._walk_from(look, opened)
 
-    def _walk_from(
-        self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders
-    ) -> None:
+    def _walk_from(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders) -> None:
         waiting = [(self._top, False)]
         count = 0
         while waiting:
@@ -327,9 +321,7 @@ class Walk:
                 raise SandboxUnavailable(f"{words}; make it readable or choose another folder") from error
             count += len(entries)
             if count > _MOST:
-                raise SandboxUnavailable(
-                    f"{self._top} holds more than {_MOST:,} files; choose a smaller folder"
-                )
+                raise SandboxUnavailable(f"{self._top} holds more than {_MOST:,} files; choose a smaller folder")
 
     def _note(self, folder: str, entries: list[os.DirEntry[str]], secret: bool) -> None:
         known, wants_set_id = self._known, self._wants_set_id
@@ -420,11 +412,7 @@ def stamp_of(path: str) -> Stamp:
 
 def ours_within(top: str) -> list[str]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
-    return [
-        path
-        for path in map(str, _find_installation())
-        if path.startswith(f"{top}/") and os.path.lexists(path)
-    ]
+    return [path for path in map(str, _find_installation()) if path.startswith(f"{top}/") and os.path.lexists(path)]
 
 
 @functools.cache

@@ -86,10 +86,7 @@ def _namespaces(facts: Facts) -> tuple[str, str | None]:
     if facts.max_user_namespaces == 0:
         return "user.max_user_namespaces is 0", f"sudo sysctl -w user.max_user_namespaces={_MANY}"
     if not facts.is_root and facts.unprivileged_userns_clone == 0:
-        return (
-            "kernel.unprivileged_userns_clone is 0",
-            "sudo sysctl -w kernel.unprivileged_userns_clone=1",
-        )
+        return ("kernel.unprivileged_userns_clone is 0", "sudo sysctl -w kernel.unprivileged_userns_clone=1")
     if facts.container is not None:
         return f"{facts.container} refuses namespaces to what runs in it", _RUN[facts.container]
     if not facts.is_root and facts.apparmor_restricts == 1:

@@ -33,10 +33,7 @@ class Row(Struct, frozen=True):
 
 
 def _rows(
-    program: str,
-    patterns: str,
-    response: Response = "put back",
-    only_in: Literal["", "environment", "git"] = "",
+    program: str, patterns: str, response: Response = "put back", only_in: Literal["", "environment", "git"] = ""
 ) -> tuple[Row, ...]:
     return tuple(Row(pattern, program, response, only_in) for pattern in patterns.split())
 
@@ -63,9 +60,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("IPython", "ipython_config.* ipython_kernel_config.* .ipython/"),
     *_rows("Jupyter", "jupyter_config.* jupyter_*_config.* .jupyter/"),
     *_rows("direnv", ".envrc .envrc.local .direnv/", "tell"),
-    *_rows(
-        "mise", "mise.toml .mise.toml mise.*.toml .mise.*.toml .mise/ mise/config.toml .tool-versions", "tell"
-    ),
+    *_rows("mise", "mise.toml .mise.toml mise.*.toml .mise.*.toml .mise/ mise/config.toml .tool-versions", "tell"),
     *_rows("autoenv", ".autoenv.zsh .autoenv", "tell"),
     *_rows("VS Code", ".vscode/ *.code-workspace .devcontainer/ .devcontainer.json"),
     *_rows("JetBrains IDEs", ".idea/ *.iws *.ipr .fleet/"),
@@ -101,9 +96,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("Ansible", "ansible.cfg .ansible.cfg", "tell"),
     *_rows("GitHub Actions", ".github/workflows/ .github/actions/", "tell"),
     *_rows("GitLab CI", ".gitlab-ci.yml", "tell"),
-    *_rows(
-        "a CI service", ".forgejo/workflows/ .gitea/workflows/ .circleci/ .buildkite/ .travis.yml", "tell"
-    ),
+    *_rows("a CI service", ".forgejo/workflows/ .gitea/workflows/ .circleci/ .buildkite/ .travis.yml", "tell"),
     *_rows("a CI service", "azure-pipelines.yml bitbucket-pipelines.yml Jenkinsfile .drone.yml", "tell"),
 )
 """A build with no rows plants everything: the escape suite proves its programs on that (`autorun_files.TABLE = ()`)."""
@@ -137,9 +130,7 @@ def match_link(path: str) -> list[Match]:
     parts = path.split("/")
     ends = ("/".join(parts[-count:]) for count in (1, 2))
     below = _below(TABLE)
-    return [
-        Match(_for_installed(row, path), f"{path}/{rest}") for end in ends for row, rest in below.get(end, ())
-    ]
+    return [Match(_for_installed(row, path), f"{path}/{rest}") for end in ends for row, rest in below.get(end, ())]
 
 
 @functools.lru_cache(maxsize=2)

@@ -85,9 +85,7 @@ def bait() -> Generator[str]:
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(socket.AF_UNIX) as abstract,
         subprocess.Popen(
-            ["/bin/sh", "-c", "read _", word],
-            stdin=subprocess.PIPE,
-            env={"PINFOLD_BAIT": word},
+            ["/bin/sh", "-c", "read _", word], stdin=subprocess.PIPE, env={"PINFOLD_BAIT": word}
         ) as process,
         socket.socket(socket.AF_UNIX) as by_path,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox,

@@ -52,9 +52,7 @@ RAN_BYTES = 2 * COMMAND_BYTES + REFUSAL_BYTES
 PIECE_BYTES = 1 << 16
 """Of a command's output, told as it comes."""
 
-GuestStatus: TypeAlias = Literal[
-    "hello", "ok", "error", "interrupted", "refused", "call", "drop", "ran", "output"
-]
+GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused", "call", "drop", "ran", "output"]
 
 
 class ChannelBroken(Exception):
@@ -390,6 +388,4 @@ def inventory(body: bytes) -> tuple[Variable, ...]:
         rows = _rows.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ChannelBroken("its list of variables is not one") from error
-    return tuple(
-        Variable(name=row.name, type=row.type, shape=row.shape, size=row.size, cell=row.cell) for row in rows
-    )
+    return tuple(Variable(name=row.name, type=row.type, shape=row.shape, size=row.size, cell=row.cell) for row in rows)

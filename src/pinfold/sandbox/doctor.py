@@ -74,9 +74,7 @@ class Report:
         return any(checked.status == "proven" for checked in self.sandboxes)
 
 
-async def examine(
-    names: Iterable[str] = (), *, python: Path | None = None, limit_s: float = START_S
-) -> Report:
+async def examine(names: Iterable[str] = (), *, python: Path | None = None, limit_s: float = START_S) -> Report:
     """These sandboxes, or every one there is but the one that isolates nothing; side by side, each for so long at most.
 
     `python` runs the cells.
@@ -131,16 +129,12 @@ async def _check_sandbox(name: str, facts: Facts, python: Path | None, limit_s: 
             return SandboxCheck(name=name, status="refused", cause=f"{LATE} {limit_s:g} s", fix=WAIT)
         cause, fix = advice(facts) if name != "landlock" else (None, None)
         words = str(error)
-        return SandboxCheck(
-            name=name, status="refused", cause=f"{words} ({cause})" if cause else words, fix=fix
-        )
+        return SandboxCheck(name=name, status="refused", cause=f"{words} ({cause})" if cause else words, fix=fix)
     except Exception as error:  # noqa: BLE001 - a provider of someone else's may fail in any way
         return SandboxCheck(name=name, status="refused", cause=f"it failed: {error!r}")
 
 
-async def _prove(
-    name: str, can: Capabilities, session: Session, took_ms: float, facts: Facts
-) -> SandboxCheck:
+async def _prove(name: str, can: Capabilities, session: Session, took_ms: float, facts: Facts) -> SandboxCheck:
     found = await find_holes(session) if can.isolated else []
     status: Health = "leaky" if found else "proven" if can.isolated else "unsafe"
     level: Level = "none" if status != "proven" else "full" if can.mounts else "lite"

@@ -79,9 +79,7 @@ class _Subprocesses:
         if not self._python:
             raise SandboxUnavailable("this program does not know its own Python (sys.executable is empty)")
         if not self._spec.workspace.is_dir():
-            raise SandboxUnavailable(
-                f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
-            )
+            raise SandboxUnavailable(f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first")
         command: list[str] = []
         try:
             guest = self._spawn(command)
@@ -148,9 +146,7 @@ class _Subprocesses:
         home = Path(self._python).parent.parent
         needs = (home, Path(self._python).resolve().parent.parent, GUEST)
         needs += () if self._spec.site is None else (self._spec.site,)
-        program = GuestProgram(
-            argv=argv, workspace=self._spec.workspace, scratch=self._scratch(), needs=needs
-        )
+        program = GuestProgram(argv=argv, workspace=self._spec.workspace, scratch=self._scratch(), needs=needs)
         return self._confine(program)
 
     async def _wait_for_hello(self, guest: Guest, name: str) -> None:

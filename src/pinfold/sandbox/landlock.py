@@ -58,12 +58,7 @@ class Landlock:
     """Isolation without namespaces."""
 
     def __init__(
-        self,
-        python: Path | None = None,
-        *,
-        allow_unmasked: bool = False,
-        abi: int = NEWEST_ABI,
-        guest: Path = GUEST,
+        self, python: Path | None = None, *, allow_unmasked: bool = False, abi: int = NEWEST_ABI, guest: Path = GUEST
     ) -> None:
         """`allow_unmasked`: a workspace may hold secrets, and code may read them. `abi`: use no newer Landlock than this."""
         self._python = resolve_python(python or Path(sys.executable))
@@ -125,9 +120,7 @@ class Landlock:
     def _place(self, spec: Spec) -> _Place:
         """Looks at everything that will be seen. Raises SandboxUnavailable."""
         if not spec.workspace.is_dir():
-            raise SandboxUnavailable(
-                f"the workspace {str(spec.workspace)!r} is not a folder; create it first"
-            )
+            raise SandboxUnavailable(f"the workspace {str(spec.workspace)!r} is not a folder; create it first")
         workspace = spec.workspace.resolve()
         shown = [_VisiblePath(workspace, writable=spec.writable, steers=True), *_list_mounts(spec)]
         if not self._allow_unmasked:
@@ -185,9 +178,7 @@ def _list_mounts(spec: Spec) -> list[_VisiblePath]:
     for mount in spec.mounts:
         if why := why_not_mountable(mount):
             raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
-    shown = [
-        _VisiblePath(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts
-    ]
+    shown = [_VisiblePath(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts]
     shown += (_VisiblePath(path) for path in spec.data.values())
     return shown
 
@@ -211,9 +202,7 @@ def landlock_abi() -> int:
 
 def _refuse_secrets(seen: list[GuardedPaths]) -> None:
     # A host's socket is masked elsewhere; here no session can make one to reach it with.
-    files = [
-        path for guards in seen for path, _, _ in guards.masked if not stat.S_ISSOCK(os.lstat(path).st_mode)
-    ]
+    files = [path for guards in seen for path, _, _ in guards.masked if not stat.S_ISSOCK(os.lstat(path).st_mode)]
     if files:
         raise SandboxUnavailable(
             f"{join_names(files, 1)} would be readable: landlock cannot mask secrets; move them out of the folder, "
@@ -350,10 +339,7 @@ def _make_guards(place: _Place, body: WatchedProcess) -> FileGuards:
     return FileGuards(
         {
             path: FileGuard(
-                path,
-                find_guarded_paths(Path(path), path, steers=True),
-                mounted=False,
-                leftovers=body.has_leftovers,
+                path, find_guarded_paths(Path(path), path, steers=True), mounted=False, leftovers=body.has_leftovers
             )
             for path in place.writable
             if Path(path).is_dir()

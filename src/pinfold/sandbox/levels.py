@@ -130,9 +130,7 @@ def rows() -> list[Row]:
 def lacks(name: str) -> list[tuple[str, str]]:
     """What a weaker level has otherwise than the strongest, and how; nothing for one that is no level."""
     return [
-        (row.what, row.holds[name])
-        for row in rows()
-        if name in row.holds and row.holds[name] != row.holds[LEVELS[0]]
+        (row.what, row.holds[name]) for row in rows() if name in row.holds and row.holds[name] != row.holds[LEVELS[0]]
     ]
 
 

@@ -23,11 +23,7 @@ class NamePatterns:
     def may_end(self, name: str) -> bool:
         """False if no path that ends with this name is matched by all of a pattern."""
         name = name.lower()
-        return (
-            name in self.exact
-            or name[name.rfind(".") :] in self.endings
-            or name[: self.length] in self.starts
-        )
+        return name in self.exact or name[name.rfind(".") :] in self.endings or name[: self.length] in self.starts
 
     def find(self, path: str) -> Iterator[tuple[int, str]]:
         """Each part of the path, from its beginning, that ends as a pattern says, with the number of that pattern."""

@@ -27,14 +27,7 @@ from pinfold.sandbox.seccomp import compile_filter
 from pinfold.sandbox.warm_launchers import socket_in
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-ETC = (
-    "/etc/alternatives",
-    "/etc/fonts",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/mime.types",
-    "/etc/ssl/certs",
-)
+ETC = ("/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/ssl/certs")
 FILES = {
     "/etc/passwd": "root:x:0:0:root:/:/usr/sbin/nologin\npinfold:x:1000:1000:pinfold:/tmp/home:/bin/bash\n",
     "/etc/group": "root:x:0:\npinfold:x:1000:\n",
@@ -56,12 +49,7 @@ class Namespaces:
     """Real isolation, root or not."""
 
     def __init__(
-        self,
-        python: Path | None = None,
-        *,
-        pool: int | None = None,
-        program: bytes | None = None,
-        guest: Path = GUEST,
+        self, python: Path | None = None, *, pool: int | None = None, program: bytes | None = None, guest: Path = GUEST
     ) -> None:
         """`python` runs the cells, this one unless given. `pool`: sessions kept ready; None keeps some once two were asked for.
 

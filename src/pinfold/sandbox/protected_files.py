@@ -30,9 +30,7 @@ def find_protected_path(path: str, workspace: Path) -> str | None:
     if git is not None and parts[git + 1 : git + 2] and parts[git + 1] in _OF_GIT:
         return inside
     found = match(inside)
-    return (
-        inside if found and found.row.response == "put back" and not _is_elsewhere(found, workspace) else None
-    )
+    return inside if found and found.row.response == "put back" and not _is_elsewhere(found, workspace) else None
 
 
 def _is_elsewhere(found: Match, workspace: Path) -> bool:

@@ -254,11 +254,7 @@ def _open_shared_rule(flags: int) -> list[_Step]:
 
 def _empties(flags: int, if_not: str) -> list[_Step]:
     """Before its third version Landlock let a file be emptied that was opened for reading."""
-    return [
-        _argument(flags),
-        (_AND, _TRUNCATES | _ACCESS_MODE),
-        _Jump(_EQUAL, _TRUNCATES, "deny", if_not),
-    ]
+    return [_argument(flags), (_AND, _TRUNCATES | _ACCESS_MODE), _Jump(_EQUAL, _TRUNCATES, "deny", if_not)]
 
 
 def _socket_rule() -> list[_Step]:
@@ -284,11 +280,7 @@ def _socket_rule() -> list[_Step]:
 
 def _pipes_only(mode: int) -> list[_Step]:
     """`mkfifo`, without set-id bits; no device, and sockets are made by `bind`."""
-    return [
-        _argument(mode),
-        (_AND, _FILE_TYPE | _SET_ID),
-        _Jump(_EQUAL, _NAMED_PIPE, "allow", "deny"),
-    ]
+    return [_argument(mode), (_AND, _FILE_TYPE | _SET_ID), _Jump(_EQUAL, _NAMED_PIPE, "allow", "deny")]
 
 
 def _open_rule(flags: int) -> list[_Step]:
@@ -330,9 +322,7 @@ def _block(name: str, rule: list[_Step]) -> list[_Step]:
             case str():
                 whole.append(f"{name}: {step}")
             case _Jump():
-                whole.append(
-                    _Jump(step.code, step.value, f"{name}: {step.if_true}", f"{name}: {step.if_false}")
-                )
+                whole.append(_Jump(step.code, step.value, f"{name}: {step.if_true}", f"{name}: {step.if_false}"))
             case _:
                 whole.append(step)
     for label, answer in _ANSWERS.items():
@@ -378,6 +368,4 @@ def _encode_step(step: tuple[int, int] | _Jump, places: dict[str, int], here: in
         return struct.pack("<HBBI", step[0], 0, 0, step[1])
     if step.code == _ALWAYS:
         return struct.pack("<HBBI", step.code, 0, 0, places[step.if_true] - here)
-    return struct.pack(
-        "<HBBI", step.code, places[step.if_true] - here, places[step.if_false] - here, step.value
-    )
+    return struct.pack("<HBBI", step.code, places[step.if_true] - here, places[step.if_false] - here, step.value)

@@ -27,13 +27,7 @@ class UnsafeLocal:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            isolated=False,
-            sockets=True,
-            site=True,
-            calls=True,
-            commands=True,
-            read_only_commands=True,
-            durable=True,
+            isolated=False, sockets=True, site=True, calls=True, commands=True, read_only_commands=True, durable=True
         )
 
     @property

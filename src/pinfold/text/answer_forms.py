@@ -125,9 +125,7 @@ def last_object(output: str) -> str | None:
         value = parse_json(text)
     except ValueError:
         return None
-    filled = isinstance(value, dict) and all(
-        one not in (None, "") for one in cast("dict[str, Any]", value).values()
-    )
+    filled = isinstance(value, dict) and all(one not in (None, "") for one in cast("dict[str, Any]", value).values())
     return text if filled else None
 
 
@@ -208,17 +206,9 @@ def _marks(prompt: str) -> _Marks | None:
     for name, place in _MARK.findall(prompt):
         shown.setdefault(name, set()).add(place)
     places = {name: " or ".join(sorted(all_)) for name, all_ in shown.items()}
-    if (
-        not places
-        or not _ANSWERING.search(_MARK.sub("", prompt))
-        or (len(places) > 1 and _EITHER.search(prompt))
-    ):
+    if not places or not _ANSWERING.search(_MARK.sub("", prompt)) or (len(places) > 1 and _EITHER.search(prompt)):
         return None
-    numbers = {
-        name
-        for name, place in places.items()
-        if place and re.search(rf"\b{re.escape(place)}{_NUMBER}", prompt)
-    }
+    numbers = {name for name, place in places.items() if place and re.search(rf"\b{re.escape(place)}{_NUMBER}", prompt)}
     counts = [_count(word) for word in _DECIMALS.findall(prompt)]
     return _Marks(places, frozenset(numbers), max(counts, default=None))
 

@@ -25,13 +25,9 @@ _TAGS = "\U000e0000-\U000e0fff"
 _JOINERS = "\u200b-\u200d"
 _PICTURES = "\u00a9\u00ae\u203c\u2049\u2122-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 # Scripts whose letters are joined, kept apart or broken into lines by characters without a width.
-_JOINED = (
-    "\u0600-\u061b\u061d-\u07ff\u0840-\u0dff\u0e00-\u109f\u1780-\u17b3\u17b6-\u17d3\u1810-\u18aa\ua840-\ua87f"
-)
+_JOINED = "\u0600-\u061b\u061d-\u07ff\u0840-\u0dff\u0e00-\u109f\u1780-\u17b3\u17b6-\u17d3\u1810-\u18aa\ua840-\ua87f"
 # Those of England, Scotland and Wales are the only pictures that are written with tags.
-_FLAG = "|".join(
-    "".join(chr(0xE0000 + ord(letter)) for letter in name) for name in ("gbeng", "gbsct", "gbwls")
-)
+_FLAG = "|".join("".join(chr(0xE0000 + ord(letter)) for letter in name) for name in ("gbeng", "gbsct", "gbwls"))
 
 _MEANT = (
     rf"(?<=[{_PICTURES}])\ufe0f?\u200d(?=[{_PICTURES}])"
@@ -48,9 +44,7 @@ _MAYBE_MARKS = (
     "[\u0300-\u036f\u0483-\u0489\u0591-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302f\u3099\u309a"
     rf"\ua66f-\uabed\ufb1e\ufe20-\ufe2f\U000101fd-\U00011fff\U00016af0-\U00016fff\U0001bc9d\U0001bc9e\U0001cf00-\U0001cf46\U0001d165-\U0001e94a]{{{MARKS + 1},}}"
 )
-_SEQUENCES = (
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
-)
+_SEQUENCES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
 
 
 def printable(text: str) -> str:

@@ -23,9 +23,7 @@ _ESCAPE = re.compile(
 _STARTS = "&%\\"
 _IN_KEYS = frozenset(("", *"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.:~"))
 _LINE = "[A-Za-z0-9+/_-]{56}"
-_WRAP = re.compile(
-    rf"(?:\n(?<={_LINE}\n)|\r\n(?<={_LINE}\r\n)|\\(?<={_LINE}\\)\\*+(?:r\\++)?n)(?={_LINE[:-4]})"
-)
+_WRAP = re.compile(rf"(?:\n(?<={_LINE}\n)|\r\n(?<={_LINE}\r\n)|\\(?<={_LINE}\\)\\*+(?:r\\++)?n)(?={_LINE[:-4]})")
 """Where base64 or hex goes on in the next line."""
 Span = tuple[int, int]
 Find = Callable[[str], Iterable[Span]]

@@ -27,9 +27,7 @@ def check_arguments(
     import pydantic
 
     if not isinstance(args, Mapping):
-        raise ToolFailed(
-            f"wrong arguments for {tool}: they must be an object, not {_short(args)}; {_takes(arguments)}"
-        )
+        raise ToolFailed(f"wrong arguments for {tool}: they must be an object, not {_short(args)}; {_takes(arguments)}")
     try:
         given = model.model_validate(args)
     except pydantic.ValidationError as error:
@@ -37,9 +35,7 @@ def check_arguments(
         words = [_fault(fault, arguments) for fault in faults[:_FAULTS]]
         if len(faults) > _FAULTS:
             words.append(f"and {len(faults) - _FAULTS} more")
-        if any(
-            len(fault["loc"]) == 1 and fault["type"] in ("missing", "extra_forbidden") for fault in faults
-        ):
+        if any(len(fault["loc"]) == 1 and fault["type"] in ("missing", "extra_forbidden") for fault in faults):
             words.append(_takes(arguments))
         raise ToolFailed(f"wrong arguments for {tool}: {'; '.join(words)}") from error
     return {field.alias or name: getattr(given, name) for name, field in type(given).model_fields.items()}
@@ -66,15 +62,11 @@ def _takes(arguments: Sequence[Argument]) -> str:
     if not arguments:
         return "it takes none"
     parts = [
-        argument.name
-        if argument.is_required or argument.default is None
-        else f"{argument.name}={argument.default!r}"
+        argument.name if argument.is_required or argument.default is None else f"{argument.name}={argument.default!r}"
         for argument in arguments
     ]
     needed = [argument.name for argument in arguments if argument.is_required]
-    more = (
-        "" if len(needed) == len(arguments) else f", of which {' and '.join(needed) or 'none'} must be given"
-    )
+    more = "" if len(needed) == len(arguments) else f", of which {' and '.join(needed) or 'none'} must be given"
     return f"it takes {', '.join(parts)}{more}"
 
 

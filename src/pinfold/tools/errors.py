@@ -21,12 +21,7 @@ class BadTool(ToolError):
 
 class BadCall(ToolError):
     def __init__(
-        self,
-        message: str,
-        *,
-        at_fault: bool = False,
-        may_have_happened: bool = False,
-        sent: tuple[Sent, ...] = (),
+        self, message: str, *, at_fault: bool = False, may_have_happened: bool = False, sent: tuple[Sent, ...] = ()
     ) -> None:
         super().__init__(message)
         self.at_fault = at_fault

@@ -41,11 +41,7 @@ async def run(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Result:
                 untrusted=foreign,
                 sent=error.sent,
             ) from error
-        except (
-            Exception,
-            SystemExit,
-            GeneratorExit,
-        ) as error:  # none of these may take the agent with it
+        except (Exception, SystemExit, GeneratorExit) as error:  # none of these may take the agent with it
             words = f"{tool.name} failed: {type(error).__name__}: {error}"
             raise ToolFailed(words, at_fault=True, untrusted=foreign) from error
     words = f"{tool.name} took longer than {tool.timeout_s:g} s and was given up"
@@ -71,9 +67,7 @@ async def _in_thread(call: Callable[[], Any]) -> Any:
     if not errand.is_done.acquire(timeout=QUICK_S):
         loop = asyncio.get_running_loop()
         errand.waiter = loop, loop.create_future()
-        if not errand.is_done.acquire(
-            blocking=False
-        ):  # it might have ended before it knew that somebody waits
+        if not errand.is_done.acquire(blocking=False):  # it might have ended before it knew that somebody waits
             await errand.waiter[1]
     if errand.error is not None:
         raise errand.error

@@ -80,14 +80,7 @@ class Web(Protocol):
     """Other machines, as far as policy lets anything reach them."""
 
     async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout_s: float,
-        max_bytes: int,
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
     ) -> Fetched:
         """Raises BadCall with words for the model. `headers` go to the host of `url` and to no other."""
         ...

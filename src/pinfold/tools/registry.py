@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 PYTHON = ToolSchema(
     name="python",
     description="Run Python.",
-    parameters={
-        "type": "object",
-        "properties": {"code": {"type": "string"}},
-        "required": ["code"],
-    },
+    parameters={"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
 )
 _CODE = (Argument(name="code", hint=str),)
 SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
@@ -138,9 +134,7 @@ class Registry:
     def schemas(self) -> tuple[ToolSchema, ...]:
         """What the model is told in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
-        told += [
-            _briefly(tool.schema, tool.untold) for name, tool in self._tools.items() if self._is_shown(name)
-        ]
+        told += [_briefly(tool.schema, tool.untold) for name, tool in self._tools.items() if self._is_shown(name)]
         return tuple(told)
 
     def catalogue(self) -> str:
@@ -170,9 +164,7 @@ class Registry:
         if self._index is None:
             from pinfold.tools.search import Index
 
-            self._index = Index(
-                tool for tools in self._put.values() for tool in tools if tool.name in self._tools
-            )
+            self._index = Index(tool for tools in self._put.values() for tool in tools if tool.name in self._tools)
         return self._index.fitting(text, FITTING, without=without, used=used)
 
     def _is_shown(self, name: str) -> bool:

@@ -16,17 +16,7 @@ from pinfold.tools.arguments import Argument
 _TOOLS: Mapping[str, tuple[str, ...]] = {
     "python": (
         *("pyexe", "run_python", "execute_python", "python_interpreter", "code_interpreter", "run_code"),
-        *(
-            "execute_code",
-            "python_repl",
-            "ipython",
-            "python_exec",
-            "jupyter",
-            "repl",
-            "execute",
-            "exec",
-            "run",
-        ),
+        *("execute_code", "python_repl", "ipython", "python_exec", "jupyter", "repl", "execute", "exec", "run"),
     ),
     "shell": (
         *("bash", "sh", "run_shell", "shell_command", "run_shell_command", "execute_command", "run_command"),
@@ -36,31 +26,14 @@ _TOOLS: Mapping[str, tuple[str, ...]] = {
     "read_file": ("view_file", "open_file", "view", "read", "cat", "get_file", "read_text_file", "show_file"),
     "write_file": ("create_file", "save_file", "write", "write_to_file", "new_file", "write_text_file"),
     "edit_file": (
-        *(
-            "update_file",
-            "str_replace",
-            "edit",
-            "replace_in_file",
-            "modify_file",
-            "replace",
-            "search_replace",
-        ),
+        *("update_file", "str_replace", "edit", "replace_in_file", "modify_file", "replace", "search_replace"),
         *("str_replace_based_edit_tool", "str_replace_editor"),
     ),
     "apply_patch": ("patch", "apply_diff", "patch_file"),
     "list_files": ("ls", "list_dir", "list_directory", "list_folder", "dir", "list"),
     "glob": ("find_files", "file_search", "glob_search", "find"),
     "grep": ("search", "search_files", "grep_search", "search_file_content", "ripgrep", "rg", "search_text"),
-    "fetch": (
-        "web_fetch",
-        "fetch_url",
-        "http_get",
-        "get_url",
-        "open_url",
-        "browse",
-        "url_fetch",
-        "http_request",
-    ),
+    "fetch": ("web_fetch", "fetch_url", "http_get", "get_url", "open_url", "browse", "url_fetch", "http_request"),
     "data_view": ("dview", "view_data", "describe_data", "inspect_data"),
     "todo": ("todo_write", "write_todos", "update_plan", "todos", "plan", "todo_list"),
     "calculator": ("calculate", "calc", "math", "compute", "eval_math"),
@@ -72,17 +45,7 @@ BUILT_IN = frozenset(_TOOLS)
 """Every tool that comes with Pinfold, whether a session has it or not."""
 
 _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    "path": (
-        "file_path",
-        "absolute_path",
-        "filename",
-        "file",
-        "filepath",
-        "file_name",
-        "dir",
-        "directory",
-        "folder",
-    ),
+    "path": ("file_path", "absolute_path", "filename", "file", "filepath", "file_name", "dir", "directory", "folder"),
     "command": ("cmd", "bash", "shell_command", "script", "command_line"),
     "code": ("source", "script", "python", "source_code", "python_code"),
     "workdir": ("absolute_workdir", "cwd", "working_directory", "working_dir", "dir", "directory"),
@@ -106,13 +69,11 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "view": ("mode", "operation"),
 }
 _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
-    ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"},
+    ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"}
 }
 _BARE = "input"
 """Stands for a text that came instead of named arguments."""
-_REMARKS = frozenset(
-    {"description", "explanation", "language", "purpose", "reason", "reasoning", "thought", "title"}
-)
+_REMARKS = frozenset({"description", "explanation", "language", "purpose", "reason", "reasoning", "thought", "title"})
 """What models add to a call and no tool of ours does anything with."""
 _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
 _PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")

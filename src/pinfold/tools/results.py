@@ -71,10 +71,7 @@ def _structured_result(returned: object) -> Result:
 def _plain(value: Any) -> Any:
     """As JSON would have it, but for bytes, which stay what they are."""
     match value:
-        case None | bool() | int() | float() | bytes() if type(value).__module__ in (
-            "builtins",
-            Arrow.__module__,
-        ):
+        case None | bool() | int() | float() | bytes() if type(value).__module__ in ("builtins", Arrow.__module__):
             return value
         case bytearray():
             return bytes(value)

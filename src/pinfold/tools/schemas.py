@@ -19,9 +19,7 @@ _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
 
 
-def schema_of(
-    arguments: Sequence[Argument], model: Callable[[], type[pydantic.BaseModel]]
-) -> dict[str, Json]:
+def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.BaseModel]]) -> dict[str, Json]:
     """Without pydantic where every type is plain: it costs 0.1 s to import."""
     properties: dict[str, Json] = {}
     for argument in arguments:

@@ -30,17 +30,7 @@ from pinfold.tools.stubs import (
 )
 from pinfold.tools.stubs.schema_types import as_list, as_object
 from pinfold.tools.tool import Tool
-from pinfold.tools.word_forms import (
-    GRAMMAR,
-    MEANS,
-    PASSING,
-    WORD,
-    is_slip,
-    meant_by,
-    squash_name,
-    stem_of,
-    stems_of,
-)
+from pinfold.tools.word_forms import GRAMMAR, MEANS, PASSING, WORD, is_slip, meant_by, squash_name, stem_of, stems_of
 
 LIMIT = 8
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
@@ -156,9 +146,7 @@ class Index:
             lines[0] = self._in_detail(told[0])
         return lines
 
-    def fitting(
-        self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()
-    ) -> list[str]:
+    def fitting(self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
         """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it.
 
         Those of servers in `used` come first among equals: conversations stay with their subject.
@@ -192,9 +180,7 @@ class Index:
         """Tools that this one's author names: mostly where an argument comes from."""
         tool = self._entries[at].tool
         told = [tool.description[:_TEXT_CHARS]]
-        for schema in islice(
-            as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS
-        ):
+        for schema in islice(as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS):
             description: Json = as_object(schema).get("description")
             told.append(description[:_PARAMETER_CHARS] if isinstance(description, str) else "")
         words = set(_IDENTIFIER.findall(" ".join(told)))
@@ -313,9 +299,7 @@ class Index:
         servers = [f"{name} ({counts[name]})" if counts[name] else name for name in self._modules.values()]
         if not servers:
             return "there are no tools besides those you were told of"
-        what = (
-            f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
-        )
+        what = f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
         return f"{what}; there are servers {join_names(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
 
 

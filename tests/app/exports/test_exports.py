@@ -18,14 +18,7 @@ from tests.app.exports.golden import units
 from tests.timing import assert_linear, repeated
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import (
-    EXPORT_FORMS,
-    build_transcript,
-    display_file,
-    display_form,
-    form_for,
-    render_session,
-)
+from pinfold.app.exports import EXPORT_FORMS, build_transcript, display_file, display_form, form_for, render_session
 from pinfold.app.exports.cell_output import PrintedOutput, split_observation
 from pinfold.app.exports.displays import size_of
 from pinfold.app.exports.fences import escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
@@ -130,12 +123,7 @@ def test_a_real_session_as_a_notebook_has_its_cells_with_their_outputs_in_order(
 def test_a_real_session_as_a_page_shows_what_was_said_run_and_drawn() -> None:
     entries, blobs = units()
     page = text_of("html", entries, blobs.get)
-    for part in (
-        "Units by region",
-        "How many units were sold?",
-        "<td>north</td>",
-        "data:image/png;base64,iVBOR",
-    ):
+    for part in ("Units by region", "How many units were sold?", "<td>north</td>", "data:image/png;base64,iVBOR"):
         assert part in page
     assert "<strong>7</strong> units were sold." in page
     assert 'class="cell undone"' in page
@@ -219,18 +207,12 @@ def test_turns_that_were_taken_back_and_denied_cells_are_not_part_of_the_program
         *ran("x = 2", number=2),
     )
     assert [cell.code for cell in build_transcript(events, nothing).path] == ["x = 2"]
-    assert [cell.standing for cell in build_transcript(events, nothing).cells] == [
-        "not run",
-        "undone",
-        "kept",
-    ]
+    assert [cell.standing for cell in build_transcript(events, nothing).cells] == ["not run", "undone", "kept"]
 
 
 def test_one_display_is_opened_inside_a_page_in_which_nothing_runs(tmp_path: Path) -> None:
     data = b"<script>x()</script><table>"
-    shown = log_of(
-        *ran("1", displays=(DisplayRef(mime={"text/html": blob_id(data), "text/plain": blob_id(b"t")}),))
-    )
+    shown = log_of(*ran("1", displays=(DisplayRef(mime={"text/html": blob_id(data), "text/plain": blob_id(b"t")}),)))
     there = {blob_id(data): data, blob_id(b"t"): b"t"}.__getitem__
     page = display_file(tmp_path, shown, there, 1, safe=True).read_text()
     assert "<script" not in page
@@ -379,14 +361,7 @@ def test_html_that_only_looks_like_code_is_lost_as_well(text: str) -> None:
 def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() -> None:
     table = '<div><style scoped>td {color: red}</style><table border="1" class="x"><tr><td rowspan="2" onclick="x()">a &lt; b</table>'
     assert inline_html(table) == '<div><table><tr><td rowspan="2">a &lt; b</td></tr></table></div>'
-    for other in (
-        "<script>x</script>",
-        "<img src=x>",
-        "<style>td{}</style>",
-        "<svg/>",
-        "<a href=x>x</a>",
-        "<input>",
-    ):
+    for other in ("<script>x</script>", "<img src=x>", "<style>td{}</style>", "<svg/>", "<a href=x>x</a>", "<input>"):
         assert inline_html(other) is None
         assert (frame_html(other) or "").startswith('<iframe sandbox title="HTML"')
     assert inline_html("</div></p>text<b>") == "text<b></b>"
@@ -409,9 +384,7 @@ def test_the_end_of_a_name_says_what_a_session_is_saved_as(name: str, form: str)
     assert form_for(Path(name)) == form
 
 
-@pytest.mark.parametrize(
-    "piece", ["[", "![", "*a ", "` ", "<a ", "<!--", "a_b_", "[a](b", "<b>", "&amp;", "[a\n"]
-)
+@pytest.mark.parametrize("piece", ["[", "![", "*a ", "` ", "<a ", "<!--", "a_b_", "[a](b", "<b>", "&amp;", "[a\n"])
 def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
     assert_linear(
         lambda text: (render_markdown(text), sanitize_markdown(text), inline_html(text)),
@@ -446,9 +419,7 @@ MIMES = (
     "x+json",
     "",
 )
-BLOBS = {
-    blob_id(text.encode("utf-8", "replace")): text.encode("utf-8", "replace") for text in (*NASTY, "1", "{}")
-}
+BLOBS = {blob_id(text.encode("utf-8", "replace")): text.encode("utf-8", "replace") for text in (*NASTY, "1", "{}")}
 
 
 def pool() -> list[Event]:
@@ -462,20 +433,14 @@ def pool() -> list[Event]:
             UserSpoke(turn=turn, text=text, images=(Image(mime="image/png", blob=kept[0]),)),
             ModelReplied(turn=turn, model=text, text=text, in_text=place % 2 == 0),
             ActionProposed(id=id_, action=RunCell(code=text)),
-            ActionProposed(
-                id=id_, action=CallTool(tool=text, args=[text]), parent=other if place % 2 else None
-            ),
+            ActionProposed(id=id_, action=CallTool(tool=text, args=[text]), parent=other if place % 2 else None),
             ActionStarted(id=id_, effect="once", cell=place % 4 or None),
             ActionDenied(id=id_, reason=text),
-            ActionFinished(
-                id=id_, outcome="ok", observation=text, value=text, displays=(shown, DisplayRef(mime={}))
-            ),
+            ActionFinished(id=id_, outcome="ok", observation=text, value=text, displays=(shown, DisplayRef(mime={}))),
             ActionFinished(id=id_, outcome="error", observation=text, error=text, blobs=(kept[place],)),
             ActionFinished(id=id_, outcome="killed", observation=text, blobs=(BlobId("gone"),)),
             SessionChanged(title=text),
-            SessionOpened(
-                version=text, workspace=text, model=text, mode="auto", sandbox=text, lost=(text, text)
-            ),
+            SessionOpened(version=text, workspace=text, model=text, mode="auto", sandbox=text, lost=(text, text)),
             TurnEnded(turn=turn, text=text),
             TurnFailed(turn=turn, error=text),
             Noticed(text=text),
@@ -496,7 +461,5 @@ def test_any_events_can_be_told_in_every_form(told: list[Event]) -> None:
 
 @given(st.lists(st.sampled_from(NASTY) | st.text(max_size=10), max_size=5))
 def test_a_program_of_any_cells_compiles(codes: list[str]) -> None:
-    cells = tuple(
-        Cell(code=code, number=number, standing="kept", outcome="ok") for number, code in enumerate(codes, 1)
-    )
+    cells = tuple(Cell(code=code, number=number, standing="kept", outcome="ok") for number, code in enumerate(codes, 1))
     compile(to_py(Transcript(items=cells)), "x.py", "exec")

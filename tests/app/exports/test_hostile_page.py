@@ -38,14 +38,11 @@ from pinfold.events import (
 from pinfold.log import blob_id
 
 BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
-    None,
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 pytestmark = [
     pytest.mark.safety,
-    pytest.mark.skipif(
-        BROWSER is None, reason="there is no chromium here (Debian: apt-get install chromium)"
-    ),
+    pytest.mark.skipif(BROWSER is None, reason="there is no chromium here (Debian: apt-get install chromium)"),
 ]
 
 
@@ -121,17 +118,10 @@ def hostile(url: str) -> tuple[list[Entry], dict[BlobId, bytes]]:
         "application/json",
         f'image/png" {everything}',
     )
-    displays = [
-        DisplayRef(mime={mime: blob_id(text.encode())}) for mime in mimes for text in (everything, *texts)
-    ]
+    displays = [DisplayRef(mime={mime: blob_id(text.encode())}) for mime in mimes for text in (everything, *texts)]
     events: list[Event] = [
         SessionOpened(
-            version="1",
-            workspace=everything,
-            model=everything,
-            mode="auto",
-            sandbox="auto",
-            lost=(everything,),
+            version="1", workspace=everything, model=everything, mode="auto", sandbox="auto", lost=(everything,)
         ),
         SessionChanged(title=everything),
         UserSpoke(turn=turn, text=everything),

@@ -60,15 +60,7 @@ def _install(folder: Path) -> None:
     _run([uv.find_uv_bin(), "pip", "install", "-q", "--python", str(python / "bin" / "python"), *PYTHON])
     npm = _node(folder).parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     packages = [f"@modelcontextprotocol/{name}@{NODE_VERSION}" for name in NODE]
-    options = [
-        "--silent",
-        "--fetch-retries=0",
-        "--no-fund",
-        "--no-audit",
-        "--ignore-scripts",
-        "--prefix",
-        str(folder),
-    ]
+    options = ["--silent", "--fetch-retries=0", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(folder)]
     _run([str(_node(folder)), str(npm), "install", *options, *packages])
 
 
@@ -80,12 +72,7 @@ def _node(folder: Path) -> Path:
 def _run(command: list[str]) -> None:
     env = dict(os.environ)
     if Path(CERTIFICATES).exists():
-        env = {
-            "NODE_EXTRA_CA_CERTS": CERTIFICATES,
-            "SSL_CERT_FILE": CERTIFICATES,
-            "UV_SYSTEM_CERTS": "1",
-            **env,
-        }
+        env = {"NODE_EXTRA_CA_CERTS": CERTIFICATES, "SSL_CERT_FILE": CERTIFICATES, "UV_SYSTEM_CERTS": "1", **env}
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_S, env=env)
     except (OSError, subprocess.SubprocessError) as error:

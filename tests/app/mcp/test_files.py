@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.credentials import StoredCredentials
 from pinfold.app.mcp.entries import EntryOptions, build_entry
-from pinfold.app.mcp.files import (
-    load_servers,
-    load_user_servers,
-    remove_entry,
-    spec_of,
-    user_file,
-    write_entry,
-)
+from pinfold.app.mcp.files import load_servers, load_user_servers, remove_entry, spec_of, user_file, write_entry
 from pinfold.app.mcp.forms import InvalidAnswer, fields_of
 from pinfold.app.mcp.pins import FilePins
 from pinfold.app.mcp.placement import describe_place, is_sandboxed
@@ -93,15 +86,11 @@ def test_variables_are_filled_in_from_secrets_then_from_the_environment_then_by_
     monkeypatch.setenv("MINE", "mine")
     Secrets().set("BOTH", "from the secrets", ["a.mcp"])
     Secrets().set("ELSEWHERE", "for another host", ["other.example.org"])
-    spec = spec_of(
-        "a", {"command": "x", "args": ["${MINE}", "${NONE:-else}"], "env": {"T": "Bearer ${BOTH}"}}
-    )
+    spec = spec_of("a", {"command": "x", "args": ["${MINE}", "${NONE:-else}"], "env": {"T": "Bearer ${BOTH}"}})
     assert (spec.args, spec.env) == (("mine", "else"), {"T": "Bearer from the secrets"})
     header = {"url": "https://api.example.org/mcp", "headers": {"Authorization": "${BOTH}"}}
     assert spec_of("a", header).headers == {"Authorization": "from the environment"}
-    with pytest.raises(
-        ConfigError, match=r"ELSEWHERE is not set; give it: pinfold secret set ELSEWHERE --host a\.mcp"
-    ):
+    with pytest.raises(ConfigError, match=r"ELSEWHERE is not set; give it: pinfold secret set ELSEWHERE --host a\.mcp"):
         spec_of("a", {"command": "${ELSEWHERE}"})
     assert "from the secrets" not in redact("it is from the secrets")
 
@@ -148,8 +137,7 @@ def test_tokens_are_kept_as_secrets_are_for_their_host_and_shown_to_nobody() -> 
     kept.put("a", text)
     assert kept.get("a") == text
     assert (
-        StoredCredentials([ServerSpec(name="a", transport="http", url="https://evil.example.org/x")]).get("a")
-        is None
+        StoredCredentials([ServerSpec(name="a", transport="http", url="https://evil.example.org/x")]).get("a") is None
     )
     assert [one.hosts for one in Secrets().all()] == [("mcp.example.org",)]
     assert "tok-abcdefgh-12345" not in redact("here it is: tok-abcdefgh-12345")
@@ -159,20 +147,11 @@ def test_tokens_are_kept_as_secrets_are_for_their_host_and_shown_to_nobody() -> 
 
 @pytest.mark.parametrize(
     ("reach", "boxed"),
-    [
-        (None, False),
-        ("outside", False),
-        ("nothing", True),
-        ("files", True),
-        ("workspace", True),
-        ("network", True),
-    ],
+    [(None, False), ("outside", False), ("nothing", True), ("files", True), ("workspace", True), ("network", True)],
 )
 def test_what_declares_how_little_it_needs_runs_in_a_sandbox(reach: Any, boxed: bool) -> None:
     assert is_sandboxed(spec(reach=reach)) == boxed
-    assert describe_place(spec(reach=reach)) == (
-        f"a sandbox of its own (reach {reach})" if boxed else "this machine"
-    )
+    assert describe_place(spec(reach=reach)) == (f"a sandbox of its own (reach {reach})" if boxed else "this machine")
 
 
 def test_what_is_typed_becomes_an_entry() -> None:
@@ -233,23 +212,9 @@ def test_a_persons_words_become_what_the_form_wants() -> None:
 
 
 KEYS = st.sampled_from(
-    [
-        "type",
-        "enum",
-        "enumNames",
-        "oneOf",
-        "anyOf",
-        "items",
-        "title",
-        "description",
-        "default",
-        "const",
-        "required",
-    ]
+    ["type", "enum", "enumNames", "oneOf", "anyOf", "items", "title", "description", "default", "const", "required"]
 )
-VALUES = (
-    st.sampled_from(["string", "integer", "number", "boolean", "array", "object"]) | st.text() | st.none()
-)
+VALUES = st.sampled_from(["string", "integer", "number", "boolean", "array", "object"]) | st.text() | st.none()
 CONTENT = st.recursive(
     VALUES | st.integers() | st.floats(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
@@ -257,11 +222,7 @@ CONTENT = st.recursive(
 )
 
 
-@given(
-    st.dictionaries(KEYS, CONTENT, max_size=5),
-    CONTENT,
-    st.text() | st.sampled_from(["1", "yes", "nan", "a,b"]),
-)
+@given(st.dictionaries(KEYS, CONTENT, max_size=5), CONTENT, st.text() | st.sampled_from(["1", "yes", "nan", "a,b"]))
 @settings(max_examples=200)
 def test_no_form_of_a_servers_breaks_us(field: dict[str, Any], required: Any, words: str) -> None:
     found = fields_of({"properties": {"a": field}, "required": required})

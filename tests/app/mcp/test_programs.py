@@ -24,10 +24,7 @@ from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.spec import ServerSpec
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMIT_S = 200
 ASKED = """
 import http.client, json, os, socket, subprocess, sys
@@ -197,9 +194,7 @@ async def test_a_server_with_hosts_reaches_them_from_its_sandbox_and_no_other(
 ) -> None:
     host, port = listener.split(":")
     # By hand: its usual ways speak with this machine's own addresses without the proxy.
-    proxy = (
-        "http.client.HTTPConnection(*os.environ['HTTP_PROXY'].removeprefix('http://').strip('/').split(':'))"
-    )
+    proxy = "http.client.HTTPConnection(*os.environ['HTTP_PROXY'].removeprefix('http://').strip('/').split(':'))"
     fetch = f"[c := {proxy}, c.request('GET', 'http://{listener}/'), c.getresponse().status][2]"
     for hosts, status in ((listener, 200), (f"{host}:1", 403)):
         spec = spec_of(elsewhere / "asked.py", reach="network", hosts=(hosts,))
@@ -241,9 +236,7 @@ async def test_a_project_does_not_choose_which_folders_its_server_sees(
             command = "linked/bin/tool"
         case _:
             command = str(tool)
-    placed = launch_in_sandbox(
-        spec_of("server.py", command=command, reach="nothing", is_confined=True), workspace
-    )
+    placed = launch_in_sandbox(spec_of("server.py", command=command, reach="nothing", is_confined=True), workspace)
     assert not [mount for mount in placed.mounts if diary.is_relative_to(mount.path)]
     # The control: of a server of the user's own, it is believed where it is installed.
     own = launch_in_sandbox(spec_of("server.py", command=command, reach="nothing"), workspace)
@@ -346,13 +339,9 @@ async def test_a_module_in_the_workspace_is_not_imported_by_a_server_on_this_mac
 
 
 @pytest.mark.parametrize("reach", ["nothing", None])
-async def test_a_server_that_ends_says_how_and_what_it_wrote_last(
-    workspace: Path, home: Path, reach: Any
-) -> None:
+async def test_a_server_that_ends_says_how_and_what_it_wrote_last(workspace: Path, home: Path, reach: Any) -> None:
     async with running(workspace, spec_of("-c", reach=reach)) as asked:
-        assert await asked.says(
-            "[sys.stderr.write('x' * 100_000), sys.stderr.write('the end'), sys.stderr.flush()]"
-        )
+        assert await asked.says("[sys.stderr.write('x' * 100_000), sys.stderr.write('the end'), sys.stderr.flush()]")
         await asked.process.stdin.send(b'"os._exit(7)"\n')
         with anyio.fail_after(LIMIT_S):
             assert await asked.process.wait_for_exit() == 7
@@ -387,9 +376,7 @@ def sleepers() -> int:
 
 
 @pytest.mark.parametrize("reach", ["nothing", None])
-async def test_large_messages_and_many_of_them_come_through_whole(
-    workspace: Path, home: Path, reach: Any
-) -> None:
+async def test_large_messages_and_many_of_them_come_through_whole(workspace: Path, home: Path, reach: Any) -> None:
     async with running(workspace, spec_of("-c", reach=reach)) as asked:
         assert await asked.says("'\\u00e9' * 3_000_000") == "é" * 3_000_000
         assert await asked.says(f"len({'x' * 2_000_000!r})") == 2_000_000
@@ -397,12 +384,8 @@ async def test_large_messages_and_many_of_them_come_through_whole(
             assert await asked.says(str(number)) == number
 
 
-async def test_a_server_that_reads_nothing_holds_up_nobody_but_itself(
-    workspace: Path, elsewhere: Path
-) -> None:
-    (elsewhere / "deaf.py").write_text(
-        "import time\nprint('up', flush=True)\ntime.sleep(1000)", encoding="utf-8"
-    )
+async def test_a_server_that_reads_nothing_holds_up_nobody_but_itself(workspace: Path, elsewhere: Path) -> None:
+    (elsewhere / "deaf.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)", encoding="utf-8")
     async with running(workspace, spec_of(elsewhere / "deaf.py", reach="nothing")) as asked:
         assert await asked.process.stdout.receive() == b"up\n"
         with anyio.move_on_after(1) as waited:
@@ -413,10 +396,7 @@ async def test_a_server_that_reads_nothing_holds_up_nobody_but_itself(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (
-            {"command": "no-such-program"},
-            "there is no program 'no-such-program'; install it, or change `command` in",
-        ),
+        ({"command": "no-such-program"}, "there is no program 'no-such-program'; install it, or change `command` in"),
         ({"command": "no-such-program", "reach": "nothing"}, "there is no program 'no-such-program'"),
         ({"reach": "network"}, "asked wants the network: name what it may reach"),
         ({"reach": "network", "hosts": ("*",)}, "`hosts` in mcp.json"),

@@ -16,10 +16,7 @@ from tests.app.test_tools_at_work import Asked, Script, seen, turn
 
 from pinfold import Agent
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 @pytest.fixture(scope="session")
@@ -39,13 +36,7 @@ def used(workspace: Path, script: Script, cell: Any) -> Any:
         config = {"mcpServers": {"it": server}}
         asked = Asked(True)
         async with Agent(
-            model=model,
-            workspace=workspace,
-            sandbox="namespaces",
-            mode="full",
-            approve=asked,
-            mcp=config,
-            **more,
+            model=model, workspace=workspace, sandbox="namespaces", mode="full", approve=asked, mcp=config, **more
         ) as agent:
             return seen(await turn(agent))
 
@@ -139,9 +130,7 @@ def page() -> Generator[str]:
 
 async def test_fetch(reference: Reference, page: str, used: Any) -> None:
     code = f"from servers.it import fetch\nprint(fetch(url={page!r}))"
-    told = (
-        await used(reference.python("mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"), code)
-    )[-1]
+    told = (await used(reference.python("mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"), code))[-1]
     assert "exceedingly fine" in told
 
 

@@ -28,21 +28,9 @@ from pinfold.app.mcp.reach import grant_reach
 from pinfold.app.project_files import read_project_files
 from pinfold.app.trust import trust
 from pinfold.app.untrusted_files import clean
-from pinfold.events import (
-    ActionFinished,
-    ActionProposed,
-    CallTool,
-    Event,
-    Noticed,
-    TurnEnded,
-    Usage,
-    new_session_id,
-)
+from pinfold.events import ActionFinished, ActionProposed, CallTool, Event, Noticed, TurnEnded, Usage, new_session_id
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Script = Callable[..., str]
 READS = "print(open('diary.txt').read())"
 NOTES = Path(__file__).parent / "servers" / "notes.py"
@@ -128,9 +116,7 @@ async def test_an_import_starts_it_and_what_was_seen_once_is_offered_without_sta
     again = await run(workspace, script, looking)
     assert seen(again) == seen(first)
     assert starts(folder) == 1
-    used = await run(
-        workspace, script, cell("from servers.notes import note\nprint(note(text='a'))"), mode="full"
-    )
+    used = await run(workspace, script, cell("from servers.notes import note\nprint(note(text='a'))"), mode="full")
     assert seen(used) == ["kept a", "kept a\n"]
     assert (kept(folder), starts(folder)) == (["a"], 2)
 
@@ -220,9 +206,7 @@ async def test_a_tool_that_changed_is_asked_about_with_the_difference_and_agreed
     assert held[0].shows.endswith('notes.note {\n  "text": "0"\n}')
     assert kept(folder) == ["0", "1", "2"]
     notices = [event.text for event in events if isinstance(event, Noticed)]
-    assert notices == [
-        "notes: 1 tool changed since you agreed; `pinfold mcp trust notes` shows the difference"
-    ]
+    assert notices == ["notes: 1 tool changed since you agreed; `pinfold mcp trust notes` shows the difference"]
     # From here on it is what was agreed to.
     asked = Asked(True)
     await run(workspace, script, *replies, mode="full", approve=asked)
@@ -265,9 +249,7 @@ async def test_with_nobody_there_a_tool_that_changed_is_denied_in_every_mode(
     workspace: Path, script: Script, folder: Path, mode: Any
 ) -> None:
     await changed_since(workspace, script, folder)
-    events = await run(
-        workspace, script, cell("import servers.notes\nservers.notes"), calls("notes.look"), mode="full"
-    )
+    events = await run(workspace, script, cell("import servers.notes\nservers.notes"), calls("notes.look"), mode="full")
     assert outcomes(events)[-1] == "ok"  # the control: what did not change is called
     events = await run(workspace, script, *HELD, mode=mode)
     assert outcomes(events)[-1] == "denied"
@@ -286,9 +268,7 @@ async def test_no_grant_covers_a_tool_that_changed(workspace: Path, script: Scri
     await see(workspace, script)
     always = Asked(Decision(allow=True, scope="always"))
     await run(workspace, script, calls("notes.note", text="a"), approve=always)
-    assert [one.pattern for one in always.approvals] == [
-        IsStr(regex="tool: notes.note of server [0-9a-f]{8}")
-    ]
+    assert [one.pattern for one in always.approvals] == [IsStr(regex="tool: notes.note of server [0-9a-f]{8}")]
     # The control: the grant holds for the tool as it was.
     nobody = Asked(False)
     await run(workspace, script, calls("notes.note", text="b"), calls("notes.look"), approve=nobody)
@@ -302,9 +282,7 @@ async def test_no_grant_covers_a_tool_that_changed(workspace: Path, script: Scri
     assert kept(folder) == ["a", "b"]
 
 
-async def test_what_is_agreed_to_for_always_is_about_one_program(
-    workspace: Path, script: Script, folder: Path
-) -> None:
+async def test_what_is_agreed_to_for_always_is_about_one_program(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
     always = Asked(Decision(allow=True, scope="always"))
@@ -332,9 +310,7 @@ async def test_a_change_that_is_too_large_to_be_shown_is_not_agreed_to_in_passin
     assert (asked.approvals, kept(folder)) == ([], [])
 
 
-async def test_a_new_tool_is_not_offered_until_it_is_agreed_to(
-    workspace: Path, script: Script, folder: Path
-) -> None:
+async def test_a_new_tool_is_not_offered_until_it_is_agreed_to(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
     (folder / "more.txt").touch()
@@ -355,9 +331,7 @@ async def test_what_a_server_gives_taints_and_then_nothing_leaves_unseen(
     replies = cell("print(open('diary.txt').read())"), calls("notes.look"), calls("notes.look")
     events = await run(workspace, script, *replies, mode="auto", approve=asked)
     assert outcomes(events) == ["ok", "ok", "denied"]
-    assert [(one.pattern.partition(" of ")[0], one.stored) for one in asked.approvals] == [
-        ("flow: notes.look", "")
-    ]
+    assert [(one.pattern.partition(" of ")[0], one.stored) for one in asked.approvals] == [("flow: notes.look", "")]
     assert "needs your OK" in asked.approvals[0].reason
     # The control: from a sandbox without a way out nothing leaves.
     configured(folder, reach="workspace")
@@ -405,10 +379,7 @@ async def test_a_yes_to_a_destination_holds_for_the_session_and_is_kept_nowhere(
     )
     events = await run(workspace, script, *steps, mode="auto", approve=asked)
     assert outcomes(events) == ["ok", "ok", "ok", "ok", "denied"]
-    assert [one.pattern.partition(" of ")[0] for one in asked.approvals] == [
-        "flow: notes.look",
-        "flow: notes.note",
-    ]
+    assert [one.pattern.partition(" of ")[0] for one in asked.approvals] == ["flow: notes.look", "flow: notes.note"]
     assert Grants().all() == ()
 
 
@@ -447,9 +418,7 @@ async def test_a_tool_that_only_reads_what_is_here_does_not_leave_if_it_is_trust
     assert outcomes(events) == ["ok", end, end, end], seen(events)
 
 
-async def test_a_form_of_a_server_is_filled_in_by_the_user(
-    workspace: Path, script: Script, folder: Path
-) -> None:
+async def test_a_form_of_a_server_is_filled_in_by_the_user(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     asked = Asked("Ada", "old", "36", "yes")
     events = await run(
@@ -469,18 +438,12 @@ async def test_a_form_of_a_server_is_filled_in_by_the_user(
     assert [one.parent for one in proposed] == [None, proposed[0].id, *[proposed[1].id] * 4]
 
 
-async def test_a_page_is_shown_as_a_question_and_never_opened(
-    workspace: Path, script: Script, folder: Path
-) -> None:
+async def test_a_page_is_shown_as_a_question_and_never_opened(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     for answer, words in (("yes", "must first finish what a page asks"), ("no", "and did not")):
         asked = Asked(answer)
         events = await run(
-            workspace,
-            script,
-            cell("from servers.notes import visit\nprint(visit())"),
-            mode="full",
-            approve=asked,
+            workspace, script, cell("from servers.notes import visit\nprint(visit())"), mode="full", approve=asked
         )
         assert words in seen(events)[-1]
         assert asked.approvals[0].reason == snapshot(
@@ -583,9 +546,7 @@ async def test_a_folders_servers_are_used_once_it_is_trusted_and_never_in_place_
     assert kept(folder) == ["others"]
 
 
-async def test_a_folders_server_works_in_its_sandbox_as_far_as_its_folder_goes(
-    workspace: Path, script: Script
-) -> None:
+async def test_a_folders_server_works_in_its_sandbox_as_far_as_its_folder_goes(workspace: Path, script: Script) -> None:
     inside = workspace / "notes"
     inside.mkdir()
     (workspace / "server.py").write_bytes(NOTES.read_bytes())
@@ -638,14 +599,10 @@ async def test_a_folders_servers_get_no_variables_of_the_users(
     options = new_session_options(new_session_id(), workspace, {"sandbox.provider": "namespaces"})
     async with open_session(None, new_session_id(), options) as live:
         said = [entry.event.text for entry in live.log.read() if isinstance(entry.event, Noticed)]
-    assert any(
-        "others is not used: variables are filled in for your own servers alone" in line for line in said
-    )
+    assert any("others is not used: variables are filled in for your own servers alone" in line for line in said)
 
 
-async def test_pins_lie_where_no_session_can_be_pointed(
-    workspace: Path, script: Script, folder: Path
-) -> None:
+async def test_pins_lie_where_no_session_can_be_pointed(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
     pins = FilePins(load_user_servers().specs).folder
@@ -661,16 +618,12 @@ async def test_pins_lie_where_no_session_can_be_pointed(
     assert "FileNotFoundError" in seen(events)[0]
 
 
-async def test_a_damaged_pin_offers_nothing_and_says_so(
-    workspace: Path, script: Script, folder: Path
-) -> None:
+async def test_a_damaged_pin_offers_nothing_and_says_so(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
     (file,) = FilePins(load_user_servers().specs).folder.glob("*.json")
     file.write_bytes(b"{")
-    events = await run(
-        workspace, script, cell("import servers.notes"), calls("notes.note", text="a"), mode="full"
-    )
+    events = await run(workspace, script, cell("import servers.notes"), calls("notes.note", text="a"), mode="full")
     assert any("is damaged; remove it" in text for text in seen(events))
     assert kept(folder) == []
 
@@ -692,10 +645,7 @@ async def test_an_agent_is_given_servers_as_a_table_or_a_file(
     ("given", "words"),
     [
         ({"x": {}}, "mcp: x: says neither `command` nor `url`"),
-        (
-            {"x": {"command": "a", "env": {"A": "${NOT_SET_ANYWHERE}"}}},
-            "NOT_SET_ANYWHERE is not set; give it",
-        ),
+        ({"x": {"command": "a", "env": {"A": "${NOT_SET_ANYWHERE}"}}}, "NOT_SET_ANYWHERE is not set; give it"),
         ("/no/such/file.json", "/no/such/file.json cannot be read: No such file"),
         ({"x": {"command": object()}}, "mcp: Object of type object is not JSON"),
     ],

@@ -30,10 +30,7 @@ async def test_independent_calls_are_one_step() -> None:
 
 
 async def test_a_call_waits_for_the_result_that_it_needs() -> None:
-    user, send = (
-        call("messages.get_user_id", name="Ben"),
-        call("messages.send_message", receiver_id="U02", text="hi"),
-    )
+    user, send = (call("messages.get_user_id", name="Ben"), call("messages.send_message", receiver_id="U02", text="hi"))
     assert await steps_taken("Say hi to Ben", user, send) == [["get_user_id"], ["send_message"]]
     assert await steps_taken("Say hi to Ben, who is U02", user, send) == [["get_user_id", "send_message"]]
 
@@ -62,9 +59,7 @@ TASK = Task(
 
 async def test_json_calls_are_counted_with_the_tools_they_are_told_of() -> None:
     tools = public_tools()
-    [steps] = await steps_of(
-        [(TASK.turns[0].asks, [call("trading.get_quote", symbol="ZETA")])], Registry(tools)
-    )
+    [steps] = await steps_of([(TASK.turns[0].asks, [call("trading.get_quote", symbol="ZETA")])], Registry(tools))
     every, needed, called = (json_calls(TASK, [steps], tools, which) for which in ("all", "needed", "called"))
     assert every.calls == needed.calls == called.calls == 2
     sizes = {tool.name: tokens(tool_text(tool.schema)) for tool in tools}

@@ -55,9 +55,7 @@ def test_most_tools_do_not_say_what_they_give() -> None:
 
 
 def test_the_script_takes_nothing_apart_that_the_model_has_not_seen() -> None:
-    undeclared = {
-        tool.name.rpartition(".")[2]: tool.server for tool in held_out_tools() if tool.returns is None
-    }
+    undeclared = {tool.name.rpartition(".")[2]: tool.server for tool in held_out_tools() if tool.returns is None}
     for task in WITH_TOOLS:
         mine = {name for name, server in undeclared.items() if server in task.servers}
         assert guesses(task, mine) == []

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.unit
 SOURCE = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 
 
-def test_it_is_the_encoding_that_tiktoken_would_download(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_the_encoding_that_tiktoken_would_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """tiktoken takes a file from its cache only if the hash is the published one."""
     lines = b"".join(b64encode(token) + f" {rank}\n".encode() for token, rank in ranks().items())
     (tmp_path / hashlib.sha1(SOURCE.encode()).hexdigest()).write_bytes(lines)
@@ -39,10 +37,7 @@ def test_special_tokens_and_lone_surrogates_are_counted_as_text() -> None:
 @settings(max_examples=200)
 @given(
     st.lists(
-        st.tuples(
-            st.characters(categories=["L", "N"]),
-            st.text(max_size=20).map(lambda text: text.replace("\r", " ")),
-        ),
+        st.tuples(st.characters(categories=["L", "N"]), st.text(max_size=20).map(lambda text: text.replace("\r", " "))),
         min_size=1,
         max_size=4,
     ),

@@ -87,12 +87,7 @@ async def test_the_report_holds_what_the_checks_read() -> None:
     assert {row["task"]: row["set"] for row in told["rows"]}["a lost card"] == "held-out"
     assert told["tools"]["count"] >= 128
     assert told["failed"] == []
-    assert set(told["savings"]) >= {
-        "json_calls_all_tools",
-        "json_calls_needed_tools",
-        "data_resent",
-        "data_once",
-    }
+    assert set(told["savings"]) >= {"json_calls_all_tools", "json_calls_needed_tools", "data_resent", "data_once"}
     assert {(one["task"], one["baseline"]) for one in told["losing"]} == {
         ("staff of a small firm", "data_once"),
         ("staff of a small firm", "data_resent"),

@@ -55,12 +55,7 @@ class Page:
 
     def write(self, *things: Any) -> None:
         console = Console(
-            file=self._written,
-            width=self.width,
-            markup=False,
-            highlight=False,
-            emoji=False,
-            color_system=None,
+            file=self._written, width=self.width, markup=False, highlight=False, emoji=False, color_system=None
         )
         for thing in things:
             console.print(thing)
@@ -120,9 +115,7 @@ class Talking:
         self.asked.append(f"{title}\n{label}")
         return self.answers.pop(0) or ""
 
-    async def reopen(
-        self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None
-    ) -> None:
+    async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
         self.reopened.append((data, mounts))
 
     async def switch(self, session: SessionId | None) -> None:
@@ -168,9 +161,7 @@ class Talking:
             with anyio.fail_after(20):
                 async for item in feed:
                     event = item.event if isinstance(item, Entry) else None
-                    if isinstance(event, kind) and id_ == (
-                        event.turn if isinstance(event, TurnEnded) else event.id
-                    ):
+                    if isinstance(event, kind) and id_ == (event.turn if isinstance(event, TurnEnded) else event.id):
                         return
 
 
@@ -184,10 +175,6 @@ async def talking(
 ) -> AsyncGenerator[tuple[Talking, LiveSession]]:
     session = new_session_id()
     given = Options(workspace=workspace, model=ScriptedModel(replies), sandbox="namespaces", **options)
-    opening = (
-        acquire(SessionStore().folder_of(session), session, given)
-        if kept
-        else open_session(None, session, given)
-    )
+    opening = acquire(SessionStore().folder_of(session), session, given) if kept else open_session(None, session, given)
     async with opening as live:
         yield Talking(live, workspace), live

@@ -19,9 +19,7 @@ from typing import Any
 import pyte
 
 PATIENCE_S = 40.0
-FORBIDDEN = tuple(
-    f"\x1b[?{number}h".encode() for number in (1049, 1047, 47, 1000, 1001, 1002, 1003, 1005, 1006, 1015)
-)
+FORBIDDEN = tuple(f"\x1b[?{number}h".encode() for number in (1049, 1047, 47, 1000, 1001, 1002, 1003, 1005, 1006, 1015))
 """The alternate screen, and the mouse."""
 
 
@@ -153,13 +151,8 @@ def _take_terminal() -> None:
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """Folders of its own below `folder`, and a terminal with colours."""
-    kept = {
-        name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH") if name in os.environ
-    }
-    own = {
-        f"XDG_{name.upper()}_HOME": str(folder / "xdg" / name)
-        for name in ("config", "data", "state", "cache")
-    }
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH") if name in os.environ}
+    own = {f"XDG_{name.upper()}_HOME": str(folder / "xdg" / name) for name in ("config", "data", "state", "cache")}
     home = folder / "home"
     home.mkdir(exist_ok=True)
     own["PINFOLD_SANDBOX_BUILD"] = "off"

@@ -14,10 +14,7 @@ from pinfold.app import Options, acquire
 from pinfold.events import Entry, OutputDelta, Say, TurnEnded, new_session_id, new_turn_id
 from pinfold.front.chat.event_renderer import EventRenderer
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 PICTURE = """
 import struct, zlib
 def part(kind, body):
@@ -33,10 +30,7 @@ class Frame:
 Frame()
 """
 SCRIPT = (
-    {
-        "text": "I **look** first.",
-        "calls": [{"tool": "python", "args": {"code": code}} for code in (PICTURE, TABLE)],
-    },
+    {"text": "I **look** first.", "calls": [{"tool": "python", "args": {"code": code}} for code in (PICTURE, TABLE)]},
     {
         "calls": [
             {

@@ -137,9 +137,7 @@ def test_a_question_closes_the_menu_of_what_could_be_typed(start: Start, workspa
     terminal.wait_on_screen("> /mod")
 
 
-def test_questions_are_answered_in_words_elsewhere_or_not_at_all(
-    start: Start, workspace: Path, tmp_path: Path
-) -> None:
+def test_questions_are_answered_in_words_elsewhere_or_not_at_all(start: Start, workspace: Path, tmp_path: Path) -> None:
     terminal = start(
         mode="ask",
         replies=[

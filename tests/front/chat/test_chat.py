@@ -19,9 +19,7 @@ UNTIL_GO = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    ti
 def test_a_conversation_from_the_first_prompt_to_the_farewell(start: Start) -> None:
     terminal = start(
         replies=[
-            cell(
-                "total = 40 + 2\nprint('total is', total)", usage={"input_tokens": 1200, "output_tokens": 34}
-            ),
+            cell("total = 40 + 2\nprint('total is', total)", usage={"input_tokens": 1200, "output_tokens": 34}),
             {"text": "Total computed."},
         ]
     )
@@ -63,18 +61,14 @@ def test_an_interrupt_keeps_the_variables_and_the_prompt(start: Start) -> None:
     terminal.feed("\x03")
     terminal.wait_gone("half a line")
     terminal.enter("/vars")
-    terminal.wait_until(
-        lambda: bool(re.search(r"\bkept\b.*\bint\b", terminal.text())), "the variable is gone"
-    )
+    terminal.wait_until(lambda: bool(re.search(r"\bkept\b.*\bint\b", terminal.text())), "the variable is gone")
     terminal.feed("\x03")
     terminal.wait_on_screen("leaves")
     terminal.feed("\x03")
     assert terminal.exit_code() == 0
 
 
-def test_lines_typed_ahead_are_queued_shown_editable_and_taken_in_order(
-    start: Start, workspace: Path
-) -> None:
+def test_lines_typed_ahead_are_queued_shown_editable_and_taken_in_order(start: Start, workspace: Path) -> None:
     terminal = start(
         replies=[
             cell(f"{UNTIL_GO}    pass"),
@@ -103,9 +97,7 @@ def test_lines_typed_ahead_are_queued_shown_editable_and_taken_in_order(
     assert terminal.exit_code() == 0
 
 
-def test_what_is_above_stays_through_resizes_and_a_paste_of_10_000_lines(
-    start: Start, workspace: Path
-) -> None:
+def test_what_is_above_stays_through_resizes_and_a_paste_of_10_000_lines(start: Start, workspace: Path) -> None:
     terminal = start(
         replies=[
             {"text": "It arrived.", "expect": "line 9999 of the paste"},
@@ -133,9 +125,7 @@ def test_what_is_above_stays_through_resizes_and_a_paste_of_10_000_lines(
 
 
 def test_a_session_looks_the_same_after_kill_9(start: Start, tmp_path: Path) -> None:
-    first = start(
-        replies=[cell("answer = 42\nprint('it is', answer)"), {"text": "The answer is **settled**."}]
-    )
+    first = start(replies=[cell("answer = 42\nprint('it is', answer)"), {"text": "The answer is **settled**."}])
     first.wait_on_screen(PROMPT)
     first.enter("compute it")
     first.wait("settled")

@@ -35,10 +35,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_command
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 async def test_no_module_that_a_cell_wrote_is_run_by_a_command(
@@ -79,9 +76,7 @@ async def test_variables_files_and_outputs_are_shown_and_gone_after_undo(workspa
     replies = (
         cell("total = 40 + 2\nprint('total is', total)"),
         saying("Total computed."),
-        cell(
-            "open('a.txt', 'a').write('\\x1b[31mtwo\\n')\nopen('b.txt', 'w').write('new\\n')\nlist(range(9000))"
-        ),
+        cell("open('a.txt', 'a').write('\\x1b[31mtwo\\n')\nopen('b.txt', 'w').write('new\\n')\nlist(range(9000))"),
         saying("Written."),
     )
     async with talking(workspace, *replies) as (talk, _):
@@ -111,12 +106,7 @@ async def test_variables_files_and_outputs_are_shown_and_gone_after_undo(workspa
 
 
 async def test_going_back_says_what_goes_and_what_stays(workspace: Path) -> None:
-    replies = (
-        cell("a = 1"),
-        saying("one"),
-        cell("b = 2\nopen('made.txt', 'w').close()"),
-        saying("two"),
-    )
+    replies = (cell("a = 1"), saying("one"), cell("b = 2\nopen('made.txt', 'w').close()"), saying("two"))
     async with talking(workspace, *replies) as (talk, live):
         await talk.run("a_mine", "mine = 0")
         await talk.turn("first")
@@ -199,9 +189,7 @@ async def test_another_process_answers_for_a_session_that_it_owns(workspace: Pat
 
 
 async def test_while_a_turn_runs_some_commands_wait_and_the_others_work(workspace: Path) -> None:
-    async with talking(
-        workspace, cell("x = 1"), saying("done"), cell("import time\nwhile True: time.sleep(1)")
-    ) as (
+    async with talking(workspace, cell("x = 1"), saying("done"), cell("import time\nwhile True: time.sleep(1)")) as (
         talk,
         live,
     ):
@@ -250,9 +238,7 @@ async def test_what_was_allowed_is_listed_and_taken_back_by_number(workspace: Pa
             raise AssertionError
 
         assert await asked_and_allowed("write") == 1
-        ((number, how),) = re.findall(
-            r"^ +(\d+)  (session|always) +\S", await talk.type("/grants"), re.MULTILINE
-        )
+        ((number, how),) = re.findall(r"^ +(\d+)  (session|always) +\S", await talk.type("/grants"), re.MULTILINE)
         assert how == scope
         assert len(Grants().all()) == (scope == "always")
         assert await talk.type(f"/grants revoke {number}") == ""
@@ -357,9 +343,7 @@ async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows
         page = await talk.type("/help")
         assert re.search(r"^Yours\n  /review FILE +Review \$1 closely\.$", page, re.MULTILINE)
         assert "your /undo is never used: there is a built-in one" in page
-        assert (
-            f"ignored, this folder is not trusted: /deploy; see and allow: pinfold trust {workspace}" in page
-        )
+        assert f"ignored, this folder is not trusted: /deploy; see and allow: pinfold trust {workspace}" in page
         assert "never used" not in await talk.type("/help")
         await talk.type("/review a.py")
         assert await talk.type("/deploy") == (

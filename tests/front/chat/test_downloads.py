@@ -132,10 +132,7 @@ def test_one_ctrl_c_leaves_while_weights_are_fetched(start: Callable[..., Termin
     server = started(answer)
     try:
         terminal = start(
-            "--model",
-            "builtin",
-            HF_ENDPOINT=f"http://127.0.0.1:{server.server_address[1]}",
-            NO_PROXY="127.0.0.1",
+            "--model", "builtin", HF_ENDPOINT=f"http://127.0.0.1:{server.server_address[1]}", NO_PROXY="127.0.0.1"
         )
         terminal.wait_on_screen("fetching builtin: 3 of 1,117 MB")
         terminal.feed("\x03")

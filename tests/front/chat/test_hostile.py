@@ -24,15 +24,7 @@ from pinfold.app import ConfigError
 from pinfold.app.exports import Target
 from pinfold.app.notebooks import read_notebook
 from pinfold.app.settings import set_value
-from pinfold.events import (
-    ActionId,
-    ApprovalRequested,
-    Command,
-    Decide,
-    DisplayRef,
-    SessionOpened,
-    TextDelta,
-)
+from pinfold.events import ActionId, ApprovalRequested, Command, Decide, DisplayRef, SessionOpened, TextDelta
 from pinfold.front.chat import diffs, tables
 from pinfold.front.chat.approvals import Approvals
 from pinfold.front.chat.code import highlight_code
@@ -165,8 +157,7 @@ async def test_who_thinks_about_the_next_word_does_not_answer_what_pops_up() -> 
 
 
 @pytest.mark.parametrize(
-    "unit",
-    ["<!--", "<!", "<", "<a ", "</", "<?", "<![CDATA[", '<a b="', "&a", "<thead>", "x<b>", "<style>", "<tr>"],
+    "unit", ["<!--", "<!", "<", "<a ", "</", "<?", "<![CDATA[", '<a b="', "&a", "<thead>", "x<b>", "<style>", "<tr>"]
 )
 def test_the_time_of_a_page_grows_with_its_length_and_no_faster(unit: str) -> None:
     assert_linear(tables.parse_html_table, lambda size: "<table>" + repeated(unit)(size))
@@ -250,14 +241,11 @@ def _png(width: int, height: int, colours: int, rows: bytes, *more: bytes) -> by
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 0))
     palette = b"".join(chunk(b"PLTE", one) for one in more)
-    return b"".join(
-        [b"\x89PNG\r\n\x1a\n", head, palette, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
-    )
+    return b"".join([b"\x89PNG\r\n\x1a\n", head, palette, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")])
 
 
 @pytest.mark.parametrize(
-    ("size", "data"),
-    [((1, 1), b"\0abc"), ((7000, 7000), b"\0" * _MB), ((0, 9), b""), ((2**31 - 1, 2**31 - 1), b"")],
+    ("size", "data"), [((1, 1), b"\0abc"), ((7000, 7000), b"\0" * _MB), ((0, 9), b""), ((2**31 - 1, 2**31 - 1), b"")]
 )
 def test_a_picture_is_drawn_or_refused(size: tuple[int, int], data: bytes) -> None:
     for palette in (b"", bytes(900), bytes(5)):
@@ -288,9 +276,7 @@ def test_files_are_completed_beside_a_pipe_and_a_link_for_gitignore(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("depth", "good"), [(20, True), (600, False), (900, False), (100_000, False)])
-def test_a_notebook_that_is_nested_too_deep_is_refused_in_a_line(
-    tmp_path: Path, depth: int, good: bool
-) -> None:
+def test_a_notebook_that_is_nested_too_deep_is_refused_in_a_line(tmp_path: Path, depth: int, good: bool) -> None:
     raw = {"nbformat": 4, "metadata": "DEEP", "cells": [{"cell_type": "code", "source": "1"}]}
     text = json.dumps(raw).replace('"DEEP"', '{"a":' * depth + "1" + "}" * depth)
     file = tmp_path / "deep.ipynb"

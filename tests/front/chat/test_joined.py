@@ -33,9 +33,7 @@ def test_a_command_that_may_is_obeyed_while_a_turn_runs_and_one_that_may_not_wai
     assert text.index("> /cost") < text.index("turn done") < text.index("> /clear")
 
 
-def test_a_folder_is_obeyed_after_one_yes_and_asked_about_again_when_it_changes(
-    start: Start, workspace: Path
-) -> None:
+def test_a_folder_is_obeyed_after_one_yes_and_asked_about_again_when_it_changes(start: Start, workspace: Path) -> None:
     (workspace / "AGENTS.md").write_text("Always say moo.\n", encoding="utf-8")
     terminal = start(replies=[{"text": "moo", "expect": "Always say moo."}])
     terminal.wait("AGENTS.md: ")
@@ -65,17 +63,13 @@ def test_a_folder_is_obeyed_after_one_yes_and_asked_about_again_when_it_changes(
 
 
 def test_a_notebook_comes_in_before_the_first_word(start: Start, tmp_path: Path) -> None:
-    cells: list[dict[str, Any]] = [
-        {"cell_type": "code", "metadata": {}, "source": "brought = 6 * 7", "outputs": []}
-    ]
+    cells: list[dict[str, Any]] = [{"cell_type": "code", "metadata": {}, "source": "brought = 6 * 7", "outputs": []}]
     notebook = tmp_path / "nb.ipynb"
     notebook.write_text(
         json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}), encoding="utf-8"
     )
     terminal = start(
-        "--from",
-        str(notebook),
-        replies=[cell("print('it is', brought)", expect="nb.ipynb"), {"text": "seen"}],
+        "--from", str(notebook), replies=[cell("print('it is', brought)", expect="nb.ipynb"), {"text": "seen"}]
     )
     terminal.wait("added brought")
     terminal.enter("what is in it?")

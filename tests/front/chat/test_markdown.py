@@ -47,43 +47,11 @@ After.
 Open fence:
 ```json
 {"a": 1}"""
-_MARKS = (
-    "# ",
-    "- ",
-    "1. ",
-    "```",
-    "```python\n",
-    "~~~",
-    "|",
-    "|-|-|\n",
-    "> ",
-    "    ",
-    "**",
-    "_",
-    "`",
-    "\\",
-    "<br>",
-)
-_WORDS = (
-    "x",
-    "word ",
-    "日本",
-    "🚗",
-    "é",
-    "[a](http://b)",
-    "\x1b[31m",
-    "===\n",
-    "---\n",
-    "\t",
-    "\n",
-    "\n\n",
-    "\r\n",
-)
+_MARKS = ("# ", "- ", "1. ", "```", "```python\n", "~~~", "|", "|-|-|\n", "> ", "    ", "**", "_", "`", "\\", "<br>")
+_WORDS = ("x", "word ", "日本", "🚗", "é", "[a](http://b)", "\x1b[31m", "===\n", "---\n", "\t", "\n", "\n\n", "\r\n")
 _PIECES = st.sampled_from((*_MARKS, *_WORDS))
 _TEXTS = st.one_of(
-    st.lists(_PIECES, max_size=60).map("".join),
-    st.text(max_size=200),
-    st.text("`*_~[]()\\<>|#-1. \n", max_size=60),
+    st.lists(_PIECES, max_size=60).map("".join), st.text(max_size=200), st.text("`*_~[]()\\<>|#-1. \n", max_size=60)
 )
 
 
@@ -174,9 +142,7 @@ def test_code_keeps_its_colours_over_lines() -> None:
 
 def test_what_steers_a_terminal_is_shown_and_never_sent() -> None:
     words = "a \x1b[31mred\x1b]0;t\x07 b"
-    paper = spoken(
-        f"{words}\n\n# {words}\n- {words}\n\n|{words}|x|\n|-|-|\n|{words}|y|\n\n```sh\n{words}\n```\n"
-    )
+    paper = spoken(f"{words}\n\n# {words}\n- {words}\n\n|{words}|x|\n|-|-|\n|{words}|y|\n\n```sh\n{words}\n```\n")
     assert "\x1b[31m" not in paper.sent
     assert "\x1b]" not in paper.sent
     assert paper.text.count("\\x1b") == 12

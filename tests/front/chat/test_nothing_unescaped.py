@@ -36,9 +36,7 @@ async def _everywhere(text: str) -> str:
     """One text in every place that others fill, and all that a terminal gets of it."""
     shelf = Shelf()
     blob = shelf.put(text.encode("utf-8", "replace"))
-    html = shelf.put(
-        f"<table><tr><td>{text}</td></tr><tr><td>{text}</td></tr></table>".encode("utf-8", "replace")
-    )
+    html = shelf.put(f"<table><tr><td>{text}</td></tr><tr><td>{text}</td></tr></table>".encode("utf-8", "replace"))
     line = text.replace("\n", " ")
     paper = await told(
         UserSpoke(turn=TURN, text=text),
@@ -65,9 +63,7 @@ async def _everywhere(text: str) -> str:
         Noticed(text=text),
         ModelFailed(turn=TURN, model=line, error=text, retry_in_s=1),
         SessionChanged(title=text),
-        SessionOpened(
-            version="", workspace=text, model="", mode="ask", sandbox="", lost=(text,), restored=(text,)
-        ),
+        SessionOpened(version="", workspace=text, model="", mode="ask", sandbox="", lost=(text,), restored=(text,)),
         TurnFailed(turn=TURN, error=text),
         TurnEnded(turn=TURN, text=text, without=(text,)),
         shelf=shelf,

@@ -19,10 +19,7 @@ from pinfold.app import SessionStore, scratch_folder
 from pinfold.app.secrets import Secrets
 from pinfold.events import ApprovalRequested, Entry, Interrupt, Say, SessionChanged, new_turn_id
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Start = Callable[..., Terminal]
 SECRET = "sk-heron-0123456789"
 
@@ -210,9 +207,7 @@ async def test_a_model_whose_key_is_missing_asks_for_it_and_keeps_it_as_a_secret
 
 
 @pytest.mark.parametrize("is_scratch", [True, False])
-async def test_always_is_not_offered_in_a_folder_that_is_never_used_again(
-    workspace: Path, is_scratch: bool
-) -> None:
+async def test_always_is_not_offered_in_a_folder_that_is_never_used_again(workspace: Path, is_scratch: bool) -> None:
     folder = scratch_folder("s_heron") if is_scratch else workspace
     touch = calling("shell", command="touch one")
     async with talking(folder, touch, saying("done"), mode="ask", unattended=False) as (_, live):

@@ -51,13 +51,7 @@ def png(
         raw += bytes([how]) + filtered(how, row, before, bpp)
         before = row
     header = struct.pack(">IIBBBBB", width, len(rows), depth, colours, 0, 0, interlaced)
-    return (
-        SIGNATURE
-        + chunk(b"IHDR", header)
-        + extra
-        + chunk(b"IDAT", zlib.compress(bytes(raw)))
-        + chunk(b"IEND", b"")
-    )
+    return SIGNATURE + chunk(b"IHDR", header) + extra + chunk(b"IDAT", zlib.compress(bytes(raw))) + chunk(b"IEND", b"")
 
 
 def filtered(how: int, row: bytes, before: bytes, bpp: int) -> bytes:
@@ -121,9 +115,7 @@ def test_a_palette_of_any_depth_is_looked_up(depth: int) -> None:
         sum(value << (8 - depth * (place + 1)) for place, value in enumerate(numbers[at : at + per]))
         for at in range(0, len(numbers), per)
     )
-    found = decode_png(
-        png([packed], len(numbers), colours=3, depth=depth, extra=chunk(b"PLTE", palette)), whole
-    )
+    found = decode_png(png([packed], len(numbers), colours=3, depth=depth, extra=chunk(b"PLTE", palette)), whole)
     assert pixels(found)[0] == [tuple(palette[3 * n : 3 * n + 3]) for n in numbers]
 
 
@@ -311,12 +303,8 @@ HOSTILE = {
     + chunk(b"IEND", b""),
     "damaged": SOUND[:60] + bytes([SOUND[60] ^ 1]) + SOUND[61:],
     "no data": SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", 9, 9, 8, 2, 0, 0, 0)) + chunk(b"IEND", b""),
-    "no pixels": SIGNATURE
-    + chunk(b"IHDR", struct.pack(">IIBBBBB", 0, 9, 8, 2, 0, 0, 0))
-    + chunk(b"IEND", b""),
-    "huge": SIGNATURE
-    + chunk(b"IHDR", struct.pack(">IIBBBBB", 2**31, 2**31, 8, 2, 0, 0, 0))
-    + chunk(b"IEND", b""),
+    "no pixels": SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", 0, 9, 8, 2, 0, 0, 0)) + chunk(b"IEND", b""),
+    "huge": SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", 2**31, 2**31, 8, 2, 0, 0, 0)) + chunk(b"IEND", b""),
     "bomb": BOMB + chunk(b"IDAT", zlib.compress(bytes(4000 * 4000 * 4))) + chunk(b"IEND", b""),
     "more rows than said": BOMB + chunk(b"IDAT", b"\x00" * 99) + chunk(b"IEND", b""),
     "unknown filter": png([bytes(6)], 2, filters=lambda _: 0).replace(
@@ -338,11 +326,7 @@ def test_a_hostile_picture_is_refused_in_words_and_in_time(name: str, way: str) 
     assert time.process_time() - begun < 20
 
 
-@given(
-    data=st.binary(max_size=300),
-    at=st.integers(0, 400),
-    way=st.sampled_from(["sixel", "blocks", "kitty", "iterm"]),
-)
+@given(data=st.binary(max_size=300), at=st.integers(0, 400), way=st.sampled_from(["sixel", "blocks", "kitty", "iterm"]))
 @settings(max_examples=150)
 def test_no_picture_raises_anything_else(data: bytes, at: int, way: str) -> None:
     for file in (data, SIGNATURE + data, SOUND[:at] + data + SOUND[at:], SOUND[: at % len(SOUND)] + data):

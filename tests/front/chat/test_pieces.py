@@ -56,14 +56,7 @@ def test_the_history_is_private_bounded_and_survives_damage(tmp_path: Path) -> N
 
 
 def test_files_are_offered_after_an_at_without_what_git_ignores(tmp_path: Path) -> None:
-    for name in (
-        "src/main.py",
-        "src/other.py",
-        "build/out.o",
-        "main.log",
-        "node_modules/x/main.js",
-        "readme.md",
-    ):
+    for name in ("src/main.py", "src/other.py", "build/out.o", "main.log", "node_modules/x/main.js", "readme.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / ".gitignore").write_text("build/\n*.log\n")

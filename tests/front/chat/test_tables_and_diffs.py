@@ -59,9 +59,7 @@ def test_a_page_that_is_no_plain_table_is_none() -> None:
     assert parse_html_table("<table><tr><td>a</td></tr></table><table></table>") is None
     assert parse_html_table("<table><tr><td><img src=x></td></tr></table>") is None
     assert parse_html_table("<p>" + "words " * 60 + "</p><table><tr><td>a</td></tr></table>") is None
-    assert (
-        parse_html_table("<details><summary>x</summary><table><tr><td>a</td></tr></table></details>") is None
-    )
+    assert parse_html_table("<details><summary>x</summary><table><tr><td>a</td></tr></table></details>") is None
     assert parse_html_table("<table><tr><td>a</td></tr>" + "<tr><td>b</td></tr>" * 100_000) is None
 
 

@@ -122,12 +122,7 @@ async def test_a_reply_that_was_cut_off_is_closed_before_the_next() -> None:
 async def test_a_cell_is_its_number_its_code_its_output_and_what_became_of_it() -> None:
     paper = await told(
         UserSpoke(turn=TURN, text="count\nthem"),
-        *cell(
-            "x = 1\nprint(x)\nx",
-            "1\n[stderr]\nbeware\n[1, 2]\n",
-            value="[1, 2]",
-            variables=Changed(added=("x",)),
-        ),
+        *cell("x = 1\nprint(x)\nx", "1\n[stderr]\nbeware\n[1, 2]\n", value="[1, 2]", variables=Changed(added=("x",))),
     )
     assert paper.text.strip().split("\n") == [
         "> count",
@@ -282,9 +277,7 @@ async def test_commands_and_tools_are_a_line_each() -> None:
     assert "    ... 42 lines more: /output\n    l47\n" in read.text
     other = await told(*tool("github.search", {"q": "x", "n": 2}, "[]"))
     assert '    │ github.search q="x", n=2\n' in other.text
-    edit = await told(
-        *tool("edit_file", {"path": "a", "old": "b", "new": "c"}, "--- a\n+++ a\n@@ -1 +1 @@\n-b\n+c\n")
-    )
+    edit = await told(*tool("edit_file", {"path": "a", "old": "b", "new": "c"}, "--- a\n+++ a\n@@ -1 +1 @@\n-b\n+c\n"))
     assert edit.text.count("-b") == 1
 
 
@@ -325,13 +318,7 @@ async def test_what_happens_to_a_session_is_a_line_each() -> None:
     paper = await told(
         opened,
         SessionOpened(
-            version="1",
-            workspace="/w",
-            model="m",
-            mode="ask",
-            sandbox="auto",
-            restored=("df",),
-            lost=("conn",),
+            version="1", workspace="/w", model="m", mode="ask", sandbox="auto", restored=("df",), lost=("conn",)
         ),
         SessionChanged(title="Cars"),
         SessionChanged(title="Cars", model="gpt-5", mode="auto"),
@@ -450,9 +437,7 @@ _IDS = st.sampled_from([A, B, ActionId("a_3")])
 _SAID = st.text(max_size=12)
 _ACTIONS = st.one_of(
     st.builds(RunCell, code=_SAID),
-    st.builds(
-        CallTool, tool=st.sampled_from(["shell", "edit_file", "write_file", "x"]), args=st.just({"path": "p"})
-    ),
+    st.builds(CallTool, tool=st.sampled_from(["shell", "edit_file", "write_file", "x"]), args=st.just({"path": "p"})),
     st.builds(CallTool, tool=st.just("shell"), args=st.fixed_dictionaries({"command": _SAID})),
 )
 _ITEMS = st.one_of(
@@ -479,8 +464,6 @@ _ITEMS = st.one_of(
 
 @given(st.lists(_ITEMS, max_size=14), st.booleans(), st.sampled_from([10, 33, 80]))
 @settings(max_examples=80)
-def test_no_order_of_events_breaks_the_telling(
-    items: list[Event | Delta], thinking: bool, width: int
-) -> None:
+def test_no_order_of_events_breaks_the_telling(items: list[Event | Delta], thinking: bool, width: int) -> None:
     paper = anyio.run(partial(told, *items, thinking=thinking, width=width))
     assert all(live is None or live.count("\n") <= 8 for live in paper.lives)

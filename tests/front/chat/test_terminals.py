@@ -18,12 +18,8 @@ COLOUR = re.compile(rb"\x1b\[[\d;]*\b(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])\b[\d;]*m")
 def test_200_megabytes_and_bytes_that_are_no_text_leave_the_prompt_usable(start: Start) -> None:
     terminal = start(
         replies=[
-            cell(
-                "import sys\nblock = ('x' * 99 + '\\n') * 10_000\nfor _ in range(200): sys.stdout.write(block)"
-            ),
-            cell(
-                "sys.stdout.buffer.write(b'caf\\xe9 \\x1b[31mred\\x1b[?1049h \\xff\\xfe')\nprint('\\nend of it')"
-            ),
+            cell("import sys\nblock = ('x' * 99 + '\\n') * 10_000\nfor _ in range(200): sys.stdout.write(block)"),
+            cell("sys.stdout.buffer.write(b'caf\\xe9 \\x1b[31mred\\x1b[?1049h \\xff\\xfe')\nprint('\\nend of it')"),
             {"text": "survived"},
         ]
     )
@@ -76,13 +72,7 @@ def test_a_dumb_terminal_gets_lines_and_nothing_else(start: Start, workspace: Pa
 
 def test_without_a_terminal_one_line_says_what_to_use(tmp_path: Path, workspace: Path) -> None:
     done = subprocess.run(
-        chat(),
-        input=b"hello",
-        capture_output=True,
-        cwd=workspace,
-        env=environment(tmp_path),
-        timeout=30,
-        check=False,
+        chat(), input=b"hello", capture_output=True, cwd=workspace, env=environment(tmp_path), timeout=30, check=False
     )
     assert done.returncode == 2
     assert not done.stdout

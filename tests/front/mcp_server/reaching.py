@@ -28,9 +28,7 @@ def arguments(workspace: Path, *args: str) -> list[str]:
 
 
 @asynccontextmanager
-async def over_stdio(
-    workspace: Path, *args: str, mode: str = "legacy", **client: Any
-) -> AsyncGenerator[Client]:
+async def over_stdio(workspace: Path, *args: str, mode: str = "legacy", **client: Any) -> AsyncGenerator[Client]:
     # The SDK's client hands on a few variables of ours only.
     server = StdioServerParameters(
         command=sys.executable, args=forked(*arguments(workspace, *args)), env=dict(os.environ), cwd=workspace
@@ -49,9 +47,7 @@ class Served:
     """Reads what else it says."""
 
     @asynccontextmanager
-    async def client(
-        self, *, token: str | None = None, mode: str = "legacy", **client: Any
-    ) -> AsyncGenerator[Client]:
+    async def client(self, *, token: str | None = None, mode: str = "legacy", **client: Any) -> AsyncGenerator[Client]:
         headers = {"Authorization": f"Bearer {token or self.token}"}
         async with (
             httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http,
@@ -63,10 +59,7 @@ class Served:
 def begin_http(workspace: Path, *args: str, token: str = "t" * 32) -> Served:
     """Ends with `end`."""
     process = subprocess.Popen(
-        [
-            sys.executable,
-            *arguments(workspace, "--http", "127.0.0.1:0", "--token-env", "TOKEN", *args),
-        ],
+        [sys.executable, *arguments(workspace, "--http", "127.0.0.1:0", "--token-env", "TOKEN", *args)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

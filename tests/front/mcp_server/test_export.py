@@ -32,10 +32,7 @@ from tests.front.mcp_server.reaching import ERAS, over_stdio, text_of
 
 from pinfold.app import SessionStore
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 UPSTREAM = Path(__file__).with_name("upstream.py")
 FULL = ("--export", "up", "--mode", "full")
@@ -211,9 +208,7 @@ async def test_cancelling_reaches_the_server(workspace: Path, up: Up) -> None:
         ("full", None, True),
     ],
 )
-async def test_no_call_goes_past_policy(
-    workspace: Path, up: Up, mode: str, answer: str | None, called: bool
-) -> None:
+async def test_no_call_goes_past_policy(workspace: Path, up: Up, mode: str, answer: str | None, called: bool) -> None:
     asked: list[str] = []
 
     async def elicited(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:

@@ -26,10 +26,7 @@ from pinfold.app.client_sessions import server_token
 from pinfold.front.mcp_server import parse_address
 from pinfold.front.mcp_server.http_guard import Guard
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 Headers = tuple[tuple[str, str], ...]
 
@@ -67,9 +64,7 @@ async def test_a_named_session_is_for_every_client(served: Served) -> None:
     async with served.client() as one, served.client() as other:
         await one.call_tool("open_session", {"name": "shared"})
         await one.call_tool("run_python", {"code": "x = 5", "session": "shared"})
-        assert (
-            structure(await other.call_tool("run_python", {"code": "x", "session": "shared"}))["value"] == "5"
-        )
+        assert structure(await other.call_tool("run_python", {"code": "x", "session": "shared"}))["value"] == "5"
         assert not (await one.call_tool("close_session", {"session": "shared"})).is_error
 
 
@@ -116,9 +111,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Served, 
     end(served)
 
 
-async def test_in_a_shared_session_each_client_is_asked_about_what_it_began_itself(
-    asking: tuple[Served, Path],
-) -> None:
+async def test_in_a_shared_session_each_client_is_asked_about_what_it_began_itself(asking: tuple[Served, Path]) -> None:
     served, workspace = asking
     asked: list[tuple[str, str]] = []
     is_second_there = anyio.Event()
@@ -132,10 +125,7 @@ async def test_in_a_shared_session_each_client_is_asked_about_what_it_began_itse
         asked.append(("second", params.message))
         return ElicitResult(action="accept", content={"decision": "deny"})
 
-    async with (
-        served.client(elicitation_callback=first) as one,
-        served.client(elicitation_callback=second) as other,
-    ):
+    async with served.client(elicitation_callback=first) as one, served.client(elicitation_callback=second) as other:
         session = structure(await one.call_tool("open_session", {"name": "both"}))["session"]
 
         async def put(client: Any, name: str) -> None:
@@ -248,11 +238,7 @@ INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
 }
 ACCEPT = ("Accept", "application/json, text/event-stream")
 JSON = ("Content-Type", "application/json")
@@ -367,19 +353,12 @@ def attacks(served: Served) -> list[tuple[str, Headers]]:
     found = [("POST", (*wrong, *pass_, ACCEPT, JSON)) for wrong in hosts(port)]
     found += [("POST", (*host, *wrong, *pass_, ACCEPT, JSON)) for wrong in origins(port)]
     found += [("POST", (*host, *wrong, ACCEPT, JSON)) for wrong in tokens(served.token)]
-    kinds = (
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "multipart/form-data",
-        "application/jsonp",
-        "",
-    )
+    kinds = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", "")
     found += [("POST", (*host, *pass_, ACCEPT, ("Content-Type", kind))) for kind in kinds]
     found += [(method, (*host, ACCEPT, JSON)) for method in ("GET", "DELETE", "OPTIONS", "HEAD", "PUT")]
     upgrade = (("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"))
     found += [
-        ("GET", (*host, *more, ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="), *upgrade))
-        for more in ((), pass_)
+        ("GET", (*host, *more, ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="), *upgrade)) for more in ((), pass_)
     ]
     return found
 
@@ -441,12 +420,7 @@ async def test_a_guard_that_looks_at_less_lets_forged_requests_in() -> None:
 
 
 def test_a_request_that_is_too_large_is_refused_and_the_server_goes_on(served: Served) -> None:
-    right = (
-        ("Host", f"127.0.0.1:{served.port}"),
-        ("Authorization", f"Bearer {served.token}"),
-        ACCEPT,
-        JSON,
-    )
+    right = (("Host", f"127.0.0.1:{served.port}"), ("Authorization", f"Bearer {served.token}"), ACCEPT, JSON)
     assert answered(served, right, body=b" " * (17 << 20)) in (0, 413)
     assert answered(served, right) == 200
 
@@ -488,9 +462,7 @@ def test_an_address_others_can_reach_needs_a_name(pinfold: Pinfold) -> None:
     assert "--host-name" in done.err
 
 
-@pytest.mark.parametrize(
-    ("more", "host"), list(product([("--token-env", "X"), ("--host-name", "a")], ["--http"]))
-)
+@pytest.mark.parametrize(("more", "host"), list(product([("--token-env", "X"), ("--host-name", "a")], ["--http"])))
 def test_options_of_http_are_refused_without_it(pinfold: Pinfold, more: tuple[str, str], host: str) -> None:
     done = pinfold("mcp-server", *more)
     assert done.code == 2

@@ -18,20 +18,13 @@ VALUES = {
     "broken": st.floats(-1e9, 1e9).map(repr) | st.sampled_from(["-0.0", ".5", "2.", "0.1"]),
     "truth": st.sampled_from(["true", "false", "True", "FALSE"]),
     "day": st.dates().map(str),
-    "moment": st.datetimes().map(str)
-    | st.sampled_from(["2020-01-02 03:04", "2020-01-02T03:04:05", "2020-01-02"]),
-    "text": st.text("ab é'#\\;|\t", max_size=6)
-    | st.sampled_from(["NA ", "1x", 'a"b', "a,b", "a\nb", "\u2028"]),
+    "moment": st.datetimes().map(str) | st.sampled_from(["2020-01-02 03:04", "2020-01-02T03:04:05", "2020-01-02"]),
+    "text": st.text("ab é'#\\;|\t", max_size=6) | st.sampled_from(["NA ", "1x", 'a"b', "a,b", "a\nb", "\u2028"]),
 }
 ODD = st.sampled_from(
-    [
-        *("", "NA", "null", "nan", "None", "x", "+5", "1_000", "0x1F"),
-        *("12.5", "2020-01-02 03", "yes", "\x00", " "),
-    ]
+    [*("", "NA", "null", "nan", "None", "x", "+5", "1_000", "0x1F"), *("12.5", "2020-01-02 03", "yes", "\x00", " ")]
 )
-NOISE = st.sampled_from(
-    ['"', '""', "\r", "\n", "\r\n", "\n\n", ",", ",,", "\\", "#", "é", "NA", "'", ' "x" ', ',"x"']
-)
+NOISE = st.sampled_from(['"', '""', "\r", "\n", "\r\n", "\n\n", ",", ",,", "\\", "#", "é", "NA", "'", ' "x" ', ',"x"'])
 NEAR = ("mean", "std", "25%", "50%", "75%")
 """What depends on the order of a sum, or on how the last digit is rounded."""
 COMPARED = ("column", "count", "nulls", "unique", "freq", "min", "max")

@@ -58,9 +58,7 @@ def test_glob_finds_what_pathlib_finds_but_for_hidden_files(tree: list[list[str]
 
 
 def test_glob_skips_what_nobody_wrote_unless_it_is_named(tmp_path: Path) -> None:
-    make(
-        tmp_path, [["node_modules", "a.js"], [".git", "a.js"], ["src", "a.js"], [".hidden", "a.js"], ["b.ts"]]
-    )
+    make(tmp_path, [["node_modules", "a.js"], [".git", "a.js"], ["src", "a.js"], [".hidden", "a.js"], ["b.ts"]])
     assert glob("**/*.js") == ["src/a.js"]
     assert glob("**/*.{js,ts}") == ["b.ts", "src/a.js"]
     assert glob("node_modules/*") == ["node_modules/a.js"]
@@ -137,9 +135,7 @@ def test_there_is_an_end_to_what_is_told(tmp_path: Path, grep: Grep) -> None:
     assert found[-1].startswith("[the first 1,000; there may be more")
 
 
-def test_an_expression_that_takes_for_ever_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expression_that_takes_for_ever_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_search, "SEARCH_S", 0.3)
     (tmp_path / "a").write_text("b\n" + "a" * 40 + "!\n")
     found = text_search.grep("^(a+)+$|b", ".", "lines", ripgrep=False)["text"].splitlines()

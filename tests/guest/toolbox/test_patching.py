@@ -143,22 +143,14 @@ def test_a_hunk_that_fits_in_one_place_only_is_applied_there(tmp_path: Path, pat
             r"its lines are in 2 places \(lines 3, 4\)",
         ),
         ("*** Begin Patch\n*** Add File: a.py\n+x\n*** End Patch", "a.py, which is there already"),
-        (
-            "*** Begin Patch\n*** Update File: a.py\n@@ class Z\n-x\n*** End Patch",
-            "no line 'class Z' is in the file",
-        ),
+        ("*** Begin Patch\n*** Update File: a.py\n@@ class Z\n-x\n*** End Patch", "no line 'class Z' is in the file"),
         ("hello", "this is no patch: give a unified diff"),
         ("@@ -1 +1 @@\n-x\n+y\n", "line 1 of the patch: a hunk of no file"),
         ("diff --git a/x.png b/x.png\nGIT binary patch\nliteral 1\n", "binary change of x.png"),
-        (
-            "--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-def one():\n",
-            "deletes a.py, but not all that is in it",
-        ),
+        ("--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-def one():\n", "deletes a.py, but not all that is in it"),
     ],
 )
-def test_a_patch_that_does_not_fit_says_where_and_changes_nothing(
-    tmp_path: Path, patch: str, says: str
-) -> None:
+def test_a_patch_that_does_not_fit_says_where_and_changes_nothing(tmp_path: Path, patch: str, says: str) -> None:
     (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "other").write_text("1\n")
     first = "--- a/other\n+++ b/other\n@@ -1 +1 @@\n-1\n+2\n" if patch.startswith("--- ") else ""

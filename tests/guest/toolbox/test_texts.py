@@ -118,9 +118,7 @@ def test_what_an_encoding_cannot_hold_is_refused_and_nothing_is_written(tmp_path
         ("x = 1", 3, r"not 3"),
     ],
 )
-def test_an_edit_that_does_not_fit_says_what_is_there(
-    tmp_path: Path, old: str, matches: int, says: str
-) -> None:
+def test_an_edit_that_does_not_fit_says_what_is_there(tmp_path: Path, old: str, matches: int, says: str) -> None:
     (tmp_path / "a").write_text("x = 1\n    y = 2\nx = 1\n")
     with pytest.raises(Refused, match=f"(?s){says}"):
         edit(tmp_path / "a", old, "new", matches)
@@ -214,18 +212,12 @@ def test_texts_too_long_to_compare_are_not(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_page_says_which_lines_it_is(
-    tmp_path: Path, first: int, lines: int | None, most: int, shown: str
-) -> None:
+def test_a_page_says_which_lines_it_is(tmp_path: Path, first: int, lines: int | None, most: int, shown: str) -> None:
     (tmp_path / "a").write_text("1\n2\n3\n4\n5\n")
     assert read("a", first, lines, most) == shown
 
 
-@given(
-    st.lists(st.text(st.sampled_from("ab"), max_size=5), min_size=1, max_size=30),
-    st.booleans(),
-    st.integers(1, 40),
-)
+@given(st.lists(st.text(st.sampled_from("ab"), max_size=5), min_size=1, max_size=30), st.booleans(), st.integers(1, 40))
 def test_pages_one_after_the_other_are_the_whole_file(lines: list[str], ended: bool, most: int) -> None:
     text = "\n".join(lines) + ("\n" if ended else "")
     assume(text and all(len(line) < most for line in lines))

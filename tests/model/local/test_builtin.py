@@ -58,9 +58,7 @@ def state(tmp_path: Path) -> Generator[Path]:
 
 @pytest.fixture
 def model(data: Path, state: Path) -> BuiltinModel:
-    return BuiltinModel(
-        name="smollm2", folder=data, state=state, uv=None, pull=False, notice=print, linger_s=0.0
-    )
+    return BuiltinModel(name="smollm2", folder=data, state=state, uv=None, pull=False, notice=print, linger_s=0.0)
 
 
 def record(state: Path) -> Path:
@@ -114,9 +112,7 @@ async def reply_of(model: BuiltinModel, request: Request) -> Reply:
     return got[-1]
 
 
-async def test_what_to_expect_is_said_once_with_a_pace_that_was_measured(
-    model: BuiltinModel, state: Path
-) -> None:
+async def test_what_to_expect_is_said_once_with_a_pace_that_was_measured(model: BuiltinModel, state: Path) -> None:
     began = time.monotonic()
     first = await reply_of(model, asked("Tell a long story of herons.", max_tokens=24))
     took_s = time.monotonic() - began
@@ -132,9 +128,7 @@ async def test_what_to_expect_is_said_once_with_a_pace_that_was_measured(
     await model.aclose()
 
 
-async def test_it_answers_in_pieces_for_nothing_and_remembers_the_beginning(
-    model: BuiltinModel, state: Path
-) -> None:
+async def test_it_answers_in_pieces_for_nothing_and_remembers_the_beginning(model: BuiltinModel, state: Path) -> None:
     first = await reply_of(model, asked())
     assert first.text
     assert first.cost == 0.0
@@ -214,9 +208,7 @@ async def test_killed_in_mid_reply_it_fails_so_that_it_is_tried_again_and_then_w
     await model.aclose()
 
 
-async def test_killed_between_two_requests_it_is_started_again_unnoticed(
-    model: BuiltinModel, state: Path
-) -> None:
+async def test_killed_between_two_requests_it_is_started_again_unnoticed(model: BuiltinModel, state: Path) -> None:
     await model.warm()
     os.kill(pid_of(state), signal.SIGKILL)
     await until(lambda: is_gone(state))
@@ -334,8 +326,7 @@ async def test_its_log_stays_small(small: Path, llama: Path, state: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"hello", "expected 'GGUF'"), (None, "model is corrupted or incomplete")],
+    ("content", "words"), [(b"hello", "expected 'GGUF'"), (None, "model is corrupted or incomplete")]
 )
 async def test_what_cannot_be_run_is_told_in_one_line_and_not_tried_again(
     small: Path, llama: Path, state: Path, tmp_path: Path, content: bytes | None, words: str
@@ -352,9 +343,7 @@ async def test_what_cannot_be_run_is_told_in_one_line_and_not_tried_again(
 
 async def test_what_is_not_here_is_named_with_its_size_and_the_command(tmp_path: Path) -> None:
     model = BuiltinModel(folder=tmp_path, state=tmp_path, uv=None, pull=False, notice=print)
-    with pytest.raises(
-        NotPulled, match=r"`pinfold model pull builtin` fetches it \(Qwen2.5-Coder-1.5B.*1,117 MB"
-    ):
+    with pytest.raises(NotPulled, match=r"`pinfold model pull builtin` fetches it \(Qwen2.5-Coder-1.5B.*1,117 MB"):
         await model.warm()
 
 
@@ -367,9 +356,7 @@ def test_there_is_at_least_one_core_and_no_more_than_the_machine_has() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
 
 
-async def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_before(
-    model: BuiltinModel,
-) -> None:
+async def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_before(model: BuiltinModel) -> None:
     repeatable = Repeatable(model)
 
     async def say(text: str = "Tell me a story about a heron.", **settings: Any) -> str:

@@ -36,11 +36,7 @@ def test_facts_are_read_up_to_the_vocabulary(tmp_path: Path) -> None:
         )
     )
     facts = facts_of(path)
-    assert facts.values == {
-        "general.name": "Heron",
-        "heron.context_length": 4096,
-        "heron.rope.freq_base": 0.5,
-    }
+    assert facts.values == {"general.name": "Heron", "heron.context_length": 4096, "heron.rope.freq_base": 0.5}
     assert facts.number(".context_length") == 4096
     assert facts.number(".pooling_type") is None
 

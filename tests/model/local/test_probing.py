@@ -43,10 +43,7 @@ async def test_ollama_tells_size_and_tools_of_each_model() -> None:
     )
     assert found == (FoundServer(kind="ollama", base_url=url, models=models),)
     assert found[0].name_of(models[0]) == "ollama:qwen3:4b"
-    assert {asked.body["model"] for asked in server.asked if asked.path == "/api/show"} == {
-        "qwen3:4b",
-        "old:1b",
-    }
+    assert {asked.body["model"] for asked in server.asked if asked.path == "/api/show"} == {"qwen3:4b", "old:1b"}
 
 
 async def test_an_old_ollama_that_does_not_tell_is_found_all_the_same() -> None:
@@ -60,12 +57,7 @@ async def test_lm_studio_tells_what_is_loaded() -> None:
         "/v1/models": {"data": [{"id": "gemma", "owned_by": "organization_owner"}, {"id": "bge"}]},
         "/api/v0/models": {
             "data": [
-                {
-                    "id": "gemma",
-                    "state": "loaded",
-                    "loaded_context_length": 4096,
-                    "max_context_length": 131072,
-                }
+                {"id": "gemma", "state": "loaded", "loaded_context_length": 4096, "max_context_length": 131072}
                 | {"capabilities": ["tool_use"]},
                 {"id": "bge", "state": "not-loaded", "max_context_length": 512, "capabilities": []},
             ]
@@ -73,10 +65,7 @@ async def test_lm_studio_tells_what_is_loaded() -> None:
     }
     with answering(routes) as (_, url):
         found = await probe(NOBODY, places=(url,))
-    models = (
-        FoundModel(id="gemma", context=4096, tools="native"),
-        FoundModel(id="bge", context=512, tools="none"),
-    )
+    models = (FoundModel(id="gemma", context=4096, tools="native"), FoundModel(id="bge", context=512, tools="none"))
     assert found == (FoundServer(kind="lmstudio", base_url=f"{url}/v1", models=models),)
     assert found[0].name_of(models[0]) == f"{url}/v1#gemma"
 
@@ -104,10 +93,7 @@ async def test_a_real_llama_cpp_with_a_key_tells_nothing(start_llama: Callable[.
 async def test_llama_cpp_without_a_key_is_asked_for_its_properties() -> None:
     routes = {
         "/v1/models": {"data": [{"id": "small", "owned_by": "llamacpp", "meta": {"n_ctx": 512}}]},
-        "/props": {
-            "default_generation_settings": {"n_ctx": 1024},
-            "chat_template_caps": {"supports_tools": False},
-        },
+        "/props": {"default_generation_settings": {"n_ctx": 1024}, "chat_template_caps": {"supports_tools": False}},
     }
     with answering(routes) as (_, url):
         (found,) = await probe(NOBODY, places=(url,))
@@ -140,9 +126,7 @@ async def test_where_nothing_listens_nothing_is_found() -> None:
 )
 async def test_whatever_else_listens_there_does_no_harm(answer: Says) -> None:
     with serving(answer) as server:
-        found = await probe(
-            {"OLLAMA_HOST": server.url}, places=(server.url.replace("127.0.0.1", "localhost"),)
-        )
+        found = await probe({"OLLAMA_HOST": server.url}, places=(server.url.replace("127.0.0.1", "localhost"),))
     assert all(not server.models for server in found)
 
 

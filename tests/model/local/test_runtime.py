@@ -27,9 +27,7 @@ def test_the_pin_has_a_hash_for_each_wheel_and_nothing_else() -> None:
 
 
 def test_it_can_be_imported_from_its_folder_by_another_process(llama: Path) -> None:
-    program = (
-        f"import sys; sys.path.insert(0, {str(llama)!r}); import xllamacpp; print(xllamacpp.__version__)"
-    )
+    program = f"import sys; sys.path.insert(0, {str(llama)!r}); import xllamacpp; print(xllamacpp.__version__)"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == VERSION
 

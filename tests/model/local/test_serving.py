@@ -235,8 +235,7 @@ def test_the_result_of_a_call_is_told_whatever_the_client_calls_it() -> None:
             {"role": "assistant", "content": '<tool name="read_file">{"path":"a"}</tool>'},
             {
                 "role": "user",
-                "content": ("Output of read_file" if id_.get("tool_call_id") == "c1" else "Output")
-                + ":\nrows",
+                "content": ("Output of read_file" if id_.get("tool_call_id") == "c1" else "Output") + ":\nrows",
             },
         ]
 
@@ -296,9 +295,7 @@ async def test_faults_have_the_clients_usual_form(serve: Callable[..., Endpoint]
     assert endpoint.post("chat/completions", long)[1]["error"]["code"] == "context_length_exceeded"
 
 
-async def test_what_runs_the_model_ends_with_the_endpoint(
-    serve: Callable[..., Endpoint], tmp_path: Path
-) -> None:
+async def test_what_runs_the_model_ends_with_the_endpoint(serve: Callable[..., Endpoint], tmp_path: Path) -> None:
     endpoint = serve("smollm2")
     (lock,) = (tmp_path / "xdg" / "state" / "pinfold" / "models").glob("*/server.lock")
     assert is_held(lock)
@@ -406,9 +403,7 @@ def served(tiny: Path, with_torch: Any) -> Generator[Callable[[str], Endpoint]]:
         each.end()
 
 
-async def test_a_transformers_folder_is_served_with_streams_and_embeddings(
-    served: Callable[[str], Endpoint],
-) -> None:
+async def test_a_transformers_folder_is_served_with_streams_and_embeddings(served: Callable[[str], Endpoint]) -> None:
     endpoint = served("chat")
     pieces, reply = await reply_of(endpoint.model(), asked("Hello.", max_tokens=80))
     assert pieces > 1

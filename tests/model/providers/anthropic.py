@@ -83,9 +83,7 @@ class Anthropic:
         digest = hashlib.sha256()
         marked: list[str] = []
         for block, place in _blocks(body):
-            bare = json.dumps(
-                [place, {name: value for name, value in block.items() if name != "cache_control"}]
-            )
+            bare = json.dumps([place, {name: value for name, value in block.items() if name != "cache_control"}])
             digest.update(bare.encode())
             tokens += len(bare)
             if digest.hexdigest() in self._cached:
@@ -159,9 +157,7 @@ def tool_use(id: str, name: str, input: object) -> dict[str, Any]:  # noqa: A002
 
 
 def events(blocks: Sequence[dict[str, Any]], usage: dict[str, int], stop_reason: str = "") -> Iterator[str]:
-    reason = stop_reason or (
-        "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
-    )
+    reason = stop_reason or ("tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn")
     message: dict[str, Any] = {
         "id": "msg_01XFDUDYJgAACzvnptvVoYEL",
         "type": "message",
@@ -196,9 +192,7 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[str]:
             deltas.append({"type": "signature_delta", "signature": block["signature"]})
         case _:
             empty = {**block, "input": {}}
-            deltas = [
-                {"type": "input_json_delta", "partial_json": piece} for piece in _pieces(block["input"])
-            ]
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(block["input"])]
     yield event({"type": "content_block_start", "index": index, "content_block": empty})
     for delta in deltas:
         yield event({"type": "content_block_delta", "index": index, "delta": delta})

@@ -35,9 +35,7 @@ async def ask(anyio_backend: str) -> AsyncGenerator[Callable[..., DirectModel]]:
     """Makes a model of a provider that is asked at the server; closed with the test."""
     async with AsyncExitStack() as models:
 
-        def make(
-            server: Loopback | str, provider: str = "anthropic", model: str = "", **more: Any
-        ) -> DirectModel:
+        def make(server: Loopback | str, provider: str = "anthropic", model: str = "", **more: Any) -> DirectModel:
             name = model or {"anthropic": "claude-sonnet-4-6", "google": "gemini-3-pro-preview"}[provider]
             made = direct(
                 provider,

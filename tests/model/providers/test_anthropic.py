@@ -24,17 +24,7 @@ from tests.model.providers.anthropic import (
     thinking,
     tool_use,
 )
-from tests.model.providers.conversations import (
-    HELLO,
-    PYTHON,
-    Ask,
-    Serve,
-    failed,
-    pieces,
-    reply,
-    request,
-    went_on,
-)
+from tests.model.providers.conversations import HELLO, PYTHON, Ask, Serve, failed, pieces, reply, request, went_on
 from tests.model.providers.loopback import PATIENCE_S, Asked, Stream, Whole
 
 from pinfold.events import (
@@ -132,9 +122,7 @@ async def test_thoughts_and_text_come_in_pieces_and_the_reply_is_all_of_them(ser
 
 
 async def test_arguments_that_are_no_json_stay_as_written_and_can_be_answered(serve: Serve, ask: Ask) -> None:
-    server = serve(
-        Anthropic([tool_use("toolu_01", "python", '{"code": "print(')], [text("Sorry.")]),
-    )
+    server = serve(Anthropic([tool_use("toolu_01", "python", '{"code": "print(')], [text("Sorry.")]))
     model = ask(server)
     first = await reply(model)
     assert [call.args for call in first.calls] == ['{"code": "print(']
@@ -178,9 +166,7 @@ async def test_usage_counts_what_was_cached_as_input_and_gives_it_a_price(serve:
 # What is sent
 
 
-async def test_settings_are_sent_under_their_names_there_and_others_as_they_are(
-    serve: Serve, ask: Ask
-) -> None:
+async def test_settings_are_sent_under_their_names_there_and_others_as_they_are(serve: Serve, ask: Ask) -> None:
     server = serve(Anthropic([text("So")]))
     settings = {
         "temperature": 0.5,
@@ -207,9 +193,7 @@ async def test_settings_are_sent_under_their_names_there_and_others_as_they_are(
     )
 
 
-async def test_a_setting_that_the_provider_does_not_have_is_left_out_and_said_once(
-    serve: Serve, ask: Ask
-) -> None:
+async def test_a_setting_that_the_provider_does_not_have_is_left_out_and_said_once(serve: Serve, ask: Ask) -> None:
     server = serve(Anthropic([text("So")], [text("So")]))
     model = ask(server)
     seeded = replace(HELLO, settings={"seed": 7})
@@ -235,11 +219,7 @@ async def test_pictures_are_sent_with_the_text_they_belong_to(serve: Serve, ask:
     await reply(ask(server), asked)
     words, shown = server.bodies[0]["messages"][0]["content"]
     assert words == {"type": "text", "text": "what is this?"}
-    assert shown["source"] == {
-        "type": "base64",
-        "media_type": "image/png",
-        "data": base64.b64encode(picture).decode(),
-    }
+    assert shown["source"] == {"type": "base64", "media_type": "image/png", "data": base64.b64encode(picture).decode()}
 
 
 async def test_a_flawed_conversation_is_made_good_before_it_is_sent(serve: Serve, ask: Ask) -> None:
@@ -297,18 +277,13 @@ async def test_an_echo_goes_back_to_the_provider_it_is_from_only(serve: Serve, a
         assert server.bodies[0]["messages"][1]["content"] == [{"type": "text", "text": "So"}]
 
 
-async def test_a_signed_thought_goes_back_even_if_the_words_after_it_were_changed(
-    serve: Serve, ask: Ask
-) -> None:
+async def test_a_signed_thought_goes_back_even_if_the_words_after_it_were_changed(serve: Serve, ask: Ask) -> None:
     server = serve(Anthropic([thinking("hm", "sig"), text("the key is hunter2")], [text("Yes.")]))
     model = ask(server)
     first = await reply(model)
     said = AssistantMessage(text="the key is [redacted]", echo=first.echo)
     await reply(model, request(UserMessage(text="hello"), said, UserMessage(text="and?")))
-    assert server.bodies[1]["messages"][1]["content"] == [
-        thinking("hm", "sig"),
-        text("the key is [redacted]"),
-    ]
+    assert server.bodies[1]["messages"][1]["content"] == [thinking("hm", "sig"), text("the key is [redacted]")]
 
 
 async def test_a_thought_that_nobody_may_read_goes_back_as_it_came(serve: Serve, ask: Ask) -> None:
@@ -336,9 +311,7 @@ def marked(body: dict[str, Any]) -> list[str]:
     ]
 
 
-async def test_tools_system_and_the_last_message_are_marked_and_the_last_mark_moves_on(
-    serve: Serve, ask: Ask
-) -> None:
+async def test_tools_system_and_the_last_message_are_marked_and_the_last_mark_moves_on(serve: Serve, ask: Ask) -> None:
     server = serve(Anthropic([tool_use("toolu_1", "python", {"code": "1"})], [text("One.")]))
     model = ask(server)
     first = await reply(model)
@@ -371,11 +344,7 @@ async def test_what_is_marked_on_one_turn_is_sent_unchanged_on_the_next(serve: S
 
 @pytest.mark.parametrize(
     ("setting", "marks"),
-    [
-        (False, []),
-        ("1h", [{"type": "ephemeral", "ttl": "1h"}] * 3),
-        (True, [{"type": "ephemeral", "ttl": "5m"}] * 3),
-    ],
+    [(False, []), ("1h", [{"type": "ephemeral", "ttl": "1h"}] * 3), (True, [{"type": "ephemeral", "ttl": "5m"}] * 3)],
 )
 async def test_the_cache_can_be_kept_longer_or_turned_off(
     serve: Serve, ask: Ask, setting: bool | str, marks: list[dict[str, str]]
@@ -444,14 +413,7 @@ async def test_an_overloaded_server_is_asked_once_and_says_when_to_come_back(ser
             400,
             False,
         ),
-        (
-            400,
-            "invalid_request_error",
-            "tools.0: something else",
-            "tools.0: something else (400)",
-            400,
-            False,
-        ),
+        (400, "invalid_request_error", "tools.0: something else", "tools.0: something else (400)", 400, False),
     ],
 )
 async def test_a_refusal_says_what_to_do_about_it(
@@ -504,9 +466,7 @@ async def test_an_error_inside_a_stream_counts_as_its_status(serve: Serve, ask: 
 
 
 @pytest.mark.parametrize("then", ["end", "cut"])
-async def test_a_reply_that_breaks_off_is_no_reply(
-    serve: Serve, ask: Ask, then: Literal["end", "cut"]
-) -> None:
+async def test_a_reply_that_breaks_off_is_no_reply(serve: Serve, ask: Ask, then: Literal["end", "cut"]) -> None:
     begun = tuple(events([text("It is a long story.")], USED))[:5]
     failure = await failed(ask(serve(lambda _: Stream(events=begun, then=then))))
     assert str(failure).startswith("the reply broke off")

@@ -112,9 +112,7 @@ def test_calls_read_out_of_a_text_stay_in_it_and_their_results_are_told_by_the_u
 )
 def test_text_that_json_cannot_carry_is_replaced(text: str, read: str) -> None:
     made = Call(id=ActionId("a_1"), tool="python", args={text: [text, 1, None, {"in": text}]})
-    sent = clean(
-        UserMessage(text=f"x{text}"), AssistantMessage(text="", calls=(made,)), result(1, f"x{text}")
-    )
+    sent = clean(UserMessage(text=f"x{text}"), AssistantMessage(text="", calls=(made,)), result(1, f"x{text}"))
     assert sent == (
         UserMessage(text=f"x{read}"),
         AssistantMessage(text="", calls=(replace(made, args={read: [read, 1, None, {"in": read}]}),)),
@@ -131,11 +129,7 @@ def picture(*mimes: str, text: str = "look") -> UserMessage:
     [
         (2, (picture("image/png"),), (picture("image/png"),)),
         (0, (picture("image/png"),), (UserMessage(text="look\n\n[1 picture left out]"),)),
-        (
-            2,
-            (picture("image/tiff", "image/png"),),
-            (picture("image/png", text="look\n\n[1 picture left out]"),),
-        ),
+        (2, (picture("image/tiff", "image/png"),), (picture("image/png", text="look\n\n[1 picture left out]"),)),
         (
             1,
             (picture("image/png", "image/png"), DONE, picture("image/png", text="")),
@@ -174,9 +168,7 @@ images = st.lists(st.sampled_from([PNG, Image(mime="image/x", blob=BLOB)]), max_
 messages = st.lists(
     st.one_of(
         st.builds(UserMessage, text=texts, images=images),
-        st.builds(
-            AssistantMessage, text=texts, calls=st.lists(calls, max_size=2).map(tuple), in_text=st.booleans()
-        ),
+        st.builds(AssistantMessage, text=texts, calls=st.lists(calls, max_size=2).map(tuple), in_text=st.booleans()),
         st.builds(ToolMessage, id=ids, text=texts),
     ),
     max_size=8,
@@ -215,9 +207,7 @@ def test_cleaning_twice_is_cleaning_once(said: tuple[Message, ...]) -> None:
     assert clean(*once, pictures=PICTURES) == once
 
 
-turns = st.lists(
-    st.tuples(texts, st.lists(st.tuples(texts, texts), max_size=2), st.booleans()), min_size=1, max_size=4
-)
+turns = st.lists(st.tuples(texts, st.lists(st.tuples(texts, texts), max_size=2), st.booleans()), min_size=1, max_size=4)
 
 
 @given(turns)

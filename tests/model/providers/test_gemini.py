@@ -71,10 +71,7 @@ async def test_a_task_is_solved_in_two_steps_and_signatures_go_back(serve: Serve
             "role": "model",
             "parts": [
                 {"text": "I will compute both."},
-                {
-                    "functionCall": {"id": one, "name": "python", "args": {"code": "1 + 1"}},
-                    "thoughtSignature": SIGNED,
-                },
+                {"functionCall": {"id": one, "name": "python", "args": {"code": "1 + 1"}}, "thoughtSignature": SIGNED},
                 {"functionCall": {"id": two, "name": "python", "args": {"code": "2 + 2"}}},
             ],
         },
@@ -108,11 +105,7 @@ async def test_usage_counts_thoughts_as_output_and_what_was_cached(serve: Serve,
 
 @pytest.mark.parametrize(
     ("reason", "finish", "notices"),
-    [
-        ("STOP", "stop", ()),
-        ("MAX_TOKENS", "length", ()),
-        ("SAFETY", "filter", ("google cut the reply off: SAFETY",)),
-    ],
+    [("STOP", "stop", ()), ("MAX_TOKENS", "length", ()), ("SAFETY", "filter", ("google cut the reply off: SAFETY",))],
 )
 async def test_a_reply_says_why_it_ends(
     serve: Serve, ask: Ask, reason: str, finish: str, notices: tuple[str, ...]
@@ -222,9 +215,7 @@ async def test_the_server_of_these_tests_refuses_what_the_real_one_refuses() -> 
 async def test_too_many_requests_say_in_the_body_when_to_come_back(serve: Serve, ask: Ask) -> None:
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}
     help_ = {"@type": "type.googleapis.com/google.rpc.Help", "links": [{"description": "Learn more"}]}
-    server = serve(
-        lambda _: error(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.", help_, info)
-    )
+    server = serve(lambda _: error(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.", help_, info))
     failure = await failed(ask(server, "google"))
     assert str(failure) == "too many requests (429): You exceeded your current quota."
     assert (failure.status, failure.retry_after_s, failure.retryable) == (429, 17.5, True)
@@ -252,11 +243,7 @@ INVALID_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "A
             "overloaded (503): The model is overloaded. Please try again later.",
             True,
         ),
-        (
-            error(500, "INTERNAL", "An internal error has occurred."),
-            "An internal error has occurred. (500)",
-            True,
-        ),
+        (error(500, "INTERNAL", "An internal error has occurred."), "An internal error has occurred. (500)", True),
     ],
 )
 async def test_a_refusal_says_what_to_do_about_it(

@@ -21,12 +21,7 @@ def python(program: str, *flags: str, path: Path | None = None) -> Any:
     """What a fresh interpreter prints, as JSON."""
     env = {"PYTHONPATH": str(path)} if path else {}
     done = subprocess.run(
-        [sys.executable, *flags, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=env,
+        [sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=60, check=False, env=env
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -109,14 +104,8 @@ except ModelError as error:
 @pytest.mark.parametrize(
     ("provider", "said"),
     [
-        (
-            "anthropic",
-            "anthropic: models need the extra `providers`: pinfold extras add providers",
-        ),
-        (
-            "cohere",
-            "cohere: models need the extra `cohere`: pinfold extras add cohere",
-        ),
+        ("anthropic", "anthropic: models need the extra `providers`: pinfold extras add providers"),
+        ("cohere", "cohere: models need the extra `cohere`: pinfold extras add cohere"),
     ],
 )
 def test_without_the_extra_one_line_says_how_to_get_it(without_extra: Path, provider: str, said: str) -> None:

@@ -94,14 +94,9 @@ def test_a_large_file_that_a_cell_moved_is_moved_back(project: Path, watches: in
 
 def test_a_large_file_that_a_cell_made_stays_and_is_named(project: Path, watches: int) -> None:
     with history(project, file_cap=2500, watches=watches) as cells:
-        changes = cells.run(
-            lambda: ((project / "new").mkdir(), (project / "new/large").write_bytes(b"x" * 3000))
-        )
+        changes = cells.run(lambda: ((project / "new").mkdir(), (project / "new/large").write_bytes(b"x" * 3000)))
         assert changes.not_covered == (NotCovered(path="new/large", why="too large", size=3000),)
-        assert cells.undo().missed == (
-            Missed(path="new", why="not empty"),
-            Missed(path="new/large", why="too large"),
-        )
+        assert cells.undo().missed == (Missed(path="new", why="not empty"), Missed(path="new/large", why="too large"))
         assert (project / "new/large").stat().st_size == 3000
 
 

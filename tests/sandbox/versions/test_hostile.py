@@ -71,12 +71,7 @@ def _refused() -> None:
 @pytest.mark.parametrize("name", ["x", "sub", "new"])
 @pytest.mark.parametrize("lead", ["link", "folder/../link", "../outside", "folder/link"])
 def test_no_way_leads_through_a_link_or_above(
-    workspace: Path,
-    outside: Path,
-    top: SafeFolder,
-    way: Callable[[SafeFolder, str], object],
-    name: str,
-    lead: str,
+    workspace: Path, outside: Path, top: SafeFolder, way: Callable[[SafeFolder, str], object], name: str, lead: str
 ) -> None:
     (workspace / "link").symlink_to(outside)
     (workspace / "folder").mkdir()
@@ -176,9 +171,7 @@ def swapping(workspace: Path, outside: Path) -> Generator[None]:
 
 
 @pytest.mark.parametrize("watches", [8192, 0], ids=["watched", "walked"])
-def test_undo_stays_inside_while_links_to_outside_come_and_go(
-    workspace: Path, outside: Path, watches: int
-) -> None:
+def test_undo_stays_inside_while_links_to_outside_come_and_go(workspace: Path, outside: Path, watches: int) -> None:
     for name in ("d/x", "d/sub/y", "f"):
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace / name).write_text(name)
@@ -263,9 +256,7 @@ def test_no_file_that_a_cell_made_gets_set_id_bits_from_undo(workspace: Path) ->
     tool, bare = workspace / "moved" / "tool", workspace / "gone" / "tool"
     assert (tool.stat().st_ino, tool.stat().st_mode & 0o7777, tool.read_bytes()) == (inode, 0o4755, b"moved ")
     assert bare.stat().st_mode & 0o7777 == 0o755
-    assert [(one.path, one.why) for one in restored.missed] == [
-        ("gone/tool", "its set-id bits are not given back")
-    ]
+    assert [(one.path, one.why) for one in restored.missed] == [("gone/tool", "its set-id bits are not given back")]
 
 
 def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(workspace: Path) -> None:

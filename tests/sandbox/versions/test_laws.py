@@ -50,9 +50,7 @@ def act(workspace: Path, what: str, name: str, other: str, number: int) -> None:
         case "touch" if is_there:
             os.utime(path, ns=(number, number), follow_symlinks=False)
         case "chmod" if is_there and not path.is_symlink():
-            path.chmod(
-                (0o755, 0o700, 0o750)[number % 3] if path.is_dir() else (0o644, 0o755, 0o600)[number % 3]
-            )
+            path.chmod((0o755, 0o700, 0o750)[number % 3] if path.is_dir() else (0o644, 0o755, 0o600)[number % 3])
         case "folder":
             make_way(workspace, name).mkdir()
         case "link":
@@ -66,12 +64,8 @@ def act(workspace: Path, what: str, name: str, other: str, number: int) -> None:
             pass
 
 
-def acts(
-    names: tuple[str, ...], whats: tuple[str, ...]
-) -> st.SearchStrategy[list[tuple[str, str, str, int]]]:
-    one = st.tuples(
-        st.sampled_from(whats), st.sampled_from(names), st.sampled_from(names), st.integers(0, 99)
-    )
+def acts(names: tuple[str, ...], whats: tuple[str, ...]) -> st.SearchStrategy[list[tuple[str, str, str, int]]]:
+    one = st.tuples(st.sampled_from(whats), st.sampled_from(names), st.sampled_from(names), st.integers(0, 99))
     return st.lists(one, min_size=1, max_size=4)
 
 
@@ -103,9 +97,7 @@ class Machine(RuleBasedStateMachine):
         after = self.after[self.cell] = tree(self.workspace)
         assert set(changes.made) == after.keys() - before.keys()
         assert set(changes.removed) == before.keys() - after.keys()
-        assert set(changes.changed) == {
-            path for path in before.keys() & after.keys() if before[path] != after[path]
-        }
+        assert set(changes.changed) == {path for path in before.keys() & after.keys() if before[path] != after[path]}
 
     @rule()
     def is_taken_over(self) -> None:
@@ -235,9 +227,5 @@ def test_what_the_user_changed_stays_and_there_and_back_is_as_before(machine: ty
 
 def holds(machine: type[Machine]) -> None:
     run_state_machine_as_test(  # pyright: ignore[reportUnknownMemberType]
-        machine,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=15,
-        ),
+        machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=15)
     )

@@ -44,9 +44,7 @@ def test_own_files_are_looked_at_before_those_of_packages(large: Path, versions:
     assert (large / "src" / "own.py").read_text() == "was src/own.py"
 
 
-def test_what_is_new_is_removed_and_what_was_only_listed_is_left_and_named(
-    large: Path, versions: Versions
-) -> None:
+def test_what_is_new_is_removed_and_what_was_only_listed_is_left_and_named(large: Path, versions: Versions) -> None:
     versions.before(1)
     one = large / "node_modules" / "one"
     (one / "new.js").write_text("new")
@@ -63,9 +61,7 @@ def test_what_is_new_is_removed_and_what_was_only_listed_is_left_and_named(
 
 
 @pytest.mark.parametrize("what", ["node_modules", "node_modules/one", "node_modules/one/a.js"])
-def test_what_was_only_listed_is_never_lost_by_being_renamed(
-    large: Path, versions: Versions, what: str
-) -> None:
+def test_what_was_only_listed_is_never_lost_by_being_renamed(large: Path, versions: Versions, what: str) -> None:
     before = contents(large)
     versions.before(1)
     (large / what).rename(large / "moved")
@@ -89,9 +85,7 @@ def test_what_was_looked_at_and_read_comes_back(large: Path, versions: Versions)
     assert tree(large) == before
 
 
-def test_a_file_changed_before_it_was_looked_at_is_not_taken_for_what_it_was(
-    large: Path, versions: Versions
-) -> None:
+def test_a_file_changed_before_it_was_looked_at_is_not_taken_for_what_it_was(large: Path, versions: Versions) -> None:
     versions.before(1)
     changed = large / "node_modules" / "one" / "a.js"
     changed.write_text("changed")

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_what_a_cell_does_is_undone_and_redone(
-    project: Path, act: Callable[[Path], object], watches: int
-) -> None:
+def test_what_a_cell_does_is_undone_and_redone(project: Path, act: Callable[[Path], object], watches: int) -> None:
     before, mode = tree(project), project.stat().st_mode
     with history(project, watches=watches) as cells:
         changes = cells.run(act, project)
@@ -40,11 +38,7 @@ def test_a_cell_is_told_apart_from_the_next(project: Path, watches: int) -> None
         nothing = cells.run(lambda: None)
         same = cells.run(lambda: (project / "new").write_text("2"))
         removed = cells.run((project / "new").unlink)
-    assert (made, changed, removed) == (
-        Changes(made=("new",)),
-        Changes(changed=("new",)),
-        Changes(removed=("new",)),
-    )
+    assert (made, changed, removed) == (Changes(made=("new",)), Changes(changed=("new",)), Changes(removed=("new",)))
     assert nothing == same == Changes()
 
 
@@ -154,13 +148,8 @@ def test_every_version_that_gives_way_is_kept_and_named(project: Path, watches: 
 
     with history(project, watches=watches) as cells:
         cells.run(both)
-        replaced = {
-            kept.path: cells.versions.content(kept.blob).read_text() for kept in cells.undo().replaced
-        }
-    assert replaced == {
-        "notes.txt": "by the user, while the cell ran",
-        "own": "of the user's, made while the cell ran",
-    }
+        replaced = {kept.path: cells.versions.content(kept.blob).read_text() for kept in cells.undo().replaced}
+    assert replaced == {"notes.txt": "by the user, while the cell ran", "own": "of the user's, made while the cell ran"}
 
 
 def test_what_could_not_be_put_back_is_not_taken_for_the_users(project: Path, watches: int) -> None:

@@ -54,12 +54,7 @@ async def test_a_tool_is_named_after_its_server_and_described_as_the_server_does
 async def test_what_a_tool_gives_is_a_value_for_code_and_text_for_the_model(tools: Registry) -> None:
     given = {
         name: await tools.call(f"everyday.{name}", args)
-        for name, args in {
-            "add": {"a": 1, "b": 2},
-            "weather": {"city": "Graz"},
-            "picture": {},
-            "several": {},
-        }.items()
+        for name, args in {"add": {"a": 1, "b": 2}, "weather": {"city": "Graz"}, "picture": {}, "several": {}}.items()
     }
     assert given == {
         "add": Result(text='{"result": 3}', value={"result": 3}, untrusted=True),
@@ -93,11 +88,7 @@ async def test_a_text_is_an_object_or_an_array_if_it_is_one_and_else_text(tools:
 async def test_a_failing_tool_fails_with_its_own_words(tools: Registry) -> None:
     with pytest.raises(ToolFailed, match=r"everyday\.fails failed: .*no milk") as failed:
         await tools.call("everyday.fails", {"why": "no milk"})
-    assert (failed.value.untrusted, failed.value.may_have_happened, failed.value.at_fault) == (
-        True,
-        False,
-        False,
-    )
+    assert (failed.value.untrusted, failed.value.may_have_happened, failed.value.at_fault) == (True, False, False)
 
 
 async def test_wrong_arguments_get_one_clear_line_and_are_not_sent(tools: Registry) -> None:
@@ -121,13 +112,11 @@ async def test_resources_and_prompts_are_tools_of_the_same_module(tools: Registr
         "notes://today",
         "pictures://cat",
     ]
-    assert [
-        one["uriTemplate"] for one in (await tools.call("everyday.list_resource_templates", {})).value
-    ] == ["notes://{day}"]
+    assert [one["uriTemplate"] for one in (await tools.call("everyday.list_resource_templates", {})).value] == [
+        "notes://{day}"
+    ]
     assert (await tools.call("everyday.read_resource", {"uri": "notes://today"})).value == "buy milk"
-    assert (
-        await tools.call("everyday.read_resource", {"uri": "notes://monday"})
-    ).value == "nothing on monday"
+    assert (await tools.call("everyday.read_resource", {"uri": "notes://monday"})).value == "nothing on monday"
     assert (await tools.call("everyday.read_resource", {"uri": "pictures://cat"})).value == PNG
     assert [one["name"] for one in (await tools.call("everyday.list_prompts", {})).value] == ["greet"]
     greeting = await tools.call("everyday.get_prompt", {"name": "greet", "arguments": {"name": "Bo"}})
@@ -186,9 +175,7 @@ async def test_a_server_gets_the_environment_of_its_entry(tools: Registry) -> No
     assert (await tools.call("everyday.environment", {"name": "KEY"})).value == "k1"
 
 
-async def test_a_server_asks_the_person_and_the_model_and_sees_the_roots(
-    tmp_path: Path, age: dict[str, str]
-) -> None:
+async def test_a_server_asks_the_person_and_the_model_and_sees_the_roots(tmp_path: Path, age: dict[str, str]) -> None:
     somebody, parrot = Somebody(fills={"name": "Ann"}, agrees=True), Parrot("hello")
     house = House(person=somebody, sampler=parrot, roots=(tmp_path,))
     async with house.servers(spec("everyday", env=age)) as servers:
@@ -210,9 +197,7 @@ async def test_a_server_whose_arguments_name_folders_works_there(tmp_path: Path)
         assert (await tools.call("everyday.folders", {})).value == tmp_path.as_uri()
 
 
-async def test_a_person_who_declines_and_a_model_that_may_not_be_asked_are_told_to_the_server(
-    tools: Registry,
-) -> None:
+async def test_a_person_who_declines_and_a_model_that_may_not_be_asked_are_told_to_the_server(tools: Registry) -> None:
     assert (await tools.call("everyday.ask", {})).value == "decline"
     with pytest.raises(ToolFailed, match="settings do not let this server ask a model"):
         await tools.call("everyday.think", {"question": "2+2?"})
@@ -227,9 +212,7 @@ async def test_a_page_is_opened_only_if_the_person_agrees() -> None:
     assert somebody.asked == [("everyday", "https://pay.example.com/x", "Please pay")] * 2
 
 
-async def test_a_new_tool_is_held_and_annotations_count_only_after_the_user_agrees(
-    age: dict[str, str],
-) -> None:
+async def test_a_new_tool_is_held_and_annotations_count_only_after_the_user_agrees(age: dict[str, str]) -> None:
     house = House()
     async with house.servers(spec("everyday", env=age)) as servers:
         tools = Registry(await servers.tools("everyday"))

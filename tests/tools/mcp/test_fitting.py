@@ -60,8 +60,7 @@ def test_many_faults_are_cut_short() -> None:
 def _doubling(depth: int) -> dict[str, Any]:
     """Twice as long to check with each step."""
     steps: dict[str, Any] = {
-        f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]}
-        for n in range(depth)
+        f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(depth)
     }
     return {"$ref": "#/$defs/d0", "$defs": {**steps, f"d{depth}": {"type": "string"}}}
 
@@ -103,20 +102,7 @@ _json = st.recursive(
     max_leaves=8,
 )
 _words = st.sampled_from(
-    [
-        "type",
-        "properties",
-        "required",
-        "items",
-        "$ref",
-        "anyOf",
-        "enum",
-        "minimum",
-        "if",
-        "not",
-        "$defs",
-        "const",
-    ]
+    ["type", "properties", "required", "items", "$ref", "anyOf", "enum", "minimum", "if", "not", "$defs", "const"]
 )
 
 

@@ -75,15 +75,11 @@ async def test_a_server_on_the_web_does_what_one_on_this_machine_does(everyday: 
 async def test_headers_of_the_entry_reach_its_server(odd: Odd, url: str) -> None:
     async with House().servers(_spec(url, headers={"X-Key": "k1", "Authorization": "Bearer t1"})) as servers:
         await servers.tools("web")
-    assert {(headers["x-key"], headers["authorization"]) for _, headers in odd.requests} == {
-        ("k1", "Bearer t1")
-    }
+    assert {(headers["x-key"], headers["authorization"]) for _, headers in odd.requests} == {("k1", "Bearer t1")}
     assert len(odd.requests) >= 3
 
 
-async def test_what_goes_wrong_on_the_web_is_told_in_one_line_and_the_next_call_works(
-    odd: Odd, url: str
-) -> None:
+async def test_what_goes_wrong_on_the_web_is_told_in_one_line_and_the_next_call_works(odd: Odd, url: str) -> None:
     odd.leads_to = "https://elsewhere.example/mcp"
     became: dict[str, tuple[str, bool]] = {}
     # Long enough for whoever answers, and short for the one who does not.
@@ -98,11 +94,7 @@ async def test_what_goes_wrong_on_the_web_is_told_in_one_line_and_the_next_call_
                 except ToolFailed as failed:
                     became[name] = str(failed), failed.may_have_happened
                 assert (await tools.call("web.fine", {})).value == "fine", name
-    assert {name for name, (said, _) in became.items() if said == name} == {
-        "fine",
-        "nearby",
-        "resumed",
-    }
+    assert {name for name, (said, _) in became.items() if said == name} == {"fine", "nearby", "resumed"}
     told = {
         "huge": "it sent more than 1,048,576 bytes as one answer",
         "never_ending": "it sent more than 1,048,576 bytes as one answer",
@@ -154,16 +146,12 @@ async def test_a_forgotten_session_is_made_again_and_the_call_is_done(odd: Odd, 
             await tools.call("web.fine", {})
 
 
-async def test_a_server_that_went_away_was_not_asked_and_is_asked_again_when_it_is_back(
-    free_port: int,
-) -> None:
+async def test_a_server_that_went_away_was_not_asked_and_is_asked_again_when_it_is_back(free_port: int) -> None:
     odd = Odd()
     async with House().servers(_spec(f"http://127.0.0.1:{free_port}/mcp"), limits=LIMITS) as servers:
         async with serving(odd.app, port=free_port):
             tools = Registry(await servers.tools("web"))
-        with pytest.raises(
-            ToolFailed, match=r"web.fine failed: 127\.0\.0\.1:\d+: .*; it was not done"
-        ) as failed:
+        with pytest.raises(ToolFailed, match=r"web.fine failed: 127\.0\.0\.1:\d+: .*; it was not done") as failed:
             await tools.call("web.fine", {})
         assert not failed.value.may_have_happened
         assert servers.status("web").state == "failed"
@@ -191,9 +179,7 @@ async def test_a_server_that_does_not_let_go_is_left_all_the_same(odd: Odd, url:
 async def test_bytes_that_leave_this_machine_are_on_record_and_those_that_do_not_are_not(url: str) -> None:
     from pinfold.tools.mcp.server_tools import sent_to
 
-    assert sent_to(_spec("https://mcp.example.com/mcp"), 10, 20) == (
-        Sent(to="mcp.example.com:443", out=10, back=20),
-    )
+    assert sent_to(_spec("https://mcp.example.com/mcp"), 10, 20) == (Sent(to="mcp.example.com:443", out=10, back=20),)
     async with House().servers(_spec(url), limits=LIMITS) as servers:
         tools = Registry(await servers.tools("web"))
         assert (await tools.call("web.fine", {})).sent == ()

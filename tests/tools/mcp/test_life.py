@@ -89,8 +89,7 @@ async def test_a_server_that_keeps_failing_is_tried_ever_less_often_and_then_lef
             "rude failed 3 times in a row and is left alone for 30 s: it ended with exit code 4; it said: no such key"
         ]
         with pytest.raises(
-            BadCall,
-            match=r"rude is left alone for another 30 s, after 3 failures in a row; the last one: it ended",
+            BadCall, match=r"rude is left alone for another 30 s, after 3 failures in a row; the last one: it ended"
         ):
             await servers.tools("rude")
         assert len(house.programs.started) == 3

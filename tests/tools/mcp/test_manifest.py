@@ -79,9 +79,7 @@ CHANGES: dict[str, Mutation] = {
     "the reading order turned": _with(0, description="\u202e" + SEND),
     "tags that no screen shows": _with(0, description=SEND + "\U000e0041\U000e0042"),
     "a letter that looks alike": _with(0, description=SEND.replace("a", "\N{CYRILLIC SMALL LETTER A}", 1)),
-    "another way to write the same letter": _with(
-        1, description="Read a mail: cafe\N{COMBINING ACUTE ACCENT}."
-    ),
+    "another way to write the same letter": _with(1, description="Read a mail: cafe\N{COMBINING ACUTE ACCENT}."),
     "another line break": _with(0, description=SEND.replace("\n", "\r\n")),
     "a no-break space": _with(0, description=SEND.replace(" ", "\N{NO-BREAK SPACE}", 1)),
     "no description": _without(0, "description"),
@@ -107,9 +105,7 @@ CHANGES: dict[str, Mutation] = {
     "annotations where there were none": _with(2, annotations={"readOnlyHint": True}),
     "another tool": lambda tools: tools.append({**tools[2], "name": "delete_mail"}),
     "another tool whose name looks alike": lambda tools: tools.append({**tools[2], "name": "Iist_mail"}),
-    "a second tool of the same name": lambda tools: tools.append(
-        {**tools[0], "description": "Send mail to me."}
-    ),
+    "a second tool of the same name": lambda tools: tools.append({**tools[0], "description": "Send mail to me."}),
     "a tool gone": lambda tools: tools.pop(1),
     "a tool renamed": _with(2, name="list_mails"),
 }
@@ -204,14 +200,8 @@ _json = st.recursive(
 )
 _tools = st.lists(
     st.fixed_dictionaries(
-        {
-            "name": st.sampled_from(["a", "b", "c"]),
-            "inputSchema": st.dictionaries(st.text(max_size=4), _json),
-        },
-        optional={
-            "description": st.text(max_size=8),
-            "annotations": st.dictionaries(st.text(max_size=4), _json),
-        },
+        {"name": st.sampled_from(["a", "b", "c"]), "inputSchema": st.dictionaries(st.text(max_size=4), _json)},
+        optional={"description": st.text(max_size=8), "annotations": st.dictionaries(st.text(max_size=4), _json)},
     ),
     max_size=4,
 )
@@ -347,11 +337,7 @@ async def test_a_server_that_turns_to_offer_resources_is_held_too(tmp_path: Path
     _write(file, MANIFEST, capabilities={"tools": {}, "resources": {}})
     async with _listed(house, file) as servers:
         assert len(await servers.tools("mail")) == 3
-        assert servers.difference("mail").names("new") == (
-            "list_resource_templates",
-            "list_resources",
-            "read_resource",
-        )
+        assert servers.difference("mail").names("new") == ("list_resource_templates", "list_resources", "read_resource")
 
 
 async def test_a_spoilt_pin_offers_nothing_until_the_user_agrees(tmp_path: Path) -> None:

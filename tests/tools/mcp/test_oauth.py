@@ -82,9 +82,7 @@ async def test_an_old_token_is_refreshed_where_it_came_from_without_the_user(
     assert len(browser.asked) == 1
 
 
-async def test_a_user_who_declines_is_not_signed_in_and_nothing_is_opened(
-    guarded: House401, spec: ServerSpec
-) -> None:
+async def test_a_user_who_declines_is_not_signed_in_and_nothing_is_opened(guarded: House401, spec: ServerSpec) -> None:
     browser = Browser(agrees=False)
     house = House(person=browser)
     async with _servers(house, spec) as servers:
@@ -126,9 +124,7 @@ class _Loiterer(Browser):
         return True
 
 
-async def test_whoever_comes_back_without_the_state_is_not_believed(
-    guarded: House401, spec: ServerSpec
-) -> None:
+async def test_whoever_comes_back_without_the_state_is_not_believed(guarded: House401, spec: ServerSpec) -> None:
     loiterer = _Loiterer()
     async with House(person=loiterer).servers(spec, limits=replace(LIMITS, sign_in_s=3)) as servers:
         with pytest.raises(BadCall, match="nobody signed in within 3 s"), anyio.fail_after(20):
@@ -139,10 +135,7 @@ async def test_whoever_comes_back_without_the_state_is_not_believed(
 
 async def test_tokens_of_another_address_are_not_used(guarded: House401, spec: ServerSpec) -> None:
     house = House(person=Browser(agrees=False))
-    kept = {
-        "url": "https://elsewhere.example/mcp",
-        "tokens": {"access_token": "secret", "token_type": "Bearer"},
-    }
+    kept = {"url": "https://elsewhere.example/mcp", "tokens": {"access_token": "secret", "token_type": "Bearer"}}
     house.credentials.kept["web"] = json.dumps(kept)
     async with _servers(house, spec) as servers:
         with pytest.raises(BadCall, match="declined"):
@@ -156,9 +149,7 @@ async def test_tokens_of_another_address_are_not_used(guarded: House401, spec: S
     assert set(guarded.authorised) == {"secret"}
 
 
-@pytest.mark.parametrize(
-    "issuer", ["http://169.254.169.254", "http://10.0.0.1:8080", "http://login.example.com"]
-)
+@pytest.mark.parametrize("issuer", ["http://169.254.169.254", "http://10.0.0.1:8080", "http://login.example.com"])
 async def test_a_server_cannot_have_us_call_on_others_in_our_own_house(
     guarded: House401, spec: ServerSpec, issuer: str
 ) -> None:
@@ -170,9 +161,7 @@ async def test_a_server_cannot_have_us_call_on_others_in_our_own_house(
     assert browser.asked == []
 
 
-async def test_a_secret_is_shown_for_a_token_to_its_own_issuer_only(
-    guarded: House401, spec: ServerSpec
-) -> None:
+async def test_a_secret_is_shown_for_a_token_to_its_own_issuer_only(guarded: House401, spec: ServerSpec) -> None:
     base = spec.url.removesuffix("/mcp")
     oauth = OAuth(grant="client_credentials", client_id="me", client_secret="s3cret", issuer=base)
     browser = Browser()
@@ -187,15 +176,11 @@ async def test_a_secret_is_shown_for_a_token_to_its_own_issuer_only(
     assert guarded.grants == ["client_credentials"]
 
 
-async def test_a_header_of_the_users_own_stands_in_for_signing_in(
-    guarded: House401, spec: ServerSpec
-) -> None:
+async def test_a_header_of_the_users_own_stands_in_for_signing_in(guarded: House401, spec: ServerSpec) -> None:
     browser = Browser()
     guarded.good.add("mine")
     await _call(House(person=browser), replace(spec, headers={"authorization": "Bearer mine"}))
-    async with _servers(
-        House(person=browser), replace(spec, headers={"authorization": "Bearer wrong"})
-    ) as servers:
+    async with _servers(House(person=browser), replace(spec, headers={"authorization": "Bearer wrong"})) as servers:
         with pytest.raises(BadCall, match="HTTP 401"):
             await servers.tools("web")
     assert browser.asked == []
@@ -222,7 +207,9 @@ PAGES = {
     "an answer by post": "https://login.example.com/authorize?response_mode=form_post",
     "nothing that comes back": "https://login.example.com/authorize#",
 }
-ASKED = "response_type=code&client_id=ours&redirect_uri=http://127.0.0.1:1/callback&state=secret&code_challenge=x&scope=a"
+ASKED = (
+    "response_type=code&client_id=ours&redirect_uri=http://127.0.0.1:1/callback&state=secret&code_challenge=x&scope=a"
+)
 
 
 def test_a_server_elsewhere_sends_the_browser_to_no_bad_page() -> None:
@@ -249,13 +236,9 @@ LIES: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "a page that brings its own state": lambda ours, _: {
         "metadata": {"authorization_endpoint": f"{ours}/authorize?state=known"}
     },
-    "tokens at plain http elsewhere": lambda _, __: {
-        "metadata": {"token_endpoint": "http://login.example.com/token"}
-    },
+    "tokens at plain http elsewhere": lambda _, __: {"metadata": {"token_endpoint": "http://login.example.com/token"}},
     "tokens in the network": lambda _, __: {"metadata": {"token_endpoint": "https://10.0.0.1/token"}},
-    "registration in the network": lambda _, __: {
-        "metadata": {"registration_endpoint": "https://192.168.0.1/r"}
-    },
+    "registration in the network": lambda _, __: {"metadata": {"registration_endpoint": "https://192.168.0.1/r"}},
     "a resource of another": lambda _, evil: {"resource": f"{evil}/mcp"},
     "an answer of another issuer": lambda _, evil: {"brings": {"iss": evil}},
     "an answer without its issuer": lambda _, __: {

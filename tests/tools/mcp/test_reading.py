@@ -29,11 +29,7 @@ def test_a_command_and_a_url_are_read_as_other_clients_write_them() -> None:
                 "autoApprove": ["x"],
             },
             "git": {"command": "mcp-server-git", "reach": "workspace", "timeout_s": 5},
-            "api": {
-                "type": "streamable-http",
-                "url": "https://mcp.example.com/mcp",
-                "headers": {"X-Key": "${K}"},
-            },
+            "api": {"type": "streamable-http", "url": "https://mcp.example.com/mcp", "headers": {"X-Key": "${K}"}},
             "old": {"type": "sse", "url": "http://127.0.0.1:8000/sse"},
             "off": {"command": "x", "disabled": True},
             "cloud": {
@@ -58,12 +54,7 @@ def test_a_command_and_a_url_are_read_as_other_clients_write_them() -> None:
             origin="mcp.json",
         ),
         ServerSpec(
-            name="git",
-            transport="stdio",
-            command="mcp-server-git",
-            reach="workspace",
-            timeout_s=5.0,
-            origin="mcp.json",
+            name="git", transport="stdio", command="mcp-server-git", reach="workspace", timeout_s=5.0, origin="mcp.json"
         ),
         ServerSpec(
             name="api",
@@ -78,10 +69,7 @@ def test_a_command_and_a_url_are_read_as_other_clients_write_them() -> None:
             transport="http",
             url="https://c.example.com",
             oauth=OAuth(
-                grant="client_credentials",
-                client_id="me",
-                client_secret="s",
-                issuer="https://login.example.com",
+                grant="client_credentials", client_id="me", client_secret="s", issuer="https://login.example.com"
             ),
             origin="mcp.json",
         ),
@@ -100,10 +88,7 @@ def test_a_command_and_a_url_are_read_as_other_clients_write_them() -> None:
         ({"command": "x", "env": {"A=B": "c"}}, "'A=B' cannot be a name there"),
         ({"command": "x", "url": "https://a.example"}, "`url` does not go with a command"),
         ({"command": "x\0y"}, "NUL"),
-        (
-            {"type": "websocket", "url": "https://a.example"},
-            "`type` should be stdio, http or sse, not 'websocket'",
-        ),
+        ({"type": "websocket", "url": "https://a.example"}, "`type` should be stdio, http or sse, not 'websocket'"),
         ({"type": "stdio", "url": "https://a.example"}, "has no `command`"),
         ({"url": "ftp://a.example"}, "is not http or https"),
         ({"url": "file:///etc/passwd"}, "is not http or https"),
@@ -163,9 +148,7 @@ def test_two_entries_of_one_name_are_told_and_neither_replaces_the_other() -> No
     specs, faults = _read({"a-b": {"command": "x"}, "a_b": {"command": "y"}})
     assert [spec.command for spec in specs] == ["x"]
     assert "another server is `servers.a_b`" in faults[0]
-    specs, faults = read_servers(
-        b'{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "mcp.json"
-    )
+    specs, faults = read_servers(b'{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "mcp.json")
     assert specs == ()
     assert "stands there twice" in faults[0]
 
@@ -195,20 +178,7 @@ _json = st.recursive(
     max_leaves=6,
 )
 _keys = st.sampled_from(
-    [
-        "command",
-        "args",
-        "env",
-        "url",
-        "headers",
-        "type",
-        "oauth",
-        "reach",
-        "hosts",
-        "timeout_s",
-        "disabled",
-        "cwd",
-    ]
+    ["command", "args", "env", "url", "headers", "type", "oauth", "reach", "hosts", "timeout_s", "disabled", "cwd"]
 )
 
 

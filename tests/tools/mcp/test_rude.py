@@ -34,16 +34,7 @@ async def test_what_a_server_may_do_wrong_in_a_call_is_told_in_one_line_or_passe
         became = {
             name: await _called(tools, f"rude.{name}")
             for name in (
-                *(
-                    "fine",
-                    "twice",
-                    "unknown_id",
-                    "garbage",
-                    "bytes",
-                    "changes",
-                    "keeps_promise",
-                    "evil_pattern",
-                ),
+                *("fine", "twice", "unknown_id", "garbage", "bytes", "changes", "keeps_promise", "evil_pattern"),
                 *("error", "lies", "breaks_promise", "no_answer", "half", "wrong_answer"),
             )
         }
@@ -130,10 +121,7 @@ async def test_a_hanging_call_is_given_up_and_others_of_the_same_server_go_on() 
     async with House().servers(spec("rude", timeout_s=0.5), limits=LIMITS) as servers:
         tools = Registry(await servers.tools("rude"))
         said, may_have_happened = await _called(tools, "rude.hang")
-        assert (
-            said
-            == "rude.hang failed: it gave no sign for 0.5 s and was given up; whether it was done is not known"
-        )
+        assert said == "rude.hang failed: it gave no sign for 0.5 s and was given up; whether it was done is not known"
         assert may_have_happened
         assert await _called(tools, "rude.fine") == ("fine", True)
 
@@ -168,9 +156,7 @@ async def test_a_server_that_asks_too_much_at_once_is_refused_and_the_person_spa
 async def test_a_server_that_does_not_come_up_says_why(how: str, why: str) -> None:
     house = House()
     limits = replace(LIMITS, start_s=4) if how == "mute" else LIMITS
-    async with house.servers(
-        spec("rude", "rude", how, timeout_s=1), spec("calm", "rude"), limits=limits
-    ) as servers:
+    async with house.servers(spec("rude", "rude", how, timeout_s=1), spec("calm", "rude"), limits=limits) as servers:
         failed = await servers.start()
         assert failed.keys() == {"rude"}
         assert failed["rude"].startswith(f"rude did not start: {why}")
@@ -186,9 +172,7 @@ async def test_a_program_that_is_not_there_says_so() -> None:
     missing = spec("missing")
     missing = type(missing)(name="missing", transport="stdio", command="/no/such/program")
     async with house.servers(missing) as servers:
-        with pytest.raises(
-            BadCall, match="missing did not start: /no/such/program cannot be run: No such file"
-        ):
+        with pytest.raises(BadCall, match="missing did not start: /no/such/program cannot be run: No such file"):
             await servers.tools("missing")
 
 
@@ -196,14 +180,8 @@ async def test_a_program_that_is_not_there_says_so() -> None:
     ("how", "told"),
     [
         ("same_names", "rude: fine is listed more than once, differently; not offered"),
-        (
-            "odd_names",
-            r"rude: 'f\u0438ne' is no name for a tool, 'a\x1b[2Jb' is no name for a tool; not offered",
-        ),
-        (
-            "noisy",
-            "rude: it writes to its standard output what is no message: 'Welcome to the noisy server!'",
-        ),
+        ("odd_names", r"rude: 'f\u0438ne' is no name for a tool, 'a\x1b[2Jb' is no name for a tool; not offered"),
+        ("noisy", "rude: it writes to its standard output what is no message: 'Welcome to the noisy server!'"),
     ],
 )
 async def test_what_is_odd_is_told_and_the_rest_is_offered(how: str, told: str) -> None:

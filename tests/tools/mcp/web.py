@@ -28,9 +28,7 @@ TOOL: dict[str, Any] = {"type": "object", "properties": {}}
 @asynccontextmanager
 async def serving(app: Any, port: int = 0) -> AsyncGenerator[str]:
     """The app's address, for as long as the context lasts."""
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="critical", timeout_graceful_shutdown=1
-    )
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve)
@@ -46,19 +44,7 @@ class Odd:
     """Speaks the older protocol at `/mcp`, by hand; each tool breaks another rule of HTTP."""
 
     names: tuple[str, ...] = (
-        *(
-            "fine",
-            "huge",
-            "flood",
-            "squeezed",
-            "broken",
-            "teapot",
-            "html",
-            "accepted",
-            "away",
-            "nearby",
-            "resumed",
-        ),
+        *("fine", "huge", "flood", "squeezed", "broken", "teapot", "html", "accepted", "away", "nearby", "resumed"),
         *("never_ending", "hang"),
     )
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list[tuple[str, dict[str, str]]])
@@ -75,9 +61,7 @@ class Odd:
     @property
     def app(self) -> Starlette:
         paths = ("/mcp", "/elsewhere")
-        return Starlette(
-            routes=[Route(path, self.answer, methods=["GET", "POST", "DELETE"]) for path in paths]
-        )
+        return Starlette(routes=[Route(path, self.answer, methods=["GET", "POST", "DELETE"]) for path in paths])
 
     async def answer(self, request: Request) -> Response:
         self.requests.append((f"{request.method} {request.url.path}", dict(request.headers)))
@@ -106,19 +90,12 @@ class Odd:
             case "tools/list":
                 return self._json(
                     message,
-                    {
-                        "tools": [
-                            {"name": name, "description": self.says, "inputSchema": TOOL}
-                            for name in self.names
-                        ]
-                    },
+                    {"tools": [{"name": name, "description": self.says, "inputSchema": TOOL} for name in self.names]},
                 )
             case "tools/call":
                 return await self._call(message, request)
             case _:
-                return JSONResponse(
-                    {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}
-                )
+                return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}})
 
     async def _call(self, message: Any, request: Request) -> Response:  # noqa: C901 - one case for each rule
         name = message["params"]["name"]
@@ -132,9 +109,7 @@ class Odd:
             case "never_ending":
                 return StreamingResponse(_endless(), media_type="application/json")
             case "squeezed":
-                return Response(
-                    b"x", headers={"content-encoding": "gzip", "content-type": "application/json"}
-                )
+                return Response(b"x", headers={"content-encoding": "gzip", "content-type": "application/json"})
             case "broken":
                 return StreamingResponse(_broken(), media_type="application/json")
             case "teapot":
@@ -262,11 +237,7 @@ class House401:
                 "response_types_supported": ["code"],
                 "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
                 "code_challenge_methods_supported": ["S256"],
-                "token_endpoint_auth_methods_supported": [
-                    "none",
-                    "client_secret_post",
-                    "client_secret_basic",
-                ],
+                "token_endpoint_auth_methods_supported": ["none", "client_secret_post", "client_secret_basic"],
                 **self.metadata,
             }
         )
@@ -288,8 +259,7 @@ class House401:
         self.codes[code] = asked
         back = {"error": "access_denied"} if self.refuses else {"code": code}
         return RedirectResponse(
-            f"{asked['redirect_uri']}?{urlencode({**back, 'state': asked['state'], **self.brings})}",
-            status_code=302,
+            f"{asked['redirect_uri']}?{urlencode({**back, 'state': asked['state'], **self.brings})}", status_code=302
         )
 
     async def _token(self, request: Request) -> Response:

@@ -134,9 +134,7 @@ class Somebody:
     agrees: bool = False
     asked: list[tuple[str, str, Json]] = field(default_factory=list[tuple[str, str, Json]])
 
-    async def elicit(
-        self, server: str, message: str, schema: Mapping[str, Json]
-    ) -> Mapping[str, Json] | None:
+    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
         self.asked.append((server, message, schema))
         return self.fills
 

@@ -123,9 +123,7 @@ def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     own: list[str] = []
     if (folder / "lists").is_dir():
         own = ["-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache"]
-    return subprocess.run(
-        [command[0], *own, *command[1:]], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([command[0], *own, *command[1:]], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def _newest(folder: Path) -> int | None:
@@ -188,9 +186,7 @@ def _running(made: Cluster, user: str | None, env: dict[str, str]) -> Generator[
 
 def _until_it_answers(made: Cluster, server: subprocess.Popen[bytes], said: Path) -> None:
     for _ in range(START_S * 10):
-        answered = subprocess.run(
-            [made.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(made.port)], check=False
-        )
+        answered = subprocess.run([made.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(made.port)], check=False)
         if answered.returncode == 0:
             return
         try:

@@ -101,9 +101,7 @@ async def test_a_value_larger_than_memory_ends_in_words_and_the_next_query_works
     assert (await workers.ask(shop, "SELECT 1")).told.text
 
 
-async def test_a_query_that_takes_too_long_is_ended(
-    shop: Source, files: list[Source], workers: Workers
-) -> None:
+async def test_a_query_that_takes_too_long_is_ended(shop: Source, files: list[Source], workers: Workers) -> None:
     endless = {
         "postgresql": "SELECT pg_sleep(50)",
         "sqlite": "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r",
@@ -157,9 +155,7 @@ async def test_a_process_that_dies_is_said_and_replaced(shop: Source, workers: W
     assert "2" in (await workers.ask(shop, "SELECT 2")).told.text
 
 
-async def test_a_connection_that_was_cut_is_made_anew(
-    postgres: Cluster, shop: Source, workers: Workers
-) -> None:
+async def test_a_connection_that_was_cut_is_made_anew(postgres: Cluster, shop: Source, workers: Workers) -> None:
     await workers.ask(shop, "SELECT 1")
     postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pinfold'")
     assert "1 row" in (await workers.ask(shop, "SELECT 3")).told.text

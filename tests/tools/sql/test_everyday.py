@@ -12,9 +12,7 @@ from pinfold.tools import BadCall
 from pinfold.tools.sql.workers import Workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.anyio]
-_ASKED: dict[str, list[str]] = tomllib.loads(
-    (Path(__file__).parent / "everyday.toml").read_text(encoding="utf-8")
-)
+_ASKED: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "everyday.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("world", ["postgresql", "sqlite", "duckdb"], indirect=True)

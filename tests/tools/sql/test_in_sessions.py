@@ -16,21 +16,10 @@ from tests.tools.sql.cluster import Cluster
 
 from pinfold import Agent
 from pinfold.app.secrets import Secrets
-from pinfold.events import (
-    ActionAllowed,
-    ActionDenied,
-    ActionFinished,
-    ApprovalRequested,
-    Event,
-    Mode,
-    encode,
-)
+from pinfold.events import ActionAllowed, ActionDenied, ActionFinished, ApprovalRequested, Event, Mode, encode
 from pinfold.sandbox.namespaces import Namespaces
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Configure = Callable[[str], None]
 QUERY = """
 from servers.sql import query
@@ -121,16 +110,10 @@ async def test_reading_a_configured_database_is_never_asked_about(
 async def test_a_session_that_has_read_a_database_is_private_and_has_read_others_words(
     workspace: Path, shop: Path, script: Script
 ) -> None:
-    model = script(
-        calls("sql.databases"), calls("sql.query", name="shop", sql="SELECT 1"), calls("sql.tables")
-    )
+    model = script(calls("sql.databases"), calls("sql.query", name="shop", sql="SELECT 1"), calls("sql.tables"))
     async with agent_of(workspace, model) as agent:
         events = await turn(agent)
-    assert [(one.private, one.untrusted) for one in finished(events)] == [
-        (False, False),
-        (True, True),
-        (True, True),
-    ]
+    assert [(one.private, one.untrusted) for one in finished(events)] == [(False, False), (True, True), (True, True)]
     listed, _, tables = seen(events)
     assert listed == '[{"name":"shop","kind":"sqlite"}]'
     assert "shop: main.goods (table): id INTEGER, name TEXT" in tables

@@ -161,15 +161,12 @@ async def test_what_would_arrive_as_something_else_is_refused_with_a_way_out(
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["it's", "a\\b", "; DROP TABLE x --", "$1", 5, -5, 2.5, True, None, ["a", "it's"], b"\x00'", "ä\n"],
+    "value", ["it's", "a\\b", "; DROP TABLE x --", "$1", 5, -5, 2.5, True, None, ["a", "it's"], b"\x00'", "ä\n"]
 )
 async def test_values_that_are_given_arrive_as_they_are(postgres_row: Ask, value: Any) -> None:
     kinds = {"list": "text[]", "bytes": "bytea", "bool": "bool", "int": "int", "float": "float8"}
     kind = kinds.get(type(value).__name__, "text")
-    assert (await postgres_row(f"SELECT $1::{kind} AS v, '$1' AS t", [value])).to_pylist() == [
-        {"v": value, "t": "$1"}
-    ]
+    assert (await postgres_row(f"SELECT $1::{kind} AS v, '$1' AS t", [value])).to_pylist() == [{"v": value, "t": "$1"}]
     assert (await postgres_row(f"SELECT :it::{kind} AS v", {"it": value})).to_pylist() == [{"v": value}]
 
 
@@ -183,9 +180,7 @@ async def test_values_that_are_given_arrive_as_they_are(postgres_row: Ask, value
         ("SELECT $1", ["a\0"], "zero byte"),
     ],
 )
-async def test_values_that_do_not_fit_are_refused(
-    postgres_row: Ask, sql: str, params: Any, words: str
-) -> None:
+async def test_values_that_do_not_fit_are_refused(postgres_row: Ask, sql: str, params: Any, words: str) -> None:
     with pytest.raises(BadCall, match=words):
         await postgres_row(sql, params)
 
@@ -220,9 +215,7 @@ async def test_what_sqlite_holds_is_what_arrives(sqlite_file: Path, workers: Wor
         "huge": [str(2**60), "0.5", None],
     }
     assert b"mixed" in table.schema.field("mixed").metadata[b"sql:type"]
-    assert table_of(await workers.ask(source, "SELECT ? AS a, ? AS b", [1, "x"])).to_pylist() == [
-        {"a": 1, "b": "x"}
-    ]
+    assert table_of(await workers.ask(source, "SELECT ? AS a, ? AS b", [1, "x"])).to_pylist() == [{"a": 1, "b": "x"}]
     assert table_of(await workers.ask(source, "SELECT :a AS a", {"a": None})).to_pylist() == [{"a": None}]
 
 
@@ -264,7 +257,5 @@ async def test_what_duckdb_holds_is_what_arrives(tmp_path: Path, workers: Worker
     assert [plain(value) for value in row.values()] == [value for _, value in DUCKDB_VALUES]
     with pytest.raises(BadCall, match="holds infinity"):
         await workers.ask(source, "SELECT 'infinity'::timestamp AS t")
-    assert table_of(await workers.ask(source, "SELECT ? AS a, ? AS b", [1, "x"])).to_pylist() == [
-        {"a": 1, "b": "x"}
-    ]
+    assert table_of(await workers.ask(source, "SELECT ? AS a, ? AS b", [1, "x"])).to_pylist() == [{"a": 1, "b": "x"}]
     assert table_of(await workers.ask(source, "SELECT $a AS a", {"a": 1})).to_pylist() == [{"a": 1}]

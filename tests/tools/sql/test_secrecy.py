@@ -81,9 +81,7 @@ async def test_a_password_with_every_sign_in_it_opens_the_door(postgres: Cluster
     assert "c4nary" not in str(caught.value)
 
 
-async def test_nothing_the_server_can_be_asked_for_holds_the_password(
-    postgres: Cluster, workers: Workers
-) -> None:
+async def test_nothing_the_server_can_be_asked_for_holds_the_password(postgres: Cluster, workers: Workers) -> None:
     source = Source(name="x", address=read_address(postgres.url()))
     for sql in (
         "SELECT * FROM pg_stat_activity",
@@ -133,9 +131,7 @@ def test_addresses_are_read_as_they_are_meant() -> None:
 def test_a_file_that_is_exchanged_while_it_is_opened_is_not_read(tmp_path: Path, is_exchanged: bool) -> None:
     (tmp_path / "shop.db").write_bytes(b"what was looked at")
     (tmp_path / "other.db").write_bytes(b"canary of others")
-    source = Source(
-        name="x", address=read_address(f"sqlite://{tmp_path}/shop.db"), changeable=(str(tmp_path),)
-    )
+    source = Source(name="x", address=read_address(f"sqlite://{tmp_path}/shop.db"), changeable=(str(tmp_path),))
     looked = Opened(source, ())
     if is_exchanged:
         (tmp_path / "shop.db").unlink()
@@ -161,6 +157,4 @@ def test_no_link_that_code_can_change_leads_to_a_database(tmp_path: Path, way: s
     address = read_address(f"duckdb://{path}")
     with pytest.raises(Refused, match="link"):
         Opened(Source(name="x", address=address, changeable=(str(inside),)), ())
-    assert not Opened(
-        Source(name="x", address=address, changeable=(str(tmp_path / "elsewhere"),)), ()
-    ).is_changeable
+    assert not Opened(Source(name="x", address=address, changeable=(str(tmp_path / "elsewhere"),)), ()).is_changeable

@@ -294,12 +294,7 @@ class FileWorld:
     @property
     def sources(self) -> list[Source]:
         return [
-            Source(
-                name="shop",
-                address=read_address(f"{self.kind}://{self.path}"),
-                timeout_s=10,
-                max_bytes=64 << 20,
-            )
+            Source(name="shop", address=read_address(f"{self.kind}://{self.path}"), timeout_s=10, max_bytes=64 << 20)
         ]
 
     def seed(self) -> None:

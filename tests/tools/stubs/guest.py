@@ -164,9 +164,7 @@ def _assert_function(function: ast.FunctionDef, records: set[str]) -> None:
     match function.body:
         case [
             ast.Expr(value=ast.Constant(value=str())),
-            ast.Return(
-                value=ast.Call(func=ast.Name("_call"), args=[ast.Constant(value=str()), sent], keywords=[])
-            ),
+            ast.Return(value=ast.Call(func=ast.Name("_call"), args=[ast.Constant(value=str()), sent], keywords=[])),
         ]:
             match sent:
                 case ast.Call(func=ast.Name("locals"), args=[], keywords=[]):

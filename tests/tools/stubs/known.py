@@ -10,9 +10,7 @@ from pinfold.tools import Tool
 _PARAMETER = re.compile(r"(?P<name>\w+)(?P<required>\*?)(?::(?P<type>\S+))?(?: (?P<text>.*))?")
 
 
-def made(
-    name: str, description: str, parameters: Any, *, server: str = "tools", returns: Any = None
-) -> Tool[..., Any]:
+def made(name: str, description: str, parameters: Any, *, server: str = "tools", returns: Any = None) -> Tool[..., Any]:
     return Tool(
         function=_never,
         name=name,
@@ -56,21 +54,14 @@ def _type(text: str) -> dict[str, Any]:
         return {"type": "array", "items": _type(text[:-2])}
     if text.startswith("{"):
         fields = text[1:-1].split(",")
-        return {
-            "type": "object",
-            "properties": {name: {"type": "string"} for name in fields},
-            "required": fields,
-        }
+        return {"type": "object", "properties": {name: {"type": "string"} for name in fields}, "required": fields}
     if "|" in text:
         return {"type": "string", "enum": text.split("|")}
     return {"type": text}
 
 
 _REPO = ("owner* Repository owner", "repo* Repository name")
-_PAGE = (
-    "page:integer Page number for pagination (min 1)",
-    "perPage:integer Results per page (min 1, max 100)",
-)
+_PAGE = ("page:integer Page number for pagination (min 1)", "perPage:integer Results per page (min 1, max 100)")
 
 _SERVERS: dict[str, list[tuple[str, ...]]] = {
     "filesystem": [

@@ -96,12 +96,7 @@ def _about(text: str) -> Any:
         "title": text,
         "description": text,
         "properties": {
-            text: {
-                "type": "object",
-                "title": text,
-                "properties": {text: {"const": text}},
-                "description": text,
-            },
+            text: {"type": "object", "title": text, "properties": {text: {"const": text}}, "description": text},
             f"{text} enum": {"enum": [text, f"{text}!"], "default": text, "description": text},
             f"x{text}": {"type": "string", "default": text, "format": text, "$ref": f"#/$defs/{text}"},
             f"{text}ref": {"$ref": f"#/$defs/{text}"},
@@ -124,48 +119,20 @@ def corpus() -> list[Tool[..., Any]]:
     for text in TEXTS:
         add(_about(text), text, text, _about(text))
     for value in VALUES:
-        add(
-            {
-                "type": "object",
-                "properties": {"v": {"default": value}, "e": {"enum": [value]}, "c": {"const": value}},
-            }
-        )
+        add({"type": "object", "properties": {"v": {"default": value}, "e": {"enum": [value]}, "c": {"const": value}}})
         add({"type": "object", "properties": {"v": value}, "required": value, "additionalProperties": value})
         add({"type": value, "properties": {"v": {"type": value, "properties": value, "items": value}}})
-        add(
-            {
-                "properties": {"v": {"anyOf": value, "allOf": value, "enum": value, "$ref": value}},
-                "$defs": value,
-            }
-        )
-        add(
-            {
-                "allOf": [{"properties": value, "required": value}, {"properties": {"a": value}}],
-                "oneOf": [value],
-            }
-        )
+        add({"properties": {"v": {"anyOf": value, "allOf": value, "enum": value, "$ref": value}}, "$defs": value})
+        add({"allOf": [{"properties": value, "required": value}, {"properties": {"a": value}}], "oneOf": [value]})
     for around in ("items", "properties", "anyOf", "allOf"):
         for levels in (5, 50, 400):
             schema = _deep(levels, around)
             add({"type": "object", "properties": {"v": schema}}, returns=schema)
     add(_endless(), returns=_endless())
-    wide = {
-        f"key {number}": {"enum": [f"value {number} {other}" for other in range(100)]}
-        for number in range(3_000)
-    }
+    wide = {f"key {number}": {"enum": [f"value {number} {other}" for other in range(100)]} for number in range(3_000)}
     add({"type": "object", "properties": wide, "required": list(wide)})
-    add(
-        {
-            "type": "object",
-            "properties": {"v": {"type": "object", "properties": dict(list(wide.items())[:50])}},
-        }
-    )
-    add(
-        {
-            "type": "object",
-            "properties": {"v": {"enum": list(range(200_000)), "default": list(range(200_000))}},
-        }
-    )
+    add({"type": "object", "properties": {"v": {"type": "object", "properties": dict(list(wide.items())[:50])}}})
+    add({"type": "object", "properties": {"v": {"enum": list(range(200_000)), "default": list(range(200_000))}}})
     chain = {f"D{number}": {"$ref": f"#/$defs/D{number + 1}"} for number in range(5_000)}
     add({"type": "object", "properties": {"v": {"$ref": "#/$defs/D0"}}, "$defs": chain})
     web = {
@@ -233,9 +200,7 @@ def test_a_module_written_carelessly_is_found_out(tmp_path: Path, careless: str)
 def test_a_flood_of_tools_is_a_module_that_still_imports() -> None:
     schema = _about("some text")
     heavy = {"type": "object", "properties": {f"p{n}": {"enum": ["x" * 70] * 10} for n in range(60)}}
-    tools = [
-        made(f"t{n}", "words " * 1_000, heavy if n % 2 else schema, returns=schema) for n in range(6_000)
-    ]
+    tools = [made(f"t{n}", "words " * 1_000, heavy if n % 2 else schema, returns=schema) for n in range(6_000)]
     began = time.process_time()
     source = module_source("flood", "", tools)
     assert Index(tools).search("words")
@@ -249,12 +214,7 @@ def test_a_flood_of_tools_is_a_module_that_still_imports() -> None:
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from(TEXTS[:18]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(TEXTS[:18]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
@@ -312,9 +272,7 @@ def _tools(draw: st.DrawFn) -> list[Tool[..., Any]]:
 @settings(max_examples=150)
 @given(_tools())
 @example([])
-def test_any_schema_makes_a_module_that_only_declares_and_sends_what_it_was_given(
-    tools: list[Tool[..., Any]],
-) -> None:
+def test_any_schema_makes_a_module_that_only_declares_and_sends_what_it_was_given(tools: list[Tool[..., Any]]) -> None:
     source = module_source("s", "", tools)
     source.encode("utf-8")
     assert assert_only_declares(source) == len(tools)

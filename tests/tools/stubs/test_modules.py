@@ -21,11 +21,7 @@ pytestmark = pytest.mark.unit
 
 ISSUE = {
     "type": "object",
-    "properties": {
-        "number": {"type": "integer"},
-        "title": {"type": "string"},
-        "parent": {"$ref": "#/$defs/Issue"},
-    },
+    "properties": {"number": {"type": "integer"}, "title": {"type": "string"}, "parent": {"$ref": "#/$defs/Issue"}},
     "required": ["number", "title"],
 }
 LIST_ISSUES = made(
@@ -109,10 +105,7 @@ def _help(thing: object) -> list[str]:
 
 
 def test_help_of_the_module_names_each_tool() -> None:
-    with imported(module_source("github", "Issues on GitHub.", [LIST_ISSUES, GET_ME]), "servers.github") as (
-        module,
-        _,
-    ):
+    with imported(module_source("github", "Issues on GitHub.", [LIST_ISSUES, GET_ME]), "servers.github") as (module, _):
         assert module.__doc__ == snapshot("""\
 Issues on GitHub.
 
@@ -174,9 +167,7 @@ def test_the_users_own_functions_are_tools_like_any_other() -> None:
 
     with imported(module_source("tools", "", [convert])) as (module, calls):
         module.convert(5)
-        assert str(inspect.signature(module.convert)).startswith(
-            "(amount: float, to: str = 'EUR', note: str = ...)"
-        )
+        assert str(inspect.signature(module.convert)).startswith("(amount: float, to: str = 'EUR', note: str = ...)")
         assert "amount: How many" in module.convert.__doc__
     assert calls == [["convert", {"amount": 5, "to": "EUR"}]]
 
@@ -209,9 +200,9 @@ def test_five_hundred_tools_are_a_small_module_that_is_made_at_once() -> None:
 
 def five_hundred() -> list[Tool[..., Any]]:
     known = known_tools()
-    return [
-        replace(one, name=f"big.{local_name(one)}_{turn}", server="big") for turn in range(4) for one in known
-    ][:500]
+    return [replace(one, name=f"big.{local_name(one)}_{turn}", server="big") for turn in range(4) for one in known][
+        :500
+    ]
 
 
 def _import(source: str) -> None:

@@ -63,11 +63,7 @@ def test_what_is_taken_is_not_given_again() -> None:
     }
 
 
-@given(
-    st.lists(
-        st.text(max_size=20) | st.sampled_from(["a-b", "a_b", "a.b", "if", "if_", "__dir__"]), unique=True
-    )
-)
+@given(st.lists(st.text(max_size=20) | st.sampled_from(["a-b", "a_b", "a.b", "if", "if_", "__dir__"]), unique=True))
 def test_whatever_the_names_are_the_identifiers_are_valid_public_and_unique(names: list[str]) -> None:
     found = identifiers(names)
     assert list(found) == names

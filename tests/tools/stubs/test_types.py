@@ -125,11 +125,7 @@ def test_a_schema_has_a_type_that_python_agrees_with(schema: Any, expected: str)
 
 
 def test_an_objects_keys_are_those_of_a_typed_dict() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"a-b": STRING, "class": INTEGER, "__x": POINT},
-        "required": ["a-b"],
-    }
+    schema = {"type": "object", "properties": {"a-b": STRING, "class": INTEGER, "__x": POINT}, "required": ["a-b"]}
     with imported(module_source("s", "", [_tool(schema)])) as (module, _):
         made_of = module.GoValue
         assert made_of.__required_keys__ == {"a-b"}
@@ -198,33 +194,18 @@ def test_a_type_does_not_take_a_tools_name() -> None:
         ),
         ({"type": "object", "properties": {}, "required": ["ghost"]}, "go(ghost: Any) -> Any"),
         (
-            {
-                "type": "object",
-                "properties": {"from": STRING, "from_": STRING, "a b": INTEGER, "locals": INTEGER},
-            },
+            {"type": "object", "properties": {"from": STRING, "from_": STRING, "a b": INTEGER, "locals": INTEGER}},
             "go(from__2: str = ..., from_: str = ..., a_b: int = ..., locals_: int = ...) -> Any",
         ),
         (
             {"type": "object", "properties": {"n": {"type": "integer", "default": 5}}, "required": ["n"]},
             "go(n: int = 5) -> Any",
         ),
+        ({"type": "object", "properties": {"n": {"type": "integer", "default": None}}}, "go(n: int = ...) -> Any"),
+        ({"type": "object", "properties": {"n": {"type": "integer", "default": "5"}}}, "go(n: int = ...) -> Any"),
+        ({"type": "object", "properties": {"n": {"enum": ["a"], "default": "b"}}}, "go(n: Literal['a'] = ...) -> Any"),
         (
-            {"type": "object", "properties": {"n": {"type": "integer", "default": None}}},
-            "go(n: int = ...) -> Any",
-        ),
-        (
-            {"type": "object", "properties": {"n": {"type": "integer", "default": "5"}}},
-            "go(n: int = ...) -> Any",
-        ),
-        (
-            {"type": "object", "properties": {"n": {"enum": ["a"], "default": "b"}}},
-            "go(n: Literal['a'] = ...) -> Any",
-        ),
-        (
-            {
-                "type": "object",
-                "properties": {"n": {"type": "array", "items": STRING, "default": ["a", "b"]}},
-            },
+            {"type": "object", "properties": {"n": {"type": "array", "items": STRING, "default": ["a", "b"]}}},
             "go(n: list[str] = ['a', 'b']) -> Any",
         ),
         (

@@ -84,9 +84,7 @@ def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
         has = join_names([model.id for model in server.models], 3) or "no model"
         if server.needs_key:
             has = "wants a key"
-        found.append(
-            Finding(section="models", what=server.kind, words=f"answers at {server.base_url}: {has}")
-        )
+        found.append(Finding(section="models", what=server.kind, words=f"answers at {server.base_url}: {has}"))
     found += [
         Finding(section="models", what=key.provider, words=f"{key.variable} is set; it is not asked")
         for key in there.keys
@@ -161,9 +159,7 @@ async def databases(around: CheckContext) -> list[Finding]:
         try:
             with anyio.fail_after(around.limit_s):
                 answered = await workers.ask(await configured.source(name), None)
-            found[name] = Finding(
-                section="databases", what=name, words=f"{kind}; {len(answered.told.value)} tables"
-            )
+            found[name] = Finding(section="databases", what=name, words=f"{kind}; {len(answered.told.value)} tables")
         except TimeoutError:
             cause, fix = f"{LATE} {around.limit_s:g} s", WAIT
             found[name] = Finding(section="databases", what=name, standing="fault", cause=cause, fix=fix)

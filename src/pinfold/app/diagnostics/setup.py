@@ -71,12 +71,8 @@ def folder(around: CheckContext) -> Iterator[Finding]:
             section=section,
             what=what,
             standing="note",
-            cause=join_names(odd, 2)
-            if odd
-            else around.loaded.notice.partition("; see")[0] or "it is not trusted",
-            fix="change it or take it away"
-            if odd
-            else f"look at it, and allow it: pinfold trust {found.workspace}",
+            cause=join_names(odd, 2) if odd else around.loaded.notice.partition("; see")[0] or "it is not trusted",
+            fix="change it or take it away" if odd else f"look at it, and allow it: pinfold trust {found.workspace}",
         )
     _, notices = instructions(found.workspace, around.loaded.obeyed)
     for notice in notices:

@@ -23,9 +23,7 @@ class PrintedOutput(Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-def split_observation(
-    whole: str, *, value: str | None, error: str | None, shown: Iterable[str] = ()
-) -> PrintedOutput:
+def split_observation(whole: str, *, value: str | None, error: str | None, shown: Iterable[str] = ()) -> PrintedOutput:
     """`whole` is all of the observation; `shown` what stands in it for each display."""
     text = whole.rstrip("\n")
     if not text or text == NO_OUTPUT:

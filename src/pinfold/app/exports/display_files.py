@@ -17,13 +17,7 @@ _RUNS = ("text/html", "image/svg+xml")
 
 
 def display_file(
-    folder: Path,
-    entries: Sequence[Entry],
-    blob: ReadBlob,
-    number: int,
-    mime: str | None = None,
-    *,
-    safe: bool,
+    folder: Path, entries: Sequence[Entry], blob: ReadBlob, number: int, mime: str | None = None, *, safe: bool
 ) -> Path:
     """In the session's own folder. `safe`: what a browser would run comes inside a page in which nothing runs."""
     form = display_form(entries, blob, number, mime)

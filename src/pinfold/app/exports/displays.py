@@ -9,13 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 Size: TypeAlias = tuple[int, int]
-PICTURES = {
-    "image/png": "png",
-    "image/jpeg": "jpg",
-    "image/gif": "gif",
-    "image/webp": "webp",
-    "image/svg+xml": "svg",
-}
+PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "image/svg+xml": "svg"}
 """Each with what a file of it is called."""
 _SUFFIXES = {
     **PICTURES,

@@ -34,13 +34,7 @@ def export_name(folder: Path, session: SessionId, form: SessionExport) -> str:
 
 
 def export_session(
-    folder: Path,
-    session: SessionId,
-    form: SessionExport,
-    target: Path,
-    *,
-    force: bool = False,
-    embed: bool = False,
+    folder: Path, session: SessionId, form: SessionExport, target: Path, *, force: bool = False, embed: bool = False
 ) -> tuple[Path, ...]:
     """Write a session that lies in `folder`. Returns what was written; raises ConfigError, LogError."""
     with read_session(folder, session) as (log, damage):
@@ -65,9 +59,7 @@ def save(
         data, files = session_bytes(log, form, damage, beside=beside)
         written = [target.parent / name for name in files]
         if written and not force and (taken := [path for path in written if os.path.lexists(path)]):
-            raise ConfigError(
-                f"{taken[0]} is there already: --force writes over it, --embed puts pictures inside"
-            )
+            raise ConfigError(f"{taken[0]} is there already: --force writes over it, --embed puts pictures inside")
         for path, content in zip(written, files.values(), strict=True):
             with Target(path, writable, make_folder=True) as picture:
                 picture.write(content, force=force, outside=outside)
@@ -86,9 +78,7 @@ def find_outside_source(session: SessionId, entries: Iterable[Entry]) -> str:
     """The session, if others' words may be in it."""
     for event in (entry.event for entry in entries):
         match event:
-            case (
-                SessionOpened(imported=True) | SessionOpened(untrusted=True) | ActionFinished(untrusted=True)
-            ):
+            case SessionOpened(imported=True) | SessionOpened(untrusted=True) | ActionFinished(untrusted=True):
                 return session
             case _:
                 pass

@@ -13,17 +13,7 @@ from pinfold.app.exports.displays import PICTURES, Form, best_of, display_label
 from pinfold.app.exports.markdown_html import highlight_code, render_markdown
 from pinfold.app.exports.markup import frame_html, inline_html
 from pinfold.app.exports.md import heading
-from pinfold.app.exports.transcript import (
-    Answer,
-    Cell,
-    Item,
-    Note,
-    Prompt,
-    ShownDisplay,
-    Step,
-    Transcript,
-    form_of,
-)
+from pinfold.app.exports.transcript import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript, form_of
 from pinfold.text import cap_text, first_line, printable
 
 LONG = 30
@@ -53,10 +43,7 @@ def answer_html(text: str, displays: Iterable[Mapping[str, bytes]]) -> str:
         for number, forms in enumerate(displays, 1)
     ]
     return "\n".join(
-        [
-            f"<div>{render_markdown(text)}</div>",
-            *(f"<div>{_render_display(one, frames=False)}</div>" for one in shown),
-        ]
+        [f"<div>{render_markdown(text)}</div>", *(f"<div>{_render_display(one, frames=False)}</div>" for one in shown)]
     )
 
 
@@ -192,7 +179,9 @@ def _step(step: Step) -> Iterator[str]:
     how = step.outcome.replace("_", " ") or "no end"
     if step.standing == "undone":
         how += ", undone"
-    label = f"<span>{escape(step.tool)} {escape(step.about or first_line(step.args, 70))}</span><span>{escape(how)}</span>"
+    label = (
+        f"<span>{escape(step.tool)} {escape(step.about or first_line(step.args, 70))}</span><span>{escape(how)}</span>"
+    )
     yield f'<details class="cell step"><summary>{label}</summary>'
     yield f'<pre class="code"><code>{highlight_code(cap_text(step.args, _SHOWN), "json")}</code></pre>'
     if step.text.strip():
@@ -222,9 +211,7 @@ def _render_display(shown: ShownDisplay, *, frames: bool = True) -> str:
         return _picture(form, f"display {shown.number}")
     if best == "text/markdown":
         return f'<div class="prose">{render_markdown(form.text)}</div>'
-    if best == "text/html" and (
-        inside := inline_html(form.text) or (frame_html(form.text) if frames else None)
-    ):
+    if best == "text/html" and (inside := inline_html(form.text) or (frame_html(form.text) if frames else None)):
         return inside
     plain = shown.forms.get("text/plain", form)
     said = plain.text if plain.mime.startswith("text/") or "json" in plain.mime else ""

@@ -8,13 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, assert_never
 
 from pinfold.app.exports.displays import Form, is_text
-from pinfold.app.exports.fences import (
-    block_quote,
-    escape_markdown,
-    fence_code,
-    keep_line_breaks,
-    sanitize_markdown,
-)
+from pinfold.app.exports.fences import block_quote, escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
 from pinfold.app.exports.transcript import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.text import cap_text
@@ -94,9 +88,7 @@ def _cells(item: Item) -> Iterator[_Json]:
             pictures = [f"![picture {n}](attachment:{n})" for n, _ in enumerate(images, 1)]
             cell = markdown("\n\n".join(["**You**", block_quote(text), *pictures]))
             if images:
-                cell["attachments"] = {
-                    str(n): {one.mime: _encode_base64(one)} for n, one in enumerate(images, 1)
-                }
+                cell["attachments"] = {str(n): {one.mime: _encode_base64(one)} for n, one in enumerate(images, 1)}
             yield cell
         case Answer(text=text):
             yield markdown(keep_line_breaks(sanitize_markdown(text)))
@@ -104,11 +96,7 @@ def _cells(item: Item) -> Iterator[_Json]:
             yield from _cell(cell)
         case Step(tool=tool, args=args, outcome=outcome, text=text):
             words = "\n\n".join(
-                [
-                    f"**{escape_markdown(tool)}** ({outcome or 'no end'})",
-                    fence_code(args, "json"),
-                    *_output(text),
-                ]
+                [f"**{escape_markdown(tool)}** ({outcome or 'no end'})", fence_code(args, "json"), *_output(text)]
             )
             yield markdown(words)
         case Note(label=label, text=text):
@@ -123,11 +111,7 @@ def _output(text: str) -> list[str]:
 
 def _cell(cell: Cell) -> Iterator[_Json]:
     if cell.standing != "kept":
-        what = (
-            "was undone"
-            if cell.standing == "undone"
-            else f"was not run: {escape_markdown(cell.why) or 'no end'}"
-        )
+        what = "was undone" if cell.standing == "undone" else f"was not run: {escape_markdown(cell.why) or 'no end'}"
         name = f"Cell {cell.number}" if cell.number is not None else "A cell"
         yield markdown(f"*{name} {what}*\n\n{fence_code(cell.code, 'python')}")
         return
@@ -140,9 +124,7 @@ def _cell(cell: Cell) -> Iterator[_Json]:
             source = f"{NEEDS_PINFOLD}\n{source}"
     if cell.error is not None:
         tags.append(MAY_FAIL)  # so that a run goes on behind it
-    yield code(
-        source, outputs_of(cell, cell.number), count=cell.number, metadata={"tags": tags} if tags else {}
-    )
+    yield code(source, outputs_of(cell, cell.number), count=cell.number, metadata={"tags": tags} if tags else {})
 
 
 def markdown(text: str) -> _Json:
@@ -168,14 +150,10 @@ def outputs_of(cell: Cell, count: int | None = None) -> list[_Json]:
         for name, text in (("stdout", cell.stdout), ("stderr", cell.stderr))
         if text
     ]
-    outputs += [
-        {"output_type": "display_data", "metadata": {}, "data": bundle(shown)} for shown in cell.displays
-    ]
+    outputs += [{"output_type": "display_data", "metadata": {}, "data": bundle(shown)} for shown in cell.displays]
     if cell.result is not None or cell.value is not None:
         data = bundle(cell.result) if cell.result is not None else {"text/plain": cell.value}
-        outputs.append(
-            {"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": data}
-        )
+        outputs.append({"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": data})
     if cell.error is not None:
         name, words = split_error(cell.error)
         lines = cell.error.rstrip("\n").split("\n")
@@ -206,9 +184,7 @@ def split_error(error: str) -> tuple[str, str]:
     lines = error.rstrip("\n").split("\n")
     # It stands behind the last frame; its own words may have several lines.
     ends = [
-        place
-        for place in range(1, len(lines))
-        if lines[place - 1].startswith(" ") and not lines[place].startswith(" ")
+        place for place in range(1, len(lines)) if lines[place - 1].startswith(" ") and not lines[place].startswith(" ")
     ]
     found = _NAMED.fullmatch("\n".join(lines[ends[-1] :])) if ends else None
     return (found[1], found[2] or "") if found else ("Error", error.strip())

@@ -110,9 +110,7 @@ def _fence(code: str, language: str, _: str) -> str:
 def _link_open(_: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:  # noqa: ARG001
     token = tokens[place]
     said = tokens[place + 1].content if place + 1 < len(tokens) else ""
-    env["links"].append(
-        "" if token.info == "auto" or said == token.attrGet("href") else token.attrGet("href")
-    )
+    env["links"].append("" if token.info == "auto" or said == token.attrGet("href") else token.attrGet("href"))
     return '<span class="link">'
 
 

@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from pinfold.app.exports.displays import PICTURES, Form, best_of, display_label, suffix_of
-from pinfold.app.exports.fences import (
-    block_quote,
-    escape_markdown,
-    fence_code,
-    keep_line_breaks,
-    sanitize_markdown,
-)
+from pinfold.app.exports.fences import block_quote, escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
 from pinfold.app.exports.transcript import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
 from pinfold.text import cap_text, join_names, printable
 

@@ -60,8 +60,7 @@ UNTITLED = "Untitled session"
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 _FENCED = re.compile(r"(?P<run>```+|~~~+)[^\n`]*\n(?P<body>.*?)(?:\n?(?P=run)\n?|\Z)", re.DOTALL)
 _TAGGED = re.compile(
-    r"(?<!`)<(tool_call|function_call|tool_use|tool)(?:[ \t=:][^<>\n]{0,200}+)?+>.*?(?:</\1>\n?|\Z)",
-    re.DOTALL,
+    r"(?<!`)<(tool_call|function_call|tool_use|tool)(?:[ \t=:][^<>\n]{0,200}+)?+>.*?(?:</\1>\n?|\Z)", re.DOTALL
 )
 _OBJECT = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
 _JSON = json.JSONDecoder(strict=False)
@@ -176,12 +175,7 @@ def build_transcript(entries: Sequence[Entry], blob: ReadBlob) -> Transcript:
 
 def displays_in(entries: Iterable[Entry]) -> list[DisplayRef]:
     """All of a session's, in the order of their numbers: the first is number 1."""
-    return [
-        display
-        for entry in entries
-        if isinstance(entry.event, ActionFinished)
-        for display in entry.event.displays
-    ]
+    return [display for entry in entries if isinstance(entry.event, ActionFinished) for display in entry.event.displays]
 
 
 def display_form(entries: Iterable[Entry], blob: ReadBlob, number: int, mime: str | None = None) -> Form:
@@ -279,9 +273,7 @@ class _TranscriptBuilder:
     def _add_action(self, event: ActionProposed) -> None:
         match event.action:
             case RunCell(code=code):
-                item = Cell(
-                    code=_code(code), by_user=event.by == "user", uses_servers=bool(_SERVERS.search(code))
-                )
+                item = Cell(code=_code(code), by_user=event.by == "user", uses_servers=bool(_SERVERS.search(code)))
             case CallTool(tool=tool, args=args) as call:
                 about = next((call.given[name] for name in _TELLING if call.given.get(name)), None)
                 item = Step(
@@ -305,9 +297,7 @@ class _TranscriptBuilder:
                 self._items[event.id] = replace(item, text=_clean(reason), outcome="denied")
             case Step() as item, ActionFinished(outcome=outcome, observation=text):
                 self._displays += len(event.displays)
-                self._end_step(
-                    event.id, replace(item, outcome=outcome, text=_clean(self._whole(event, text)))
-                )
+                self._end_step(event.id, replace(item, outcome=outcome, text=_clean(self._whole(event, text))))
             case Cell() as item, ActionFinished():
                 self._items[event.id] = self._finish_cell(item, event)
             case _, ActionFinished():

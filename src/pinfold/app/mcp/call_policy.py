@@ -26,9 +26,7 @@ def server_facts(action: CallTool, tool: Tool[..., Any] | None, servers: Session
     return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(tool))
 
 
-def ask_if_changed(
-    action: Action, verdict: Verdict, registry: Registry, servers: SessionServers | None
-) -> Verdict:
+def ask_if_changed(action: Action, verdict: Verdict, registry: Registry, servers: SessionServers | None) -> Verdict:
     """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""
     tool = registry.get(action.tool) if isinstance(action, CallTool) else None
     if servers is None or tool is None or not tool.held or isinstance(verdict, Deny):
@@ -36,8 +34,7 @@ def ask_if_changed(
     server = tool.server
     if len(servers.difference(server).text) > SHOWN:
         return Deny(
-            f"{server} has changed too much to be shown in passing; look at it: pinfold mcp trust {server}",
-            rule=_RULE,
+            f"{server} has changed too much to be shown in passing; look at it: pinfold mcp trust {server}", rule=_RULE
         )
     return Ask(
         reason=f"{server} describes {tool.name} otherwise than when you agreed to it; "

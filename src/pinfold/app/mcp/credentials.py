@@ -66,9 +66,7 @@ def _secrets_in(value: Any, *, is_secret: bool = False) -> list[str]:
                 for one in _secrets_in(item, is_secret=any(word in key.lower() for word in _SECRETS))
             ]
         case list():
-            return [
-                one for item in cast("list[Any]", value) for one in _secrets_in(item, is_secret=is_secret)
-            ]
+            return [one for item in cast("list[Any]", value) for one in _secrets_in(item, is_secret=is_secret)]
         case str() if is_secret and len(value) >= SHORTEST:
             return [value]
         case _:

@@ -227,9 +227,7 @@ class ServerInspector:
             there = ", ".join(offered) or "none"
             raise ServerFailed(f"{name} offers no tool {tool!r}; there are: {there}")
         if found.held:
-            raise ServerFailed(
-                f"{title} has changed since you agreed to it; look at it: pinfold mcp trust {name}"
-            )
+            raise ServerFailed(f"{title} has changed since you agreed to it; look at it: pinfold mcp trust {name}")
         action = CallTool(tool=title, args=dict(args))
         verdict = judge(
             action, Facts(effect=found.effect, reach="outside", handed=True), mode="full", rules=user_rules()
@@ -255,9 +253,7 @@ async def inspect_servers(
         workspace = stack.enter_context(folder("workspace"))
     servers = connections(
         specs,
-        programs=Programs(
-            workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)
-        ),
+        programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
         person=person or nobody,
         sampler=nobody,
         roots=(workspace,),
@@ -274,8 +270,7 @@ async def check_servers(workspace: Path, limit_s: float) -> list[dict[str, Any]]
     """For `pinfold doctor`: each server started once, side by side, each for so long at most. Raises ConfigError."""
     named = load_servers_for(workspace)
     found: list[dict[str, Any]] = [
-        {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"}
-        for line in named.faults
+        {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"} for line in named.faults
     ]
     failed: dict[str, str] = {}
     async with inspect_servers(named.specs, workspace, limits=Limits(close_s=_END_S)) as look:

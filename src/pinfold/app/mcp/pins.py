@@ -65,9 +65,7 @@ class FilePins:
         try:
             pin = msgspec.json.decode(data, type=_Pin)
         except msgspec.MsgspecError as error:
-            raise ConfigError(
-                f"{path} is damaged; remove it, and look at {server} again: pinfold mcp trust"
-            ) from error
+            raise ConfigError(f"{path} is damaged; remove it, and look at {server} again: pinfold mcp trust") from error
         return pin if pin.identity == self._identity(server) else None
 
     def _write(self, server: str, pin: _Pin) -> None:

@@ -56,9 +56,7 @@ def registry_hint(spec: ServerSpec) -> str:
     if spec.hosts or not is_sandboxed(spec) or program not in _REGISTRIES:
         return ""
     hosts = " ".join(f"--host {host}" for host in _REGISTRIES[program])
-    return (
-        f"{program} downloads what it runs, and {spec.name} may reach no host; to allow its registry: {hosts}"
-    )
+    return f"{program} downloads what it runs, and {spec.name} may reach no host; to allow its registry: {hosts}"
 
 
 def describe_place(spec: ServerSpec) -> str:
@@ -153,9 +151,7 @@ def _find_program(spec: ServerSpec, cwd: Path, path: str) -> Path:
 def _search_path_outside(workspace: Path, path: str) -> str:
     """Folders to look for programs in, less those of the workspace: a project's own environment may be among them."""
     top = workspace.resolve()
-    kept = [
-        one for one in path.split(":") if one.startswith("/") and not Path(one).resolve().is_relative_to(top)
-    ]
+    kept = [one for one in path.split(":") if one.startswith("/") and not Path(one).resolve().is_relative_to(top)]
     return ":".join(kept)
 
 

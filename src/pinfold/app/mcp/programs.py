@@ -47,17 +47,13 @@ class Programs:
     @asynccontextmanager
     async def _run_in_sandbox(self, spec: ServerSpec) -> AsyncGenerator[Process]:
         if spec.reach == "network" and not spec.hosts:
-            raise BadCall(
-                f'{spec.name} wants the network: name what it may reach in {spec.origin}, `"hosts": [...]`'
-            )
+            raise BadCall(f'{spec.name} wants the network: name what it may reach in {spec.origin}, `"hosts": [...]`')
         started = await anyio.to_thread.run_sync(launch_in_sandbox, spec, self._workspace)
         provider = self._provider
         provider = await provider.resolve() if isinstance(provider, Auto) else provider
         can = provider.capabilities
         if not (can.isolated and can.calls) or can.remote or (spec.hosts and not can.egress):
-            lacks = (
-                "cannot shut it in" if not can.isolated or can.remote else "has no way to speak with it there"
-            )
+            lacks = "cannot shut it in" if not can.isolated or can.remote else "has no way to speak with it there"
             lacks = "gives no way out to listed hosts" if can.calls and not can.egress else lacks
             raise BadCall(
                 f"{spec.name} is to run in a sandbox of its own (reach {spec.reach}), and {provider.name} {lacks}; "
@@ -72,9 +68,7 @@ class Programs:
                 session = await provider.open(box)
             except (SandboxUnavailable, NotSupported) as error:
                 raise BadCall(f"{spec.name} cannot run in a sandbox: {error}") from error
-            yield await stack.enter_async_context(
-                run_sandboxed(session, started, f"a sandbox ({provider.name})")
-            )
+            yield await stack.enter_async_context(run_sandboxed(session, started, f"a sandbox ({provider.name})"))
 
 
 def _suggest_host_run(spec: ServerSpec) -> str:

@@ -107,17 +107,13 @@ class SandboxedProgram:
             self._wake()
         self._taken.set()
         self._taken = anyio.Event()
-        return Answer(
-            status="ok", value={"in": piece.decode("latin-1"), "over": self._is_over and not self._unread}
-        )
+        return Answer(status="ok", value={"in": piece.decode("latin-1"), "over": self._is_over and not self._unread})
 
     async def run(self, session: Session, started: Launch) -> None:
         code = _START.format(argv=list(started.argv), env=dict(started.env), cwd=started.cwd)
         try:
             while True:
-                outcome = await session.run(
-                    code, timeout_s=_LASTS_S, on_call=self.on_call, on_output=self.on_output
-                )
+                outcome = await session.run(code, timeout_s=_LASTS_S, on_call=self.on_call, on_output=self.on_output)
                 if outcome.status != "ok" or outcome.value != "False":
                     break
                 code = _GO_ON

@@ -13,17 +13,7 @@ from typing import Any, cast
 from pinfold.app.action_context import ActionContext, current_action
 from pinfold.app.mcp.forms import Field, InvalidAnswer, fields_of, is_yes
 from pinfold.engine import Performed
-from pinfold.events import (
-    AssistantMessage,
-    CallTool,
-    Json,
-    Message,
-    PinfoldError,
-    Reply,
-    Request,
-    Sent,
-    UserMessage,
-)
+from pinfold.events import AssistantMessage, CallTool, Json, Message, PinfoldError, Reply, Request, Sent, UserMessage
 
 SAMPLING = "sampling"
 _QUESTION = "ask_user"
@@ -59,9 +49,7 @@ class ServerRequests:
         running = self._running.get(server)
         return running[-1] if running else None
 
-    async def elicit(
-        self, server: str, message: str, schema: Mapping[str, Json]
-    ) -> Mapping[str, Json] | None:
+    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
         what, fields = self._current_call(server), fields_of(schema)
         if what is None or fields is None:
             return None
@@ -165,7 +153,5 @@ def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None
                 case _:
                     return None
         text = "\n".join(texts)
-        found.append(
-            AssistantMessage(text=text) if one.get("role") == "assistant" else UserMessage(text=text)
-        )
+        found.append(AssistantMessage(text=text) if one.get("role") == "assistant" else UserMessage(text=text))
     return tuple(found) or None

@@ -44,12 +44,7 @@ _SPARE = 100
 
 class SessionServers:
     def __init__(
-        self,
-        named: NamedServers,
-        servers: Servers,
-        asking: ServerRequests,
-        notice: Callable[[str], None],
-        project: str,
+        self, named: NamedServers, servers: Servers, asking: ServerRequests, notice: Callable[[str], None], project: str
     ) -> None:
         """`notice` takes a line for the user; `project` is the workspace's own file of servers."""
         self._project = project
@@ -94,9 +89,7 @@ class SessionServers:
         return tuple(name for name in self.names if name not in self._known)
 
     @asynccontextmanager
-    async def line(
-        self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
-    ) -> AsyncGenerator[Line]:
+    async def line(self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None) -> AsyncGenerator[Line]:
         """See Servers. What is seen for the first time is registered."""
         async with self._servers.line(name, speech, peer, like=like) as line:
             if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
@@ -143,9 +136,7 @@ class SessionServers:
         for name in self.names:
             try:
                 status = self._servers.status(name)
-                found.append(
-                    {"name": name, "state": status.state, "tools": status.tools, "problem": status.why}
-                )
+                found.append({"name": name, "state": status.state, "tools": status.tools, "problem": status.why})
             except ConfigError as error:
                 found.append({"name": name, "state": "failed", "tools": 0, "problem": str(error)})
         return found
@@ -206,9 +197,7 @@ class SessionServers:
         return replace(tool, function=call_tool)
 
 
-async def serve(
-    named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]
-) -> None:
+async def serve(named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]) -> None:
     """For as long as the session lives."""
     said, heard = anyio.create_memory_object_stream[str](_SPARE)
     asking = ServerRequests(around.answer)

@@ -51,9 +51,7 @@ class _Calls(Struct):
 
     @property
     def words(self) -> str:
-        more = [f"{self.failed:,} failed"] * bool(self.failed) + [f"{self.denied:,} not run"] * bool(
-            self.denied
-        )
+        more = [f"{self.failed:,} failed"] * bool(self.failed) + [f"{self.denied:,} not run"] * bool(self.denied)
         why = f": {self.reason}" if self.reason else ""
         times = f" x {self.count:,}" if self.count > 1 else ""
         return f"{times} ({', '.join(more)}{why})" if more else times
@@ -193,9 +191,7 @@ class ActionRenderer:
         for form in await self._displays.forms(event.displays):
             await self._displays.show(form, session)
 
-    async def _result(
-        self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool
-    ) -> None:
+    async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
         from rich.text import Text
 
         if one and one.calls:
@@ -213,9 +209,7 @@ class ActionRenderer:
         way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
         self._paper.write(*render_excerpt(excerpt_bytes(parts.stdout, bounds), width, way=way))
         if parts.stderr:
-            self._paper.write(
-                *render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr")
-            )
+            self._paper.write(*render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr"))
         for form in forms:
             await self._displays.show(form, session)
         if parts.value and not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):

@@ -124,10 +124,7 @@ class Approvals:
         if event.id in self._by_user:  # there is no agent to tell what to do instead
             return _decision(event, "deny")
         why = WordsQuestion(
-            "Denied. Tell the agent what to do instead, or press Enter.",
-            "no:",
-            may_be_empty=True,
-            follows=True,
+            "Denied. Tell the agent what to do instead, or press Enter.", "no:", may_be_empty=True, follows=True
         )
         words = await self._desk.ask(why)
         return None if words is None else _decision(event, "deny", words=words)
@@ -172,10 +169,7 @@ def render_request(event: ApprovalRequested) -> list[RenderableType]:
     if event.question:
         return [
             asked,
-            *(
-                Text(f"  {number}. {presentable_line(words)}")
-                for number, words in enumerate(event.options, 1)
-            ),
+            *(Text(f"  {number}. {presentable_line(words)}") for number, words in enumerate(event.options, 1)),
         ]
     parts: list[RenderableType] = [asked]
     if event.shows:

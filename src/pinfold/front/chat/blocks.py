@@ -126,14 +126,7 @@ class Splitter:
             yield from self._flush()
             self._blank = True
             return
-        for look in (
-            self._open_fence,
-            self._close_heading,
-            self._in_table,
-            self._single,
-            self._item,
-            self._quote,
-        ):
+        for look in (self._open_fence, self._close_heading, self._in_table, self._single, self._item, self._quote):
             if (found := look(line)) is not None:
                 yield from found
                 self._blank = False
@@ -149,10 +142,7 @@ class Splitter:
             return
         blank = len(line) - len(line.lstrip(" "))
         yield CodeLine(
-            text=line[min(indent, blank) :],
-            language=language,
-            level=len(self._indents),
-            first=self._code_begins,
+            text=line[min(indent, blank) :], language=language, level=len(self._indents), first=self._code_begins
         )
         self._code_begins = False
 
@@ -259,11 +249,7 @@ class Splitter:
         if not self._lines:
             return ()
         block = Block(
-            kind=self._kind,
-            lines=tuple(self._lines),
-            level=self._level,
-            marker=self._marker,
-            apart=self._apart,
+            kind=self._kind, lines=tuple(self._lines), level=self._level, marker=self._marker, apart=self._apart
         )
         self._lines, self._kind = [], "paragraph"
         return (block,)

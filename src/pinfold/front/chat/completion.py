@@ -57,9 +57,7 @@ class ChatCompleter(Completer):
         if not space:
             for known, words in self.commands():
                 if known.startswith(name):
-                    yield Completion(
-                        known, start_position=-len(name), display=f"/{known}", display_meta=words
-                    )
+                    yield Completion(known, start_position=-len(name), display=f"/{known}", display_meta=words)
             return
         for argument in list(self.arguments(name, rest))[:SHOWN]:
             yield Completion(argument, start_position=-len(rest))

@@ -57,13 +57,7 @@ from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_
 from pinfold.front.chat.downloads import UserLeft
 from pinfold.front.chat.event_renderer import EventRenderer
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
-from pinfold.front.chat.session_target import (
-    Past,
-    SessionTarget,
-    last_session_here,
-    load_past,
-    resolve_session,
-)
+from pinfold.front.chat.session_target import Past, SessionTarget, last_session_here, load_past, resolve_session
 from pinfold.front.chat.status import Status
 from pinfold.front.chat.transcript import Surface, TerminalTranscript
 from pinfold.text import presentable, presentable_line
@@ -87,10 +81,7 @@ class Terminal(Surface, Protocol):
     steered: bool
 
     def set_completions(
-        self,
-        commands: Iterable[tuple[str, str]],
-        arguments: Callable[[str, str], Iterable[str]],
-        workspace: Path,
+        self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
     ) -> None:
         """What can be completed."""
         ...
@@ -214,9 +205,7 @@ class Conversation:
         self._next = (session,)
         self._desk.wake()
 
-    async def reopen(
-        self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None
-    ) -> None:
+    async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
         place = self._place
         if place.folder is None:
             raise ConfigError("an --ephemeral session cannot be reopened; start it with --mount or --data")
@@ -487,10 +476,7 @@ class Conversation:
             self._approvals.take(item.event)
             match item.event:
                 case (
-                    TurnEnded(turn=turn)
-                    | TurnFailed(turn=turn)
-                    | TurnInterrupted(turn=turn)
-                    | ActionFinished(id=turn)
+                    TurnEnded(turn=turn) | TurnFailed(turn=turn) | TurnInterrupted(turn=turn) | ActionFinished(id=turn)
                 ):
                     self._mark_idle(turn)
                     if turn in self._ends:

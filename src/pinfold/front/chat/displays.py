@@ -17,11 +17,7 @@ from pinfold.front.chat.spaced_transcript import SpacedTranscript
 from pinfold.text import presentable_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
-_INTERACTIVE = (
-    "application/vnd.plotly.v1+json",
-    "application/vnd.vegalite.v5+json",
-    "application/javascript",
-)
+_INTERACTIVE = ("application/vnd.plotly.v1+json", "application/vnd.vegalite.v5+json", "application/javascript")
 _PLAIN = "text/plain"
 _WORDS = 100_000
 """Bytes of markdown that are shown."""

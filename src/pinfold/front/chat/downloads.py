@@ -81,9 +81,7 @@ async def offer_extra(name: str, user: UserInteraction) -> bool:
     if not await user.confirm(question):
         return False
     async with user.let_user_cancel():
-        await anyio.to_thread.run_sync(
-            add_extras, [name], make_reporter(_report_from_thread(_make_reporter(user)))
-        )
+        await anyio.to_thread.run_sync(add_extras, [name], make_reporter(_report_from_thread(_make_reporter(user))))
     user.tell(presentable_line(f"Installed the extra `{name}` into {here.folder}"))
     return True
 
@@ -100,9 +98,7 @@ async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -
         f"{missing.provider} needs a key ({missing.variable}). It is kept as a secret, sent to {missing.host} alone, "
         "and not shown. Paste it, or press Esc."
     )
-    value = await user.ask_secret(
-        title, "key:", f"pinfold secret set {missing.variable} --host {missing.host}"
-    )
+    value = await user.ask_secret(title, "key:", f"pinfold secret set {missing.variable} --host {missing.host}")
     if not value:
         return False
     kept = await anyio.to_thread.run_sync(Secrets().set, missing.variable, value, [missing.host])

@@ -191,9 +191,7 @@ class EventRenderer:
             self._failure = error
             self._line(f"{model} failed {why}; trying again in {round(event.retry_in_s, 1):g} s", "yellow")
         elif event.instead:
-            self._line(
-                f"{model} failed ({error}); asking {presentable_line(event.instead)} instead", "yellow"
-            )
+            self._line(f"{model} failed ({error}); asking {presentable_line(event.instead)} instead", "yellow")
 
     async def _turn(self, event: TurnEnded | TurnInterrupted | TurnFailed | UserSpoke) -> None:
         self._asked = self._failure = ""
@@ -238,11 +236,7 @@ class EventRenderer:
             case SessionForked(source=source):
                 self._line(f"a branch of {source}: what is above was copied from there", "cyan")
             case ContextCompacted(summary=summary):
-                told = (
-                    f"The model still knows these variables: {summary}"
-                    if summary
-                    else "Variables and files stay."
-                )
+                told = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
                 self._line(f"Context cleared. {told}", "cyan")
             case Noticed(text=text):
                 self._line(text, "yellow")

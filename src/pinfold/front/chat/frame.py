@@ -122,18 +122,14 @@ class Frame:
     def _application(self) -> ThrottledApplication:
         desk = self.desk
         above = Window(FormattedTextControl(self._upper), dont_extend_height=True, wrap_lines=False)
-        search = SearchToolbar(
-            backward_search_prompt="search (Ctrl-R goes on, Enter takes it): ", ignore_case=True
-        )
+        search = SearchToolbar(backward_search_prompt="search (Ctrl-R goes on, Enter takes it): ", ignore_case=True)
         entry = Window(
             BufferControl(
                 self._buffer,
                 focus_on_click=False,
                 search_buffer_control=search.control,
                 preview_search=True,
-                input_processors=[
-                    ConditionalProcessor(PasswordProcessor(), Condition(self._is_hidden)),
-                ],
+                input_processors=[ConditionalProcessor(PasswordProcessor(), Condition(self._is_hidden))],
             ),
             height=Dimension(min=1, max=_INPUT_ROWS),
             dont_extend_height=True,
@@ -189,10 +185,7 @@ class Frame:
         self._flush_soon()
 
     def set_completions(
-        self,
-        commands: Iterable[tuple[str, str]],
-        arguments: Callable[[str, str], Iterable[str]],
-        workspace: Path,
+        self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
     ) -> None:
         known = tuple(commands)
         self.completing.commands = lambda: known
@@ -273,12 +266,7 @@ class Frame:
     def _count_wrapped_rows(self) -> int:
         """Above the cursor, in a terminal that breaks long lines anew. In any other, what is above must not be touched."""
         screen, drawn, now = self._app.renderer.last_rendered_screen, self._drawn_at, self._pen.get_size()
-        if (
-            screen is None
-            or drawn is None
-            or now.columns >= drawn.columns
-            or not _REFLOWS & os.environ.keys()
-        ):
+        if screen is None or drawn is None or now.columns >= drawn.columns or not _REFLOWS & os.environ.keys():
             return 0
         cursor = screen.get_cursor_position(self._app.layout.current_window)
         lengths = (max(screen.data_buffer[row], default=0) + 1 for row in range(cursor.y))
@@ -335,9 +323,7 @@ class Frame:
             seconds = time.monotonic() - self.desk.busy_since
             glyph = _SPINNER[int(seconds / _SPIN_S) % len(_SPINNER)]
             words = self.desk.doing() or "working"
-            lines.append(
-                cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self.columns)
-            )
+            lines.append(cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self.columns))
         waiting = list(self.desk.queued)
         for text in waiting[:_QUEUED_ROWS]:
             shown = self.pastes.collapse(text).replace("\n", " ")

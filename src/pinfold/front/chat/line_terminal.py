@@ -13,14 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from pinfold.front.chat.input_queue import (
-    LEAVE_HINT,
-    ChoiceQuestion,
-    InputQueue,
-    KeyQuestion,
-    Question,
-    WordsQuestion,
-)
+from pinfold.front.chat.input_queue import LEAVE_HINT, ChoiceQuestion, InputQueue, KeyQuestion, Question, WordsQuestion
 
 
 class LineTerminal:
@@ -65,10 +58,7 @@ class LineTerminal:
         """There is no such place."""
 
     def set_completions(
-        self,
-        commands: Iterable[tuple[str, str]],
-        arguments: Callable[[str, str], Iterable[str]],
-        workspace: Path,
+        self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
     ) -> None:
         """There is no key to ask for it."""
 
@@ -126,9 +116,7 @@ class LineTerminal:
             return
         lines = [question.title]
         if isinstance(question, KeyQuestion):
-            lines.append(
-                "  ".join(f"[{key}] {words}" for key, words in question.keys.items() if len(key) == 1)
-            )
+            lines.append("  ".join(f"[{key}] {words}" for key, words in question.keys.items() if len(key) == 1))
         elif isinstance(question, ChoiceQuestion):
             lines += [f"  {number}. {words}" for number, words in enumerate(question.options, 1)]
             lines.append("a number, Enter; Ctrl-C leaves it")

@@ -86,11 +86,7 @@ def excerpt_text(text: str, bounds: Bounds) -> Excerpt:
     most = bounds.head + bounds.tail
     if len(lines) <= most + 1:
         return Excerpt(head=tuple(lines))
-    return Excerpt(
-        head=tuple(lines[: bounds.head]),
-        tail=tuple(lines[-bounds.tail :]),
-        between=len(lines) - most,
-    )
+    return Excerpt(head=tuple(lines[: bounds.head]), tail=tuple(lines[-bounds.tail :]), between=len(lines) - most)
 
 
 def excerpt_bytes(whole: bytes, bounds: Bounds) -> Excerpt:

@@ -162,11 +162,7 @@ class _Thinking:
         if not self._parts:
             return None
         if self._shown:
-            return (
-                Text(self._shown.partial_line(self._rest[-TAIL:])[-1000:], "dim italic")
-                if self._rest
-                else None
-            )
+            return Text(self._shown.partial_line(self._rest[-TAIL:])[-1000:], "dim italic") if self._rest else None
         tail = presentable_line(" ".join(presentable(self._tail).split()))
         return Text(f"thinking: ...{tail[-160:]}", "dim italic")
 

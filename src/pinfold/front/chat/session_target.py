@@ -38,13 +38,7 @@ from pinfold.events import (
     UserSpoke,
     new_session_id,
 )
-from pinfold.front.chat.downloads import (
-    UserInteraction,
-    ask_for_key,
-    build_environment,
-    fetch_weights,
-    offer_extra,
-)
+from pinfold.front.chat.downloads import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.flags import flags_of, mount_settings
 from pinfold.text import exact_line, presentable_line
@@ -115,8 +109,7 @@ async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
         return
     changed = {f"{name} has changed since it was trusted" for name in asked.changed}
     user.tell(
-        f"{presentable_line(str(workspace))}:",
-        *(f"  {exact_line(line)}" for line in (*asked.lines, *sorted(changed))),
+        f"{presentable_line(str(workspace))}:", *(f"  {exact_line(line)}" for line in (*asked.lines, *sorted(changed)))
     )
     if await user.confirm("This folder has instructions for the agent. Follow them"):
         await anyio.to_thread.run_sync(trust, asked.found)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from pinfold.app import SessionStatus
-from pinfold.events import (
-    ActionFinished,
-    Event,
-    ModelReplied,
-    SessionChanged,
-    SessionOpened,
-    Usage,
-)
+from pinfold.events import ActionFinished, Event, ModelReplied, SessionChanged, SessionOpened, Usage
 from pinfold.text import homely, presentable_line
 
 _NAME = 12

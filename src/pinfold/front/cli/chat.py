@@ -25,9 +25,7 @@ def chat_command(log_level: str | None, **given: Any) -> int:
     Enter sends, Alt-Enter or a backslash at the end begins a new line, Esc or Ctrl-C stops the agent, Ctrl-D leaves.
     """
     if given["ephemeral"] and (given["last"] or given["session"]):
-        raise click.UsageError(
-            "--ephemeral begins a session that leaves nothing; it cannot go on with another"
-        )
+        raise click.UsageError("--ephemeral begins a session that leaves nothing; it cannot go on with another")
     if given["last"] and given["session"]:
         raise click.UsageError("--continue and --session name two sessions; give one of them")
     if given["notebook"] and (given["last"] or given["session"]):
@@ -41,9 +39,7 @@ def chat_command(log_level: str | None, **given: Any) -> int:
 def chat_here(given: dict[str, Any]) -> int:
     """In this terminal, if it is one."""
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
-        click.echo(
-            'pinfold: the chat needs a terminal; in a pipe or a script use: pinfold run "PROMPT"', err=True
-        )
+        click.echo('pinfold: the chat needs a terminal; in a pipe or a script use: pinfold run "PROMPT"', err=True)
         return 2
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
         from pinfold.front.chat.line_terminal import chat_in_lines

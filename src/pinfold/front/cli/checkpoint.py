@@ -10,9 +10,7 @@ from pinfold.app.checkpoints import checkpoints_in
 from pinfold.events import plain_json
 from pinfold.text import presentable_line
 
-_session = click.option(
-    "-s", "--session", default="last", show_default=True, help="An id, its beginning, a name."
-)
+_session = click.option("-s", "--session", default="last", show_default=True, help="An id, its beginning, a name.")
 
 
 @click.group("checkpoint")

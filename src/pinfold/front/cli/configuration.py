@@ -67,10 +67,7 @@ def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
     change = set_value(key, value, project=folder)
     if change.line:
         click.echo(
-            presentable_line(
-                f"{change.path}, line {change.line}: {key} = {_format_value(key, change.after)}"
-            ),
-            err=True,
+            presentable_line(f"{change.path}, line {change.line}: {key} = {_format_value(key, change.after)}"), err=True
         )
     else:
         was = "is not set there any more" if change.before is not None else "was not set there"

@@ -220,9 +220,7 @@ class _Demo:
         place = self._shelf.folder_of(second)
         options = resume_options(second, place, None, {"model.name": demo_model_name("trend")})
         try:
-            ours = await self._guess(
-                live, "mean", "What will the next month bring? The mean of the last three?"
-            )
+            ours = await self._guess(live, "mean", "What will the next month bring? The mean of the last three?")
             async with acquire(place, second, replace(options, notices=())) as other:
                 self._told = other.log.seq
                 theirs = await self._guess(other, "trend", "[fork] What will it bring, if the trend goes on?")

@@ -51,11 +51,7 @@ def open_file(path: Path) -> None:
     """With the program of this machine that is for it. Raises ConfigError."""
     program = next((found for name in _OPENERS if (found := shutil.which(name))), None)
     if program is None:
-        raise ConfigError(
-            f"there is no program here that opens files ({', '.join(_OPENERS)}); it is at {path}"
-        )
+        raise ConfigError(f"there is no program here that opens files ({', '.join(_OPENERS)}); it is at {path}")
     quiet = subprocess.DEVNULL
-    opened = subprocess.Popen(
-        [program, str(path)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
-    )
+    opened = subprocess.Popen([program, str(path)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     threading.Thread(target=opened.wait, daemon=True).start()  # it may take as long as the user looks

@@ -57,9 +57,7 @@ def page(health: Health, columns: int = 80) -> Iterator[str]:
         yield section
         for finding in findings:
             about = f"{presentable_line(finding.what):<{_NAMES}}"
-            yield from _wrap_row(
-                f"{about} {finding.words or finding.cause}".rstrip(), finding.standing, width
-            )
+            yield from _wrap_row(f"{about} {finding.words or finding.cause}".rstrip(), finding.standing, width)
             if finding.fix:
                 yield from _wrap_row(f"{'':<{_NAMES}} fix: {finding.fix}", "", width)
     yield ""

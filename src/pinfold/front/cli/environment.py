@@ -48,9 +48,7 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
     shown = make_progress_display(step=0.25)
     began = time.monotonic()
     try:
-        environment = build_environment(
-            (*sandbox.packages, *packages), make_reporter(shown.show), rebuild=rebuild
-        )
+        environment = build_environment((*sandbox.packages, *packages), make_reporter(shown.show), rebuild=rebuild)
     finally:
         shown.end()
     if shown.began:
@@ -77,11 +75,7 @@ def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progr
 
     def report(progress: Progress) -> None:
         done, total = progress.done, progress.total
-        counted = (
-            f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
-            if progress.phase == "download"
-            else f"{done}/{total}"
-        )
+        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if progress.phase == "download" else f"{done}/{total}"
         show(_PHASES[progress.phase], done, total, counted if total else "")
 
     return report

@@ -27,13 +27,7 @@ from pinfold.app import (
     resume_options,
     submit_and_follow,
 )
-from pinfold.events import (
-    ActionFinished,
-    Entry,
-    Execute,
-    new_action_id,
-    new_session_id,
-)
+from pinfold.events import ActionFinished, Entry, Execute, new_action_id, new_session_id
 from pinfold.front.cli.flags import (
     MORE_THAN_0,
     data_option,
@@ -68,9 +62,7 @@ _LARGEST = 16 << 20
 @unmasked_option
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
-@click.option(
-    "--to", "target", type=click.Path(path_type=Path), help="Of a notebook: write it here with its outputs."
-)
+@click.option("--to", "target", type=click.Path(path_type=Path), help="Of a notebook: write it here with its outputs.")
 @click.option("--force", is_flag=True, help="With --to: over a file that is there.")
 @click.option("--keep-going", is_flag=True, help="Of a notebook: run on behind a cell that fails.")
 def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
@@ -188,13 +180,7 @@ async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Strea
         tasks.start_soon(stop_on_signal, told.link, execute.id)
         async for item in told.feed:
             shown.show(item)
-            if (
-                isinstance(item, Entry)
-                and isinstance(item.event, ActionFinished)
-                and item.event.id == execute.id
-            ):
+            if isinstance(item, Entry) and isinstance(item.event, ActionFinished) and item.event.id == execute.id:
                 code = exit_code(item.event.error) if item.event.outcome == "error" else None
-                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(
-                    item.event.outcome, 1 if code is None else code
-                )
+                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1 if code is None else code)
     return 1

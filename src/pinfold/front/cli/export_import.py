@@ -57,9 +57,7 @@ def export_command(session: str, form: SessionExport, output: Path | None, force
             more = f" and {_pictures(len(written) - 1)} in {written[1].parent.name}/" if written[1:] else ""
             click.echo(presentable_line(f"Saved {target}{more}"), err=True)
     if damage:
-        click.echo(
-            presentable_line(f"pinfold: the log is damaged: {damage}; the rest was exported"), err=True
-        )
+        click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest was exported"), err=True)
 
 
 def _pictures(count: int) -> str:

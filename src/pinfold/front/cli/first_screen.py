@@ -43,11 +43,7 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     for place, server in enumerate(found.servers[:4]):
         yield "" if place else "model servers", _server(server)
     if found.builtin:
-        there = (
-            "here"
-            if found.builtin_here
-            else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
-        )
+        there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
         yield "built-in model", f"{found.builtin}, {there}"
     keys = [f"{key.variable} ({key.provider})" for key in found.keys]
     yield "keys", join_names(keys, 4) if keys else "none of a provider is set"
@@ -75,10 +71,7 @@ def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
         return
     yield "will use", "no model yet"
     if found.offer:
-        yield (
-            "with your yes",
-            f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}",
-        )
+        yield ("with your yes", f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}")
     if found.builtin_size:
         yield "or here", f"builtin, {found.builtin_size}: pinfold model pull builtin"
     yield "or first", "pinfold demo: a recorded model, a real sandbox, no key"

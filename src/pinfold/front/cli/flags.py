@@ -38,21 +38,16 @@ mount_option = click.option(
     "--mount", multiple=True, metavar="PATH[:rw]", help="Show this path inside, read-only unless :rw."
 )
 unmasked_option = click.option(
-    "--allow-unmasked",
-    is_flag=True,
-    help="Let code read the folder's secrets where the sandbox cannot hide them.",
+    "--allow-unmasked", is_flag=True, help="Let code read the folder's secrets where the sandbox cannot hide them."
 )
 mode_option = click.option(
-    "--mode",
-    type=click.Choice(["read-only", "ask", "auto", "full"]),
-    help="What the agent may do without asking you.",
+    "--mode", type=click.Choice(["read-only", "ask", "auto", "full"]), help="What the agent may do without asking you."
 )
 
 
 _SESSION = (
     click.option(
-        "--model",
-        help="Which model: PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE, an alias.",
+        "--model", help="Which model: PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE, an alias."
     ),
     click.option("--temperature", type=float, help="How freely the model words things; 0 for the likeliest."),
     click.option("--top-p", type=float, help="Only the likeliest words that make up this share."),
@@ -66,17 +61,9 @@ _SESSION = (
     unmasked_option,
     click.option("--tools", metavar="A,B", help="Nothing but these tools, by name or pattern."),
     click.option("--no-shell", is_flag=True, help="Without the shell tool."),
+    click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking."),
     click.option(
-        "--allow-host",
-        multiple=True,
-        metavar="HOST",
-        help="Let code connect to HOST without asking.",
-    ),
-    click.option(
-        "--allow-tool",
-        multiple=True,
-        metavar="SERVER.TOOL",
-        help="Let the agent call this tool without asking.",
+        "--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call this tool without asking."
     ),
     click.option("--guards", type=click.Choice(["off", "strict"]), help="Guard rails for code."),
     click.option("--imports", metavar="A,B", help="Let code import nothing but these modules."),

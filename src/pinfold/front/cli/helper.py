@@ -30,14 +30,7 @@ import anyio
 
 from pinfold.app.lock import Claim, claim
 from pinfold.app.paths import private_dir, warm_dir
-from pinfold.app.warm_helper import (
-    IDLE_S,
-    PRELOADED,
-    can_rehearse,
-    keep_launcher,
-    list_watched_files,
-    rehearsal_folder,
-)
+from pinfold.app.warm_helper import IDLE_S, PRELOADED, can_rehearse, keep_launcher, list_watched_files, rehearsal_folder
 from pinfold.front.cli.main import run_command_line
 from pinfold.front.cli.relay import EXIT, GO, SOCKET, TAKEN
 
@@ -219,9 +212,7 @@ class _never_returning:  # noqa: N801 - used as a block
         os._exit(1)
 
 
-def _run(
-    peer: socket.socket, fds: list[int], args: list[str], variables: dict[bytes, bytes], umask: int
-) -> NoReturn:
+def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[bytes, bytes], umask: int) -> NoReturn:
     """The command, as if whoever asked had started it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for to, fd in enumerate(fds[:3]):
@@ -270,12 +261,7 @@ def _stream(fd: int) -> io.TextIOWrapper:
     usual = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[fd]
     encoding, errors = (usual.encoding, usual.errors) if usual else ("utf-8", errors)
     return open(
-        fd,
-        mode,
-        encoding=encoding,
-        errors=errors,
-        closefd=False,
-        buffering=1 if fd == 2 or os.isatty(fd) else -1,
+        fd, mode, encoding=encoding, errors=errors, closefd=False, buffering=1 if fd == 2 or os.isatty(fd) else -1
     )
 
 
@@ -339,9 +325,7 @@ def _receive_exactly(peer: socket.socket, length: int) -> bytes:
 def _describe_process(process: str) -> list[object]:
     """What a process may do and sees, as the kernel has it: a fork of ours must not be freer than who asked for it."""
     place = Path("/proc") / process
-    status = dict(
-        line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line
-    )
+    status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
     number = int(status["Pid"])
     return [
         *(status.get(name) for name in _ALIKE),

@@ -117,9 +117,7 @@ def _first_beyond(args: list[str]) -> int:
 @click.version_option(__version__, message="pinfold %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    help="How much goes to the operator log.",
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much goes to the operator log."
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, log_level: str | None) -> None:

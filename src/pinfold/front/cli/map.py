@@ -32,9 +32,7 @@ _LONGEST = 60
 
 
 @click.command("map")
-@click.option(
-    "--to", "form", type=click.Choice(["mermaid", "svg", "text"]), default="mermaid", help="What to print."
-)
+@click.option("--to", "form", type=click.Choice(["mermaid", "svg", "text"]), default="mermaid", help="What to print.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Into this file rather than to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Nodes and edges as one JSON object.")
 @click.pass_context

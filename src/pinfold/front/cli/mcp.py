@@ -107,11 +107,7 @@ def _line(one: ServerListing) -> str:
     help="For its environment; ${NAME} is filled in when it starts.",
 )
 @click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Sent with each request; ${NAME} as well.",
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request; ${NAME} as well."
 )
 @click.option("--transport", type=click.Choice(["stdio", "http", "sse"]), help="How it is spoken to.")
 @click.option(
@@ -135,9 +131,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
     spec = spec_of(name, entry)
     if no_check:
         write_entry(name, entry)
-        _tell(
-            f"{spec.name} is added and was not looked at: what it offers is taken as it is when it is first used"
-        )
+        _tell(f"{spec.name} is added and was not looked at: what it offers is taken as it is when it is first used")
         return
 
     if hint := registry_hint(spec):
@@ -158,9 +152,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             if not _can_ask():
                 _tell(later)
                 return
-            click.echo(
-                "\n".join([*describe_server(spec), presentable(describe_annotations(found, spec.name))])
-            )
+            click.echo("\n".join([*describe_server(spec), presentable(describe_annotations(found, spec.name))]))
             if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
                 _trust(found, spec.name)
             else:
@@ -174,9 +166,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
 def remove(name: str) -> None:
     """Forget a server of your own, with what was agreed to and its sign-in."""
     known = [
-        spec
-        for spec in load_servers_for(current_folder()).specs
-        if name in (spec.name, spec.name.replace("_", "-"))
+        spec for spec in load_servers_for(current_folder()).specs if name in (spec.name, spec.name.replace("_", "-"))
     ]
     remove_entry(name)
     for spec in known:
@@ -331,9 +321,7 @@ def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[st
     for arg in args:
         name, equals, text = arg.partition("=")
         if not equals or not name:
-            raise click.UsageError(
-                f"{arg!r} is no argument: write NAME=VALUE, or all of them as one JSON object"
-            )
+            raise click.UsageError(f"{arg!r} is no argument: write NAME=VALUE, or all of them as one JSON object")
         values[name] = text if properties.get(name, {}).get("type") == "string" else _value(text)
     return values
 

@@ -40,8 +40,7 @@ class TerminalElicitation:
         """It is shown, never opened: where it leads is for the person to see first."""
         if not self._is_there:
             click.echo(
-                presentable_line(f"{server} wants you to open a page ({why}), which takes a terminal: {url}"),
-                err=True,
+                presentable_line(f"{server} wants you to open a page ({why}), which takes a terminal: {url}"), err=True
             )
             return False
         click.echo(presentable(f"{why}: open this page in your browser\n  {url}"), err=True)

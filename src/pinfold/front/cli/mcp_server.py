@@ -36,14 +36,9 @@ from pinfold.text import presentable_line
     help="Over HTTP, for several clients; at 127.0.0.1:8484 unless given.",
 )
 @click.option("--token-env", metavar="NAME", help="The variable that holds the bearer token of --http.")
+@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name clients reach --http by.")
 @click.option(
-    "--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name clients reach --http by."
-)
-@click.option(
-    "--allow-origin",
-    multiple=True,
-    metavar="URL",
-    help="A web page that may reach --http; none unless given.",
+    "--allow-origin", multiple=True, metavar="URL", help="A web page that may reach --http; none unless given."
 )
 @click.option("--agent", "with_agent", is_flag=True, help="Offer the agent too: the tool `ask`.")
 @click.option("--model", help="The agent's model, as in `run`.")
@@ -54,14 +49,10 @@ from pinfold.text import presentable_line
 @mount_option
 @unmasked_option
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking.")
-@click.option(
-    "--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call this tool without asking."
-)
+@click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call this tool without asking.")
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
-@click.option(
-    "--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy."
-)
+@click.option("--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy.")
 @click.option("--plain-names", is_flag=True, help="Their tools as they are called there; else SERVER__TOOL.")
 def mcp_server_command(
     place: str | None, with_agent: bool, ephemeral: bool, export: str | None, plain_names: bool, **given: Any
@@ -88,9 +79,7 @@ def mcp_server_command(
     from pinfold.front.mcp_server import Offer, is_loopback, parse_address, serve_http, serve_stdio
 
     exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
-    offer = Offer(
-        offering=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names
-    )
+    offer = Offer(offering=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
     if place is None:
         anyio.run(serve_stdio, offer)
         return

@@ -27,10 +27,7 @@ def fetch(name: str) -> None:
     def leave(*_: object) -> None:
         """At once: else a look-up of a host's name is waited for. What came can be taken up wherever it was cut off."""
         clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-        os.write(
-            2,
-            f"{clear}pinfold: left; what was fetched is kept, and the next pull goes on from there\n".encode(),
-        )
+        os.write(2, f"{clear}pinfold: left; what was fetched is kept, and the next pull goes on from there\n".encode())
         os._exit(130)
 
     before = signal.signal(signal.SIGINT, leave)

@@ -8,14 +8,7 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app.local_models import (
-    BuiltinModel,
-    FoundServer,
-    Reachable,
-    ServeOptions,
-    reachable_models,
-    serve_model,
-)
+from pinfold.app.local_models import BuiltinModel, FoundServer, Reachable, ServeOptions, reachable_models, serve_model
 from pinfold.events import plain_json
 from pinfold.front.cli.model_download import fetch
 from pinfold.front.cli.progress import say

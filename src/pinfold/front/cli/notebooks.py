@@ -10,14 +10,7 @@ import click
 
 from pinfold.app import Opening, background
 from pinfold.app.exports import Target, display_label
-from pinfold.app.notebooks import (
-    Notebook,
-    NotebookResult,
-    failure_in_words,
-    read_notebook,
-    run_notebook,
-    with_outputs,
-)
+from pinfold.app.notebooks import Notebook, NotebookResult, failure_in_words, read_notebook, run_notebook, with_outputs
 from pinfold.front.cli.run import stop_on_signal
 from pinfold.front.cli.streams import Streams, write
 from pinfold.front.cli.turn_output import JsonLines
@@ -53,11 +46,7 @@ def exec_notebook(
 
 
 async def _run_notebook(
-    opening: Opening,
-    notebook: Notebook,
-    shown: JsonLines | Streams,
-    keep_going: bool,
-    timeout_s: float | None,
+    opening: Opening, notebook: Notebook, shown: JsonLines | Streams, keep_going: bool, timeout_s: float | None
 ) -> tuple[list[NotebookResult], str]:
     """And the session, if outside text may be in what it showed."""
 

@@ -46,9 +46,7 @@ def explain_it(mode: str, as_json: bool, command: tuple[str, ...]) -> None:
 
 @policy_command.command("grants")
 @click.option("--revoke", "pattern", metavar="PATTERN", help="Take back what was granted under this pattern.")
-@click.option(
-    "--workspace", type=click.Path(path_type=Path), help="Only for this folder; for all unless given."
-)
+@click.option("--workspace", type=click.Path(path_type=Path), help="Only for this folder; for all unless given.")
 @click.option("-s", "--session", help="What was allowed to this session instead: an id, a name, `last`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per grant.")
 def grants_command(pattern: str | None, workspace: Path | None, session: str | None, as_json: bool) -> None:

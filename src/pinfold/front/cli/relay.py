@@ -71,9 +71,7 @@ def _ask(helper: socket) -> None:
     umask = os.umask(0o077)
     os.umask(umask)
     head = [sys.executable, str(umask), str(len(sys.argv) - 1), *sys.argv[1:]]
-    words = b"\0".join(
-        [*map(os.fsencode, head), *(name + b"=" + value for name, value in os.environb.items())]
-    )
+    words = b"\0".join([*map(os.fsencode, head), *(name + b"=" + value for name, value in os.environb.items())])
     here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fds = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, here))

@@ -20,16 +20,10 @@ _session = click.argument("session", default="last")
 @click.command("undo")
 @_session
 @click.option(
-    "--to",
-    type=click.IntRange(min=0),
-    metavar="CELL",
-    help="Go back to the state after this cell; 0 is the start.",
+    "--to", type=click.IntRange(min=0), metavar="CELL", help="Go back to the state after this cell; 0 is the start."
 )
 @click.option(
-    "--turn",
-    type=int,
-    metavar="N",
-    help="Go back to before this turn, what was said included; -1 is the last one.",
+    "--turn", type=int, metavar="N", help="Go back to before this turn, what was said included; -1 is the last one."
 )
 @click.option(
     "--what",

@@ -114,9 +114,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     if given["branches"] and given["notebook"]:
         raise click.UsageError("--from brings a notebook into one session; leave --branches out")
     text = prompt_from(prompt, file)
-    along = TurnInput(
-        text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-")
-    )
+    along = TurnInput(text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-"))
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
@@ -173,12 +171,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
     """
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the PROMPT is empty")
-    if (
-        prompt is None
-        and not (given["as_json"] or given["quiet"])
-        and sys.stdin.isatty()
-        and sys.stdout.isatty()
-    ):
+    if prompt is None and not (given["as_json"] or given["quiet"]) and sys.stdin.isatty() and sys.stdout.isatty():
         from pinfold.front.cli.chat import chat_here
 
         return chat_here({**given, "session": session, "ephemeral": False, "title": None})
@@ -193,11 +186,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
         return say or _make_continuation(standing, found)
 
     return anyio.run(
-        _run_turn,
-        lambda: connect(folder, found, options),
-        command_for,
-        _make_output(given),
-        not given["quiet"],
+        _run_turn, lambda: connect(folder, found, options), command_for, _make_output(given), not given["quiet"]
     )
 
 
@@ -258,9 +247,7 @@ def _make_continuation(standing: SessionStatus, session: SessionId) -> Say | Con
         case "interrupted" | "failed":
             return Say(turn=new_turn_id(), text="Continue.")
         case _:
-            raise ConfigError(
-                f"{session} has nothing to go on with: give a prompt, pinfold resume {session} PROMPT"
-            )
+            raise ConfigError(f"{session} has nothing to go on with: give a prompt, pinfold resume {session} PROMPT")
 
 
 def _exit_code(entry: Entry, turn: TurnId | None) -> int | None:
@@ -280,9 +267,7 @@ def _do_nothing() -> None:
     pass
 
 
-async def stop_on_signal(
-    link: Link, target: TurnId | ActionId | None, clear: Callable[[], None] = _do_nothing
-) -> None:
+async def stop_on_signal(link: Link, target: TurnId | ActionId | None, clear: Callable[[], None] = _do_nothing) -> None:
     """Ctrl-C stops what we asked for and keeps the state; a second one, or what will not stop, ends the command."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:

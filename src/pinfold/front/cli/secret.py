@@ -26,11 +26,7 @@ def secret_command() -> None:
 @secret_command.command("set")
 @click.argument("name")
 @click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    metavar="HOST",
-    help="It may be used for: api.example.org, *.example.org.",
+    "--host", "hosts", multiple=True, metavar="HOST", help="It may be used for: api.example.org, *.example.org."
 )
 @click.option("--header", default="", metavar="FORM", help="`fetch` sends it so: 'Authorization: Bearer {}'.")
 def set_(name: str, hosts: tuple[str, ...], header: str) -> None:

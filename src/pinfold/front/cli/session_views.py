@@ -75,10 +75,7 @@ def _branches(story: SessionHistory, *, as_json: bool) -> None:
     family = build_session_tree(story.session, list_nodes(SessionStore()))
     rows = [
         *({"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors),
-        *(
-            {"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source}
-            for _, kin in family.children
-        ),
+        *({"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source} for _, kin in family.children),
     ]
     _print(rows, branches_page(story, family), as_json=as_json)
 

@@ -76,9 +76,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 @click.argument("session")
 @click.option("--json", "as_json", is_flag=True, help="As lines of JSON: every event, or every destination.")
 @click.option("--sent", is_flag=True, help="What left this machine, by destination.")
-@click.option(
-    "--display", type=click.IntRange(min=1), metavar="N", help="One thing it showed: into a pipe or -o."
-)
+@click.option("--display", type=click.IntRange(min=1), metavar="N", help="One thing it showed: into a pipe or -o.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="With --display: where to.")
 @click.option("--open", "opens", is_flag=True, help="With --display: in the program that is for it.")
 @click.option("--mime", metavar="TYPE", help="With --display: in this form.")

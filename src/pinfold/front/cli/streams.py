@@ -6,16 +6,7 @@ import re
 import sys
 from typing import Any
 
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    ApprovalDecided,
-    Delta,
-    Entry,
-    Noticed,
-    OutputDelta,
-    SessionOpened,
-)
+from pinfold.events import ActionFinished, ActionId, ApprovalDecided, Delta, Entry, Noticed, OutputDelta, SessionOpened
 from pinfold.front.cli.turn_output import show_notice
 from pinfold.text import presentable
 

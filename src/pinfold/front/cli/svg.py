@@ -141,9 +141,7 @@ def _place_boxes(
     return x - _GAP_X + _MARGIN, max(box.y + box.height for box in boxes.values()) + _MARGIN
 
 
-def _centre_single_boxes(
-    boxes: Mapping[str, _Box], columns: Sequence[Sequence[str]], edges: Sequence[Edge]
-) -> None:
+def _centre_single_boxes(boxes: Mapping[str, _Box], columns: Sequence[Sequence[str]], edges: Sequence[Edge]) -> None:
     """What stands alone in its column goes to the middle of what it leads to."""
     for column in reversed(columns):
         after = [boxes[edge.target] for edge in edges if edge.source == column[0]]

@@ -19,9 +19,7 @@ from pinfold.text import exact_line, join_names, numerous, presentable_line, red
 
 @click.command("trust")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--show", is_flag=True, help="Only say what would be obeyed; exits with 1 if it is not trusted."
-)
+@click.option("--show", is_flag=True, help="Only say what would be obeyed; exits with 1 if it is not trusted.")
 @click.option("--forget", "forgets", is_flag=True, help="Obey it no longer.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
@@ -87,18 +85,14 @@ def _show_untrusted(place: Path) -> bool:
         about = f"written while outside text was in play, by {mark.session} until {mark.at}"
         click.echo(presentable_line(f"~ {os.path.relpath(path, place.resolve()):<16} {about}"))
     if marked:
-        click.echo(
-            "a session here counts as having read outside text; once you have read these: --clean FILE"
-        )
+        click.echo("a session here counts as having read outside text; once you have read these: --clean FILE")
     return bool(marked)
 
 
 def _clean(place: Path, paths: list[Path]) -> int:
     count = clean_files(paths)
     if not count:
-        there = (
-            ", ".join(os.path.relpath(path, place.resolve()) for path in find_untrusted([place])) or "none"
-        )
+        there = ", ".join(os.path.relpath(path, place.resolve()) for path in find_untrusted([place])) or "none"
         raise ConfigError(f"no such file is marked as outside text; in {place} there are: {there}")
     click.echo(f"{numerous('file', count)} no longer count{'s' * (count == 1)} as outside text", err=True)
     return 0

@@ -24,9 +24,7 @@ _STDIN = "-"
 def prompt_from(prompt: str | None, file: str | None) -> str:
     """Given in words, in a file, or on standard input. Raises UsageError."""
     if prompt is not None and file is not None:
-        raise click.UsageError(
-            "give either a PROMPT or -f FILE; a file to work on goes with --attach or --data"
-        )
+        raise click.UsageError("give either a PROMPT or -f FILE; a file to work on goes with --attach or --data")
     if file not in (None, _STDIN):
         text = _read_prompt_file(file)
     elif prompt is not None and prompt != _STDIN:
@@ -45,9 +43,7 @@ class TurnInput:
 
     def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, beside: bool) -> None:
         """`beside`: the prompt did not come from standard input, so that something else may."""
-        self.data: dict[str, Path] | None = (
-            dict(check_paths(parse_named_paths([*data, *_files(attach)]))) or None
-        )
+        self.data: dict[str, Path] | None = dict(check_paths(parse_named_paths([*data, *_files(attach)]))) or None
         self._attached = check_paths(parse_named_paths(_files(attach)))
         self._prompt = prompt
         self._waits = _STDIN in attach
@@ -79,13 +75,9 @@ class TurnInput:
     def refuse_with(self, option: str) -> None:
         """What several sessions at once cannot be given. Raises UsageError."""
         if self._pictures:
-            raise click.UsageError(
-                f"{option} cannot show pictures, such as {self._pictures[0].name}; leave one out"
-            )
+            raise click.UsageError(f"{option} cannot show pictures, such as {self._pictures[0].name}; leave one out")
         if self._piped:
-            raise click.UsageError(
-                f"{option} takes no standard input; write it to a file and give it with --data"
-            )
+            raise click.UsageError(f"{option} takes no standard input; write it to a file and give it with --data")
 
     def _wait_for_stdin(self) -> BinaryIO | None:
         """Standard input, if there is anything to expect of it."""

@@ -45,11 +45,7 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
         helper_has_ended, up_has_ended = stop_helper(), anyio.run(stop_daemon)
         if helper_has_ended:
             click.echo("the warm helper has ended")
-        return (
-            0
-            if helper_has_ended and not up_has_ended
-            else _report_result(up_has_ended, "pinfold up has ended")
-        )
+        return 0 if helper_has_ended and not up_has_ended else _report_result(up_has_ended, "pinfold up has ended")
     anyio.run(_stay, idle, pool)
     return 0
 
@@ -58,9 +54,7 @@ async def _stay(idle_s: float, pool: int) -> None:
     up = Daemon(idle_s=idle_s, pool=pool)
     async with background() as tasks:
         tasks.start_soon(_stop_on_signal, up)
-        await up.serve(
-            lambda words: click.echo(presentable_line(f"pinfold up: ready, {words}; Ctrl-C ends it"))
-        )
+        await up.serve(lambda words: click.echo(presentable_line(f"pinfold up: ready, {words}; Ctrl-C ends it")))
 
 
 async def _stop_on_signal(up: Daemon) -> None:

@@ -83,13 +83,9 @@ class Calls:
     async def _run_python(self, client: Client, given: ask_for.RunPython) -> CallToolResult:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
-            ran = await offered.run(
-                given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say
-            )
+            ran = await offered.run(given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say)
         structure = _cell(offered, ran)
-        return result(
-            _format_result(offered, ran), structure, displays=ran.displays, failed=ran.status != "ok"
-        )
+        return result(_format_result(offered, ran), structure, displays=ran.displays, failed=ran.status != "ok")
 
     async def _fork(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
         offered = await self._session(client, given.session)
@@ -119,9 +115,7 @@ class Calls:
     async def _variables(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
         offered = await self._session(client, given.session)
         there = tuple(
-            ask_for.VariableResult(
-                name=one.name, type=one.type, shape=one.shape, size=one.size, cell=one.cell
-            )
+            ask_for.VariableResult(name=one.name, type=one.type, shape=one.shape, size=one.size, cell=one.cell)
             for one in await offered.variables()
         )
         lines = [f"{one.name}: {one.type}{f' {one.shape}' if one.shape else ''}" for one in there]
@@ -133,20 +127,15 @@ class Calls:
         data = await offered.get(given.path, approve=client.approve)
         text = _text(data)
         encoded = None if text is not None else base64.b64encode(data).decode()
-        structure = ask_for.FileResult(
-            session=offered.id, path=given.path, size=len(data), text=text, base64=encoded
-        )
+        structure = ask_for.FileResult(session=offered.id, path=given.path, size=len(data), text=text, base64=encoded)
         shown = text if text is not None and len(text) <= _SHOWN else None
         return result(
-            shown if shown is not None else f"[{given.path}: {len(data):,} bytes, in the structured result]",
-            structure,
+            shown if shown is not None else f"[{given.path}: {len(data):,} bytes, in the structured result]", structure
         )
 
     async def _put_file(self, client: Client, given: ask_for.PutFile) -> CallToolResult:
         offered = await self._session(client, given.session)
-        written = await offered.put(
-            given.path, content=given.content, encoded=given.base64, approve=client.approve
-        )
+        written = await offered.put(given.path, content=given.content, encoded=given.base64, approve=client.approve)
         return result(written, ask_for.PutResult(session=offered.id, written=written))
 
     async def _sessions(self, client: Client, _: ask_for.Nothing) -> CallToolResult:
@@ -173,9 +162,7 @@ class Calls:
     async def _ask(self, client: Client, given: ask_for.Ask) -> CallToolResult:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
-            answer = await offered.ask(
-                given.prompt, approve=client.approve, on_event=partial(_report_activity, say)
-            )
+            answer = await offered.ask(given.prompt, approve=client.approve, on_event=partial(_report_activity, say))
         structure = ask_for.AskResult(
             session=offered.id,
             text=answer.text,
@@ -209,9 +196,7 @@ class Calls:
         for wanted in (name, f"{NAMED}{name}"):
             if found := self._find_session(wanted, client):
                 return found
-        raise NoSuchSession(
-            f"there is no session {name!r} here; `sessions` lists them, `open_session` opens one"
-        )
+        raise NoSuchSession(f"there is no session {name!r} here; `sessions` lists them, `open_session` opens one")
 
     def _find_session(self, name: str, client: Client) -> ClientSession | None:
         return self._offering.find(name, client.key)

@@ -51,7 +51,9 @@ class Client:
             said.append(f'"allow in this session" covers: {approval.pattern}')
         words = "\n\n".join(filter(None, said))
         if len(words) > _SHOWN:
-            why = f"it takes {len(words):,} characters to show what it would do, and a client is shown {_SHOWN:,} at most"
+            why = (
+                f"it takes {len(words):,} characters to show what it would do, and a client is shown {_SHOWN:,} at most"
+            )
             return Decision(allow=False, words=f"{why}; do it in smaller steps")
         answer = await self._elicit(words, _form("decision", tuple(choices)))
         match answer:

@@ -73,9 +73,7 @@ class _Call:
 class Exports:
     """`names` are servers of the user's, or `*` for all. `plain`: their tools and prompts keep their names."""
 
-    def __init__(
-        self, offering: ClientSessions, calls: Calls, names: tuple[str, ...], *, plain: bool
-    ) -> None:
+    def __init__(self, offering: ClientSessions, calls: Calls, names: tuple[str, ...], *, plain: bool) -> None:
         self._offering = offering
         self._calls = calls
         self._wanted = names
@@ -97,9 +95,7 @@ class Exports:
             there = ", ".join(upstream.names) or "none is configured"
             raise ConfigError(f"there is no MCP server {unknown[0]!r} to export; there is: {there}")
         if self._plain and len(self._names) != 1:
-            raise ConfigError(
-                "--plain-names goes with one server; with several their names could be the same"
-            )
+            raise ConfigError("--plain-names goes with one server; with several their names could be the same")
         for name in self._names:
             await self._line_of_all(upstream, name)
 
@@ -177,9 +173,7 @@ class Exports:
     # --- lists
 
     async def _list_tools(self, context: Context, _params: BaseModel) -> Answer:
-        found: list[Wire] = [
-            one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in self._calls.tools
-        ]
+        found: list[Wire] = [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in self._calls.tools]
         for name in self._names:
             async with self._line(context, name) as (_client, line):
                 await line.look()
@@ -243,9 +237,7 @@ class Exports:
         server, params["name"] = self._split(str(params.get("name")))
         args = {"name": params["name"], "arguments": _table(params.get("arguments"))}
         async with self._line(context, server) as (client, line):
-            return await self._judge_and_forward(
-                context, client, line, _Call(server, "get_prompt", args, params)
-            )
+            return await self._judge_and_forward(context, client, line, _Call(server, "get_prompt", args, params))
 
     async def _judge_and_forward(self, context: Context, client: Client, line: Line, call: _Call) -> Answer:
         upstream = await self._upstream(client)

@@ -141,12 +141,7 @@ async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: C
         origins = {*(f"http://{host}" for host in hosts), *place.origins}
         guard = Guard(app, token=token, hosts=hosts, origins=origins, on_gone=forget)
         config = uvicorn.Config(
-            guard,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=_LEAVE_S,
-            server_header=False,
+            guard, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=_LEAVE_S, server_header=False
         )
         http = _Server(config)
         async with background() as tasks:

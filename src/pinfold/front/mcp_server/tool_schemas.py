@@ -38,9 +38,7 @@ class UndoArguments(_Arguments, frozen=True, kw_only=True):
 
 
 class GetFile(_Arguments, frozen=True, kw_only=True):
-    path: Annotated[
-        str, Meta(description="Relative to the workspace; or `blob:HANDLE` of an output that was cut.")
-    ]
+    path: Annotated[str, Meta(description="Relative to the workspace; or `blob:HANDLE` of an output that was cut.")]
     session: Named = None
 
 

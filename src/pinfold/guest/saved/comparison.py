@@ -77,11 +77,7 @@ class Comparison:
             if saved.__code__ != read.__code__:
                 return "its code would come back different"
             self._push((saved.__defaults__, read.__defaults__), (saved.__kwdefaults__, read.__kwdefaults__))
-            self._push(
-                *zip(
-                    map(_content, saved.__closure__ or ()), map(_content, read.__closure__ or ()), strict=True
-                )
-            )
+            self._push(*zip(map(_content, saved.__closure__ or ()), map(_content, read.__closure__ or ()), strict=True))
             return None
         if module_of(kind) in ("weakref", "_weakrefset") and len(saved) != len(read):
             return NOT_KEPT

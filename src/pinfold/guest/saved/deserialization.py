@@ -34,11 +34,7 @@ class Missing(Exception):
 
 
 def restore(
-    namespace: dict[str, object],
-    entries: Iterable[Entry],
-    read: Callable[[str], Memory],
-    *,
-    seconds: float = SECONDS,
+    namespace: dict[str, object], entries: Iterable[Entry], read: Callable[[str], Memory], *, seconds: float = SECONDS
 ) -> list[Label]:
     """Put what can be had of `entries`, in their order, into `namespace`; one label for each.
 
@@ -133,10 +129,7 @@ class _Restoring:
 
 
 def read_part(
-    data: Memory,
-    apart: Callable[[str], Memory],
-    of_name: Callable[[str], object],
-    namespace: dict[str, object],
+    data: Memory, apart: Callable[[str], Memory], of_name: Callable[[str], object], namespace: dict[str, object]
 ) -> dict[str, object]:
     """The values by name. What it needs that is stored apart is asked for by digest, other variables by name."""
     view = memoryview(data)

@@ -41,9 +41,7 @@ class Entry:
 
     def row(self) -> dict[str, object]:
         """For JSON."""
-        return {
-            key: value for key in self.__slots__ if (value := getattr(self, key)) or key in ("name", "kind")
-        }
+        return {key: value for key in self.__slots__ if (value := getattr(self, key)) or key in ("name", "kind")}
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Entry:

@@ -39,9 +39,7 @@ APART_BYTES = 1 << 20
 NAMESPACE = ""
 """How a stream refers to the session's variables as a whole."""
 
-ATOMS = frozenset(
-    (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented))
-)
+ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)))
 """Values that are what they are wherever they are: nobody can tell two equal ones apart, or change them."""
 CONTAINERS = frozenset((list, dict, set, bytearray))
 """Pickled without asking us how."""
@@ -145,14 +143,7 @@ BY_NAME: dict[str, Reducer] = {
 }
 """For the type of that full name and its subclasses; looked up once a type."""
 
-OWN_WAYS = (
-    "__getstate__",
-    "__setstate__",
-    "__reduce__",
-    "__reduce_ex__",
-    "__getnewargs__",
-    "__getnewargs_ex__",
-)
+OWN_WAYS = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
 HOOKS = ("__getattr__", "__getattribute__")
 
 
@@ -163,16 +154,7 @@ class TooLarge(Exception):
 class TypeTraits:
     """What is to be known of a type before one of its values is taken apart."""
 
-    __slots__ = (
-        "has_hooks",
-        "has_identity",
-        "has_own_ways",
-        "is_sessions",
-        "kept",
-        "may_be_named",
-        "plain",
-        "reducer",
-    )
+    __slots__ = ("has_hooks", "has_identity", "has_own_ways", "is_sessions", "kept", "may_be_named", "plain", "reducer")
 
     def __init__(self, reducer: Reducer | None) -> None:
         self.reducer = reducer

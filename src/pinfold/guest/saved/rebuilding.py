@@ -144,9 +144,7 @@ def _set_attribute(kind: type, name: str, value: object) -> None:
         setattr(kind, name, value)
 
 
-def make_enum(
-    meta: Any, name: str, bases: tuple[type, ...], start: dict[str, Any], members: dict[str, Any]
-) -> type:
+def make_enum(meta: Any, name: str, bases: tuple[type, ...], start: dict[str, Any], members: dict[str, Any]) -> type:
     names: Any = meta.__prepare__(name, bases)
     for key, value in (*start.items(), *members.items()):
         names[key] = value

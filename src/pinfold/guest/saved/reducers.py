@@ -148,12 +148,7 @@ def cached_function(_: Pickler, value: Any) -> object:
         return NotImplemented
     options = value.cache_parameters()
     attributes: dict[str, Any] = dict(value.__dict__)
-    return again.make_cached, (
-        attributes.pop("__wrapped__"),
-        options["maxsize"],
-        options["typed"],
-        attributes,
-    )
+    return again.make_cached, (attributes.pop("__wrapped__"), options["maxsize"], options["typed"], attributes)
 
 
 def descriptor(_: Pickler, value: Any) -> object:
@@ -232,9 +227,7 @@ def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
         if type(held) in (MemberDescriptorType, GetSetDescriptorType) and held.__objclass__ is kind:
             continue  # made with the class, for its slots
         if type(held) in COMPILED and held.__objclass__ is kind:
-            raise Unsaved(
-                f"the class {name_of(kind)} is not written in Python, and has no name to find it by"
-            )
+            raise Unsaved(f"the class {name_of(kind)} is not written in Python, and has no name to find it by")
         if name_of(kind_of(held)) == "CField" and module_of(kind_of(held)) == "_ctypes":
             continue  # made for its `_fields_`
         (methods if isinstance(held, BEHAVIOUR) else attributes)[name] = held

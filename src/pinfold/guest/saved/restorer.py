@@ -21,9 +21,7 @@ MISSING = (1 << 64) - 1
 """The size of what the host does not have."""
 
 
-def restore_session(
-    namespace: dict[str, object], told: Mapping[str, Any], fd: int
-) -> list[dict[str, object]]:
+def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
     """What became of each variable. `fd` leads to the host, which has the bytes."""
     around = told["around"]
     sys.path += [it for it in around["path"] if type(it) is str and it not in sys.path]

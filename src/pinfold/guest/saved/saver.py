@@ -31,9 +31,7 @@ _dumps, _loads = dumps, loads
 class State:
     """What there is to be told."""
 
-    def __init__(
-        self, namespace: dict[str, object], cells: dict[str, int], flags: int, path: Sequence[str]
-    ) -> None:
+    def __init__(self, namespace: dict[str, object], cells: dict[str, int], flags: int, path: Sequence[str]) -> None:
         self.namespace = namespace
         self.cells = cells
         """Which bound each name."""
@@ -104,11 +102,7 @@ def _save(host: socket, state: State) -> None:
         skip=request["skip"],
         tell=tell,
     )
-    around = {
-        "flags": state.flags,
-        "folder": _folder(),
-        "path": [it for it in sys.path if it not in state.path],
-    }
+    around = {"flags": state.flags, "folder": _folder(), "path": [it for it in sys.path if it not in state.path]}
     told = {"entries": [entry.row() for entry in entries], "cells": state.cells, "around": around}
     host.sendall(_dumps(told).encode() + b"\n")
 

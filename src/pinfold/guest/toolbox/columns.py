@@ -268,9 +268,7 @@ class Kinds(_Column):
 
     def _places(self, first: int, last: int) -> list[tuple[int, int]]:
         """Of buckets, in the file."""
-        return [
-            (start + int(starts[first]), int(starts[last] - starts[first])) for start, starts in self._kept
-        ]
+        return [(start + int(starts[first]), int(starts[last] - starts[first])) for start, starts in self._kept]
 
     def _groups(self) -> Iterator[tuple[int, Array, Array]]:
         """How many values are different, and of those that are there more than once the counts; some buckets at a time."""
@@ -293,9 +291,7 @@ class Kinds(_Column):
             else:  # some values are there very often, or there are very many
                 values, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
                 for one in self._places(first, last):
-                    values, counts = merge_counts(
-                        values, counts, *runs_of(np.sort(self._scratch.read([one])))
-                    )
+                    values, counts = merge_counts(values, counts, *runs_of(np.sort(self._scratch.read([one]))))
                 number = len(values)
             yield number, (values * _BACK).view(self._dtype), counts
             first = last

@@ -15,9 +15,7 @@ def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
     """Empty for two that are the same. A last line without its end is marked as git does."""
     if before == after:
         return ""
-    text = "".join(
-        _mark_missing_newline(line) for line in _format_unified(lines_of(before), lines_of(after), old, new)
-    )
+    text = "".join(_mark_missing_newline(line) for line in _format_unified(lines_of(before), lines_of(after), old, new))
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[... {len(text) - most:,} more characters of this diff]\n"

@@ -30,9 +30,7 @@ def glob(pattern: str, path: str) -> dict[str, Any]:
     top = resolve_path("/" if pattern.startswith("/") else path)
     if not os.path.isdir(top):
         raise Refused(
-            describe_missing(path)
-            if not os.path.exists(top)
-            else f"{display_path(path)} is a file, not a folder"
+            describe_missing(path) if not os.path.exists(top) else f"{display_path(path)} is a file, not a folder"
         )
     until = time.monotonic() + WALK_S
     found: set[str] = set()
@@ -51,9 +49,7 @@ def glob(pattern: str, path: str) -> dict[str, Any]:
 
 
 def _format_name(full: str) -> str:
-    return (
-        f"{display_path(full)}/" if os.path.isdir(full) and not os.path.islink(full) else display_path(full)
-    )
+    return f"{display_path(full)}/" if os.path.isdir(full) and not os.path.islink(full) else display_path(full)
 
 
 def _expand_braces(pattern: str) -> list[str]:

@@ -8,16 +8,7 @@ import stat
 import time
 
 from .program_io import Refused, display_path, format_size
-from .texts import (
-    EDITABLE,
-    LOOK,
-    decode_text,
-    describe_missing,
-    encoding_of,
-    refuse_binary,
-    resolve_file,
-    resolve_path,
-)
+from .texts import EDITABLE, LOOK, decode_text, describe_missing, encoding_of, refuse_binary, resolve_file, resolve_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,9 +40,7 @@ def read(path: str, start_line: int, max_lines: int | None, most: int) -> dict[s
 
 def _as_utf8(path: str, size: int, data: bytes) -> io.BytesIO:
     if size > EDITABLE:
-        raise Refused(
-            f"{display_path(path)} is UTF-16 or UTF-32 and has {format_size(size)}; use python to read it"
-        )
+        raise Refused(f"{display_path(path)} is UTF-16 or UTF-32 and has {format_size(size)}; use python to read it")
     return io.BytesIO(decode_text(data).text.encode("utf-8", "replace"))
 
 
@@ -146,9 +135,7 @@ def _format_page(path: str, page: Page, encoding: str, notes: list[str]) -> str:
         raise Refused(f"{display_path(path)} has {total} lines; start_line={page.first} is past the end")
     if page.cut:
         more = f"; start_line={last + 1} goes on behind it" if last < page.total or not page.counted else ""
-        notes.insert(
-            0, f"line {last:,} of {total} is longer than this and was cut; python can read all of it{more}"
-        )
+        notes.insert(0, f"line {last:,} of {total} is longer than this and was cut; python can read all of it{more}")
     elif page.first > 1 or last < page.total or not page.counted:
         more = f"; go on with start_line={last + 1}" if last < page.total or not page.counted else ""
         notes.insert(0, f"lines {page.first:,} to {last:,} of {total}{more}")

@@ -54,9 +54,7 @@ def _utf8(content: str) -> bytes:
     try:
         return content.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Refused(
-            f"content holds half a surrogate pair at character {error.start}; leave it out"
-        ) from error
+        raise Refused(f"content holds half a surrogate pair at character {error.start}; leave it out") from error
 
 
 def _before(path: str, full: str) -> bytes | None:

@@ -76,9 +76,7 @@ def _text(text: Text | None) -> str:
 def _apply_change(folder: Folder, change: Change) -> str:
     if change.kind == "add":
         if folder.has(change.path):
-            raise Refused(
-                f"the patch adds {display_path(change.path)}, which is there already; update it instead"
-            )
+            raise Refused(f"the patch adds {display_path(change.path)}, which is there already; update it instead")
         made = "".join(line for hunk in change.hunks for line in hunk.new)
         folder.set(change.path, Text(made))
         _set_mode(folder, change)
@@ -166,18 +164,11 @@ class _Place:
     def _behind_anchors(self, begin: int) -> int:
         for anchor in self._hunk.anchors:
             at = next(
-                (
-                    number
-                    for number in range(begin, len(self._lines))
-                    if self._lines[number].strip() == anchor.strip()
-                ),
+                (number for number in range(begin, len(self._lines)) if self._lines[number].strip() == anchor.strip()),
                 None,
             )
             if at is None:
-                at = next(
-                    (number for number in range(begin, len(self._lines)) if anchor in self._lines[number]),
-                    None,
-                )
+                at = next((number for number in range(begin, len(self._lines)) if anchor in self._lines[number]), None)
             if at is None:
                 raise self._make_refusal(f"no line {anchor!r} is in the file")
             # The line may itself be part of what follows.

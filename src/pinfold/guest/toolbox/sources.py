@@ -95,9 +95,7 @@ class Source:
         if what == "a Parquet table":
             return "parquet"
         if what:
-            raise Refused(
-                f"{display_path(name)} is {what}, and no table that can be shown; use python to work with it"
-            )
+            raise Refused(f"{display_path(name)} is {what}, and no table that can be shown; use python to work with it")
         return "json" if head.lstrip()[:1] in (b"{", b"[") else "csv"
 
     def _as_csv(self, head: bytes) -> None:
@@ -127,12 +125,7 @@ class Source:
         self._made.append(self.path)
         self.kind = "csv"
         types = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in columns.items())
-        self.options = {
-            "auto_detect": "false",
-            "header": "true",
-            "columns": f"{{{types}}}",
-            "buffer_size": str(BUFFER),
-        }
+        self.options = {"auto_detect": "false", "header": "true", "columns": f"{{{types}}}", "buffer_size": str(BUFFER)}
 
     @property
     def sql(self) -> str:
@@ -160,9 +153,7 @@ class Source:
         """Columns with their types, once they look like those of a table."""
         if self.kind != "csv" or "columns" in self.options:
             relation = connection.sql(query("*", self))
-            return [
-                (str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)
-            ]
+            return [(str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)]
         settled, columns = self._sniff(connection)
         if len(columns) == 1 and columns[0][1] == "VARCHAR":
             mark = next((one for one in _DELIMITERS if one in columns[0][0]), "")
@@ -269,9 +260,7 @@ class Source:
         """Note the rows that could not be read."""
         if "store_rejects" not in self.options:
             return
-        count, first = connection.sql("SELECT count(DISTINCT line), min(line) FROM reject_errors").fetchall()[
-            0
-        ]
+        count, first = connection.sql("SELECT count(DISTINCT line), min(line) FROM reject_errors").fetchall()[0]
         self.notes.append("rows with too few fields are filled up with nulls")
         if count:
             does = "does not fit the columns and was" if count == 1 else "do not fit the columns and were"
@@ -304,9 +293,7 @@ def _try_source(source: Source, use: Use[Found], ordered: bool) -> Found:
             source.mend("unlisted")
         except (duckdb.Error, Broken) as error:
             if not source.mend(str(error)):
-                raise Refused(
-                    f"{display_path(source.name)} cannot be read as a table: {_first(str(error))}"
-                ) from error
+                raise Refused(f"{display_path(source.name)} cannot be read as a table: {_first(str(error))}") from error
         else:
             return found
         finally:

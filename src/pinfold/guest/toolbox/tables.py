@@ -57,11 +57,7 @@ def view(path: str, view: str, rows: int, known: dict[str, int]) -> dict[str, An
     before = _stamp(full)
     hashing = _Hashing(full)
     hashing.start()
-    make: Callable[[str], tuple[str, list[dict[str, Any]]]] = {
-        "shape": shape,
-        "columns": columns,
-        "stats": stats,
-    }[view]
+    make: Callable[[str], tuple[str, list[dict[str, Any]]]] = {"shape": shape, "columns": columns, "stats": stats}[view]
     text, figures = make(path)
     hashing.join()
     # Should it have changed meanwhile, nobody knows what the figures are of.
@@ -106,9 +102,7 @@ def peek(path: str, rows: int) -> str:
     (typed, found), source = read_table(path, first, ordered=True)
     if len(typed) > WIDE:
         source.notes.insert(0, f"the first {WIDE} of {len(typed)} columns")
-    lines = align_columns(
-        [title(name) for name, _ in typed[:WIDE]], [[_cell(value) for value in row] for row in found]
-    )
+    lines = align_columns([title(name) for name, _ in typed[:WIDE]], [[_cell(value) for value in row] for row in found])
     if not found:
         source.notes.insert(0, "no rows")
     return _with_notes(lines, source)
@@ -138,10 +132,7 @@ def columns(path: str) -> tuple[str, list[dict[str, Any]]]:
     ]
     lines = align_columns(
         ["column", "type", "nulls", "examples"],
-        [
-            [title(one["column"]), one["type"], f"{one['nulls']:,}", ", ".join(one["examples"])]
-            for one in figures
-        ],
+        [[title(one["column"]), one["type"], f"{one['nulls']:,}", ", ".join(one["examples"])] for one in figures],
     )
     source.notes.insert(0, f"{many(total, 'row')}, {many(len(typed), 'column')}")
     return _with_notes(lines, source), figures
@@ -156,14 +147,9 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
     (figures, rows, whole), source = read_table(path, figures_of, ordered=False, quick=True)
     lines = align_columns(
         ["column", "type", *FIGURES],
-        [
-            [title(one["column"]), one["type"], *(_format_figure(one.get(name)) for name in FIGURES)]
-            for one in figures
-        ],
+        [[title(one["column"]), one["type"], *(_format_figure(one.get(name)) for name in FIGURES)] for one in figures],
     )
-    exact = (
-        "exact" if whole else f"sampled: there was time for {rows:,} rows only, and the figures are of these"
-    )
+    exact = "exact" if whole else f"sampled: there was time for {rows:,} rows only, and the figures are of these"
     source.notes.insert(0, f"{many(rows, 'row')}; {exact}")
     return _with_notes(lines, source), figures
 
@@ -178,9 +164,7 @@ def figures_of(connection: Any, source: Source, typed: Typed) -> tuple[list[dict
         scratch.close()
 
 
-def _figures(
-    scratch: Scratch, connection: Any, source: Source, typed: Typed
-) -> tuple[list[dict[str, Any]], int, bool]:
+def _figures(scratch: Scratch, connection: Any, source: Source, typed: Typed) -> tuple[list[dict[str, Any]], int, bool]:
     nothing, *absent = _hashes(connection, None, *source.unlisted)
     parts = [Part(name, kind, scratch, FEW_IN_ALL // len(typed), nothing) for name, kind in typed]
     until = source.begun + LONGEST_S

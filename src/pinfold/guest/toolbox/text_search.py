@@ -122,9 +122,7 @@ def _with_ripgrep(program: str, pattern: str, path: str, results: _Results) -> b
     options += ["--sort=path", "--max-columns=0", "--no-messages"]
     options += ["--max-count=1"] if results.first_only else []
     options += [f"--glob=!{name}" for name in sorted(SKIPPED) if name not in top.split("/")]
-    process = Popen(
-        [program, *options, f"--regexp={pattern}", "--", target], stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-    )
+    process = Popen([program, *options, f"--regexp={pattern}", "--", target], stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     assert process.stdout
     assert process.stderr
     try:

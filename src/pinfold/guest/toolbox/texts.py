@@ -41,12 +41,7 @@ _KINDS = (
     (b"\xd0\xcf\x11\xe0", "an old Office document"),
 )
 _TABLES = ("a Parquet table", "an Excel workbook")
-_ZIPPED = {
-    ".xlsx": "an Excel workbook",
-    ".docx": "a Word document",
-    ".pptx": "a PowerPoint file",
-    ".whl": "a wheel",
-}
+_ZIPPED = {".xlsx": "an Excel workbook", ".docx": "a Word document", ".pptx": "a PowerPoint file", ".whl": "a wheel"}
 
 
 class Text:

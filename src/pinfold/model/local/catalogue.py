@@ -53,19 +53,12 @@ def weights_named(name: str) -> Weights:
     try:
         return CATALOGUE[name]
     except KeyError:
-        raise UnknownModel(
-            f"no weights are called {name!r}; there are {join_names(list(CATALOGUE), 9)}"
-        ) from None
+        raise UnknownModel(f"no weights are called {name!r}; there are {join_names(list(CATALOGUE), 9)}") from None
 
 
 def _parts(package: str, version: str, size: int, last: int, hashes: Sequence[str]) -> tuple[Part, ...]:
     return tuple(
-        Part(
-            package=f"{package}{number}",
-            version=version,
-            sha256=sha256,
-            size=last if number == len(hashes) else size,
-        )
+        Part(package=f"{package}{number}", version=version, sha256=sha256, size=last if number == len(hashes) else size)
         for number, sha256 in enumerate(hashes, start=1)
     )
 

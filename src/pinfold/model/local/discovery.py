@@ -129,20 +129,14 @@ class _Answers:
             case "llamacpp":
                 props = an_object(self._said.get("/props"))
                 settings = an_object(props.get("default_generation_settings"))
-                runs_with = a_count(settings.get("n_ctx")) or a_count(
-                    an_object(item.get("meta")).get("n_ctx")
-                )
+                runs_with = a_count(settings.get("n_ctx")) or a_count(an_object(item.get("meta")).get("n_ctx"))
                 caps = an_object(props.get("chat_template_caps"))
                 tools = _tool_support(caps.get("supports_tools"))
                 return FoundModel(id=model, context=runs_with or None, tools=tools)
             case "lmstudio":
-                more = {a_text(an_object(of).get("id")): an_object(of) for of in self._of_lmstudio()}.get(
-                    model, {}
-                )
+                more = {a_text(an_object(of).get("id")): an_object(of) for of in self._of_lmstudio()}.get(model, {})
                 size = a_count(more.get("loaded_context_length")) or a_count(more.get("max_context_length"))
-                tools = _tool_support(
-                    "tool_use" in a_list(more["capabilities"]) if "capabilities" in more else None
-                )
+                tools = _tool_support("tool_use" in a_list(more["capabilities"]) if "capabilities" in more else None)
                 return FoundModel(id=model, context=size or None, tools=tools)
             case _:
                 return FoundModel(id=model, context=a_count(item.get("max_model_len")) or None)
@@ -153,8 +147,7 @@ class _Answers:
             for item in map(an_object, a_list(an_object(self._said.get("/api/ps")).get("models")))
         }
         names = (
-            a_text(an_object(item).get("name"))
-            for item in a_list(an_object(self._said.get("/api/tags")).get("models"))
+            a_text(an_object(item).get("name")) for item in a_list(an_object(self._said.get("/api/tags")).get("models"))
         )
         return tuple(self._ollama_model(name, running.get(name, 0)) for name in names if name)
 
@@ -174,14 +167,7 @@ async def _request_json(url: str, path: str, body: Json = None) -> tuple[int, Js
     """Status and JSON of an answer; 0 for none that can be read."""
     try:
         return _read(await _exchange(url, path, b"" if body is None else msgspec.json.encode(body)))
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        RecursionError,
-        anyio.BrokenResourceError,
-        msgspec.MsgspecError,
-    ):
+    except (OSError, ValueError, LookupError, RecursionError, anyio.BrokenResourceError, msgspec.MsgspecError):
         return 0, None
 
 
@@ -191,9 +177,7 @@ async def _exchange(url: str, path: str, body: bytes) -> bytes:
     host, port = parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)
     # 1.0, so that the answer ends with the connection and comes in one piece.
     head = f"{'POST' if body else 'GET'} {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\n"
-    head += (
-        f"Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    head += f"Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     answer = bytearray()
     stream = await anyio.connect_tcp(host, port, tls=True) if secure else await anyio.connect_tcp(host, port)
     async with stream:

@@ -10,19 +10,7 @@ from typing import BinaryIO
 from pinfold.model.local.errors import CannotServe
 
 _MAGIC = b"GGUF"
-_NUMBERS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
+_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _LIST = 8, 9
 _MOST_FACTS = 1000
 _MOST_TEXT = 1 << 20

@@ -40,11 +40,7 @@ async def wheel_url(http: httpx2.AsyncClient, index: str, part: Part) -> str:
         raise DownloadFailed(f"there is no package {part.package!r} any more")
     if answer.status_code != 200:
         raise DownloadFailed(f"it answered {answer.status_code}")
-    links = (
-        _json_links(answer.content)
-        if "json" in answer.headers.get("content-type", "")
-        else _links(answer.text)
-    )
+    links = _json_links(answer.content) if "json" in answer.headers.get("content-type", "") else _links(answer.text)
     base = page if not answer.history else str(answer.url)
     for link in links:
         parts = urlsplit(urljoin(base, link))

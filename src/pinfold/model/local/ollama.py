@@ -37,16 +37,12 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
                 ended = ended or said.get("status") == "success"
                 if digest := said.get("digest"):
                     told[str(digest)] = int(said.get("completed") or 0), int(said.get("total") or 0)
-                done, total = (
-                    (sum(numbers) for numbers in zip(*told.values(), strict=True)) if told else (0, 0)
-                )
+                done, total = (sum(numbers) for numbers in zip(*told.values(), strict=True)) if told else (0, 0)
                 on_progress(Pulling(phase=_phase(said), done=done, total=total))
             if answer.status_code != 200:
                 raise PullFailed(f"Ollama could not fetch {model}: it answered {answer.status_code}")
     except httpx2.ConnectError as error:
-        raise PullFailed(
-            f"nothing answers at {url}; start Ollama with `ollama serve`, or set OLLAMA_HOST"
-        ) from error
+        raise PullFailed(f"nothing answers at {url}; start Ollama with `ollama serve`, or set OLLAMA_HOST") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise PullFailed(f"Ollama broke off at {url}: {first_line(words_of(error))}; try again") from error
     if not ended:

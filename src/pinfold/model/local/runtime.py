@@ -76,14 +76,7 @@ async def _install(uv: Path, ready: Path, held: int) -> None:
         shutil.rmtree(stale, ignore_errors=True)
     beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=ready.parent))
     try:
-        wheels_only = [
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--require-hashes",
-            "--requirements",
-            REQUIREMENTS,
-        ]
+        wheels_only = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirements", REQUIREMENTS]
         into = ["--python", sys.executable, "--target", beside / "site"]
         done = await _run([uv, "pip", "install", "--quiet", "--no-config", *wheels_only, *into], held)
         if done.returncode:

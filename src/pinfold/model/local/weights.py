@@ -161,10 +161,7 @@ class _Pull:
     async def fetch_weights(self) -> Path:
         problems: list[str] = []
         async with client(self._sources.patience, self._sources.certificates) as http:
-            for place, bring in (
-                (self._sources.hub, self._from_hub),
-                (self._sources.index, self._from_index),
-            ):
+            for place, bring in ((self._sources.hub, self._from_hub), (self._sources.index, self._from_index)):
                 if place is None:
                     continue
                 try:
@@ -232,9 +229,7 @@ class _Pull:
         self._on_progress(Pulling(phase="check", done=total, total=total))
         if not await _is(self._begun, self._weights.sha256):
             _forget(self._begun)
-            raise DownloadFailed(
-                f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away"
-            )
+            raise DownloadFailed(f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away")
         self._finish()
         return self._path
 

@@ -107,9 +107,7 @@ def _line_end(text: str, at: int, stop: int) -> int:
     return line.end() if line else at
 
 
-def _close(
-    text: str, start: int, stop: int, run: str, language: Language, *, effort: Effort
-) -> tuple[int, int] | None:
+def _close(text: str, start: int, stop: int, run: str, language: Language, *, effort: Effort) -> tuple[int, int] | None:
     """Where the body ends and where reading goes on; None if nothing closes it."""
     if run[0] == "~":
         return _closing_line(text, start, stop, run)
@@ -142,9 +140,7 @@ def _close_of_python(text: str, start: int, stop: int, length: int, effort: Effo
     return line, line if rest and rest[0].isalnum() else end
 
 
-def _closing_line(
-    text: str, start: int, stop: int, run: str, *, opens_another: bool = False
-) -> tuple[int, int] | None:
+def _closing_line(text: str, start: int, stop: int, run: str, *, opens_another: bool = False) -> tuple[int, int] | None:
     at = start
     for _ in range(_RUNS_LOOKED_AT):
         at = text.find(run, at, stop)

@@ -32,9 +32,7 @@ _WORDS: dict[str, Json] = {
 }  # fmt: skip
 _CLOSING = {'"': '"', "'": "'", "“": '”“"', "”": '”"', "‘": "’‘'", "’": "’'"}  # noqa: RUF001
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "/": "/"}
-_UP_TO = {
-    quotes: re.compile(rf"[^{quotes}\\]*+(?:\\.[^{quotes}\\]*+)*+", re.DOTALL) for quotes in _CLOSING.values()
-}
+_UP_TO = {quotes: re.compile(rf"[^{quotes}\\]*+(?:\\.[^{quotes}\\]*+)*+", re.DOTALL) for quotes in _CLOSING.values()}
 _KEY_FOLLOWS = re.compile(r"[ \t\r\n]*+(?:\}|[\"'“”‘’]?+[\w.$-]{1,64}+[\"'“”‘’]?+[ \t\r\n]*+:)")  # noqa: RUF001
 _REST = re.compile(r"[ \t\r]*+(?:\Z|\n|[\]}),;{\[<`|])")
 _REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
@@ -61,9 +59,7 @@ class Unreadable(ValueError):
         """The text ends before the value does."""
 
 
-def value_at(
-    text: str, start: int, stop: int, *, place: Place, effort: Effort, mend_to: int | None = None
-) -> Value:
+def value_at(text: str, start: int, stop: int, *, place: Place, effort: Effort, mend_to: int | None = None) -> Value:
     """The object or list that begins at `start`. Raises Unreadable.
 
     What is not JSON as it stands is mended only up to `mend_to`, where a block seems to end.

@@ -12,12 +12,9 @@ Kind: TypeAlias = Literal["quote", "fence", "tag", "object", "call"]
 _QUOTES = "\"'“”‘’"  # noqa: RUF001
 _QUOTE = re.compile(r"^ {0,3}+>[^\n]*+(?:\n {0,3}+>[^\n]*+)*+", re.MULTILINE)
 _TAG = re.compile(
-    r"<(?P<tag>tool_call|function_call|tool_use|tool)(?P<attributes>(?:[ \t=:][^<>\n]{0,200}+)?+)>",
-    re.IGNORECASE,
+    r"<(?P<tag>tool_call|function_call|tool_use|tool)(?P<attributes>(?:[ \t=:][^<>\n]{0,200}+)?+)>", re.IGNORECASE
 )
-_OBJECT = re.compile(
-    rf"(?:\[\s*+)?+\{{\s*+(?:[{_QUOTES}][^{_QUOTES}\n]{{1,64}}+[{_QUOTES}]|[A-Za-z_]\w{{0,63}}+)\s*+:"
-)
+_OBJECT = re.compile(rf"(?:\[\s*+)?+\{{\s*+(?:[{_QUOTES}][^{_QUOTES}\n]{{1,64}}+[{_QUOTES}]|[A-Za-z_]\w{{0,63}}+)\s*+:")
 _CALL = re.compile(
     r"^[ \t]*+`{0,2}+(?P<call>\[?+[ \t]*+(?:(?:functions|tools|default_api)\.)?+(?P<name>[A-Za-z_]\w{0,80}+)[ \t]*+\()",
     re.MULTILINE,

@@ -43,9 +43,7 @@ def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> li
     return [with_sound_code(call, known, effort)] if call else []
 
 
-def _calls_in_list(
-    values: list[Json], known: KnownTools, meant: Meant, effort: Effort
-) -> list[ParsedCall | Fault]:
+def _calls_in_list(values: list[Json], known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
     found: list[ParsedCall | Fault] = []
     for value in values:
         if not isinstance(value, dict) or not effort.step():
@@ -65,9 +63,7 @@ def find_meant_tool(text: str, start: int, stop: int, known: KnownTools) -> str 
     return tool if tool and _HAS_ARGS.search(text, start, stop) else None
 
 
-def _call(
-    found: Mapping[str, Json], known: KnownTools, meant: Meant, effort: Effort
-) -> ParsedCall | Fault | None:
+def _call(found: Mapping[str, Json], known: KnownTools, meant: Meant, effort: Effort) -> ParsedCall | Fault | None:
     key = next((key for key in _NAMES if isinstance(found.get(key), str)), None)
     if key is None:
         return None

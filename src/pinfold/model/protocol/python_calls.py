@@ -24,9 +24,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _LONGEST = 100_000
-_STRING = re.compile(
-    r"\"\"\".*?\"\"\"|'''.*?'''|#[^\n]*+|\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\\.", re.DOTALL
-)
+_STRING = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|#[^\n]*+|\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\\.", re.DOTALL)
 _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
 _FUNCTIONS = frozenset(
     name for name, value in vars(builtins).items() if callable(value) and not isinstance(value, type)
@@ -104,11 +102,7 @@ def with_sound_code(call: ParsedCall | Fault, known: KnownTools, effort: Effort)
 
     A `\n` in a string of the code has become a line end there, which Python does not allow.
     """
-    if (
-        isinstance(call, ParsedCall)
-        and call.tool == known.python
-        and isinstance(code := call.args.get("code"), str)
-    ):
+    if isinstance(call, ParsedCall) and call.tool == known.python and isinstance(code := call.args.get("code"), str):
         return ParsedCall(call.tool, {**call.args, "code": _sound(code, effort)})
     return call
 
@@ -176,9 +170,7 @@ def _tool_call(node: ast.expr | None, known: KnownTools) -> tuple[str, ast.Call]
     match node:
         case ast.Call(func=ast.Name(id=name)) if name not in _FUNCTIONS:
             pass
-        case ast.Call(
-            func=ast.Attribute(value=ast.Name(id="tools" | "functions" | "default_api"), attr=name)
-        ):
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="tools" | "functions" | "default_api"), attr=name)):
             pass
         case _:
             return None

@@ -34,9 +34,7 @@ QUOTED = (
     'To run it write <tool name="{}">, the {}, </tool>; else answer in words.'
 )
 _RUNNABLE = re.compile(r"(?:```|~~~)[ \t]*+py|<tool", re.IGNORECASE)
-_TOOL_FIRST = re.compile(
-    r"(?:\s*+#[^\n]*+\n)*+\s*+\[?+\s*+(?:(?:functions|tools|default_api)\.)?+(?P<name>\w++)\s*+\("
-)
+_TOOL_FIRST = re.compile(r"(?:\s*+#[^\n]*+\n)*+\s*+\[?+\s*+(?:(?:functions|tools|default_api)\.)?+(?P<name>\w++)\s*+\(")
 _OF_OUTPUT = re.compile(r"\b(?:outputs?\b|prints?\b|printed\b|returns?\b|results?[ \t]*+[:=])", re.IGNORECASE)
 _NEAR = 200
 _NOTATIONS = ("{", "[", "<")

@@ -46,9 +46,7 @@ class _Place:
     closed: bool
 
 
-def tag_at(
-    text: str, opening: re.Match[str], stop: int, known: KnownTools, *, finish: Finish, effort: Effort
-) -> Tag:
+def tag_at(text: str, opening: re.Match[str], stop: int, known: KnownTools, *, finish: Finish, effort: Effort) -> Tag:
     attributes = opening["attributes"].strip()
     if text[opening.start() - 1 : opening.start()] == "`" and text[opening.end() : opening.end() + 1] == "`":
         return Tag((), opening.end())
@@ -104,9 +102,7 @@ def _read_unnamed_tag(body: _Place, known: KnownTools, finish: Finish, effort: E
     return Tag(tuple(python_calls.calls_of(content, known, effort) or [Fault(_NOT_A_CALL)]), body.after)
 
 
-_NOT_A_CALL = (
-    'What stands in <tool_call> is no call. Write {"name": ..., "arguments": {...}} there, as valid JSON.'
-)
+_NOT_A_CALL = 'What stands in <tool_call> is no call. Write {"name": ..., "arguments": {...}} there, as valid JSON.'
 
 
 def _unreadable(error: Unreadable, finish: Finish) -> str:

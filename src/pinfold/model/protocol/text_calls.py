@@ -45,9 +45,7 @@ class InText(Layer):
         return spoken if self.calls_natively else add_fence_hint(spoken)
 
     def _parse_calls(self, reply: Reply, request: Request) -> Reply:
-        is_native = (
-            bool(reply.calls) or reply.unreadable
-        )  # or cut off within a native call, which the wire has told
+        is_native = bool(reply.calls) or reply.unreadable  # or cut off within a native call, which the wire has told
         self.calls_natively = self.calls_natively or is_native
         if is_native or (self.calls_natively and self.when == "unless-native"):
             return reply

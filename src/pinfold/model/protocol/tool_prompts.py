@@ -152,9 +152,7 @@ def in_turns(
 
 def _say(turns: list[Message], message: UserMessage) -> None:
     if turns and isinstance(last := turns[-1], UserMessage):
-        turns[-1] = UserMessage(
-            text=_join_texts(last.text, message.text), images=last.images + message.images
-        )
+        turns[-1] = UserMessage(text=_join_texts(last.text, message.text), images=last.images + message.images)
     else:
         turns.append(message)
 

@@ -55,28 +55,14 @@ def direct(
         raise UnknownModel(f"{provider}: which model? e.g. {provider}:NAME")
     check_installed(known)
     check_address(known, base_url)
-    return DirectModel(
-        known,
-        model,
-        name=name,
-        key=find_key(known, key),
-        base_url=base_url,
-        patience=patience,
-    )
+    return DirectModel(known, model, name=name, key=find_key(known, key), base_url=base_url, patience=patience)
 
 
 class DirectModel:
     """One model of one provider, with the connections to it."""
 
     def __init__(
-        self,
-        provider: Provider,
-        model: str,
-        *,
-        name: str,
-        key: Key,
-        base_url: str | None,
-        patience: Patience,
+        self, provider: Provider, model: str, *, name: str, key: Key, base_url: str | None, patience: Patience
     ) -> None:
         self.name = name
         self._provider = provider
@@ -120,10 +106,7 @@ class DirectModel:
         except Exception as error:
             raise failure(error, self._failure_context(request)) from error
         reply = reply_of(
-            response,
-            provider=self._provider.name,
-            tools=original_names(clean),
-            notices=self._notices(asking.left_out),
+            response, provider=self._provider.name, tools=original_names(clean), notices=self._notices(asking.left_out)
         )
         cost = await to_thread.run_sync(cost_of, self._provider.name, self._model, reply.usage)
         yield replace(reply, cost=cost)
@@ -171,10 +154,7 @@ class DirectModel:
 
     def _failure_context(self, request: Request) -> FailureContext:
         return FailureContext(
-            key=self._key,
-            base_url=self._base_url,
-            settings=tuple(request.settings),
-            patience=self._patience,
+            key=self._key, base_url=self._base_url, settings=tuple(request.settings), patience=self._patience
         )
 
     def _notices(self, left_out: tuple[str, ...]) -> tuple[str, ...]:

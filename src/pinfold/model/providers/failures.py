@@ -80,11 +80,7 @@ def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: FailureContext)
         case _:
             said = f"{words} ({status})"
     return RequestFailed(
-        said,
-        status=status,
-        retry_after_s=_wait_s(error),
-        request_id=_request_id(error),
-        retryable=retryable,
+        said, status=status, retry_after_s=_wait_s(error), request_id=_request_id(error), retryable=retryable
     )
 
 

@@ -14,17 +14,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from pinfold.events import (
-    ActionId,
-    AssistantMessage,
-    BlobId,
-    Call,
-    Image,
-    Message,
-    Request,
-    ToolMessage,
-    UserMessage,
-)
+from pinfold.events import ActionId, AssistantMessage, BlobId, Call, Image, Message, Request, ToolMessage, UserMessage
 from pinfold.model.wire.payload import sendable
 from pinfold.text import NO_OUTPUT
 
@@ -128,9 +118,7 @@ def fill_empty_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
     for message in messages:
         if isinstance(message, ToolMessage):
             made.append(message if message.text.strip() else replace(message, text=NO_OUTPUT))
-        elif message.text.strip() or (
-            message.calls if isinstance(message, AssistantMessage) else message.images
-        ):
+        elif message.text.strip() or (message.calls if isinstance(message, AssistantMessage) else message.images):
             made.append(message)
     return tuple(made)
 

@@ -71,11 +71,7 @@ PROVIDERS: Mapping[str, Provider] = {
             pictures=Pictures(kinds=(*_WEB, "image/gif"), most=20),
         ),
         Provider(
-            name="groq",
-            inner="groq",
-            sdk="groq",
-            keys=SERVICES["groq"].keys,
-            pictures=Pictures(kinds=_WEB, most=5),
+            name="groq", inner="groq", sdk="groq", keys=SERVICES["groq"].keys, pictures=Pictures(kinds=_WEB, most=5)
         ),
         Provider(
             name="mistral",
@@ -86,20 +82,11 @@ PROVIDERS: Mapping[str, Provider] = {
             id_length=9,
         ),
         Provider(
-            name="cohere",
-            inner="cohere",
-            sdk="cohere",
-            keys=DIRECT["cohere"],
-            takes_address=False,
-            extra="cohere",
+            name="cohere", inner="cohere", sdk="cohere", keys=DIRECT["cohere"], takes_address=False, extra="cohere"
         ),
     )
 }
-_ALSO = {
-    **ALSO,
-    "google-cloud": "google-vertex",
-    "vertex": "google-vertex",
-}
+_ALSO = {**ALSO, "google-cloud": "google-vertex", "vertex": "google-vertex"}
 
 
 def provider_named(name: str) -> Provider:

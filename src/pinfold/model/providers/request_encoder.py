@@ -64,9 +64,7 @@ class EncodedRequest:
     """Settings that this provider does not have."""
 
 
-def encode_request(
-    request: Request, *, model: Model[Any], provider: Provider, patience: Patience
-) -> EncodedRequest:
+def encode_request(request: Request, *, model: Model[Any], provider: Provider, patience: Patience) -> EncodedRequest:
     from pydantic_ai.messages import InstructionPart
     from pydantic_ai.models import ModelRequestParameters
 
@@ -88,10 +86,7 @@ def encode_request(
 def original_names(request: Request) -> Mapping[str, str]:
     """From names of tools as they are sent to names as we know them."""
     used = [
-        call.tool
-        for message in request.messages
-        if isinstance(message, AssistantMessage)
-        for call in message.calls
+        call.tool for message in request.messages if isinstance(message, AssistantMessage) for call in message.calls
     ]
     return {valid_name(name): name for name in (*used, *(tool.name for tool in request.tools))}
 
@@ -243,19 +238,13 @@ def _unsupported_settings(model: Model[Any]) -> frozenset[str]:
 def _cache_settings(cache: Json, provider: Provider) -> dict[str, Any]:
     """Marks on the tools, on the system prompt and on the last message, which move on with the conversation."""
     if cache not in (True, False, "5m", "1h"):
-        raise RequestFailed(
-            f"the setting {PROMPT_CACHE!r} is true, false, '5m' or '1h', not {cache!r}", status=400
-        )
+        raise RequestFailed(f"the setting {PROMPT_CACHE!r} is true, false, '5m' or '1h', not {cache!r}", status=400)
     if not cache:
         return {}
     match provider.name:
         case "anthropic":
             # On the message itself, not by the API's own automatic: gateways that speak the same protocol know it too.
-            marks = (
-                "anthropic_cache_tool_definitions",
-                "anthropic_cache_instructions",
-                "anthropic_cache_messages",
-            )
+            marks = ("anthropic_cache_tool_definitions", "anthropic_cache_instructions", "anthropic_cache_messages")
             return dict.fromkeys(marks, cache)
         case "bedrock":
             return {"cache": cache}

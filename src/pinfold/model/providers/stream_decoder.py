@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from pinfold.events import (
-    BadEvent,
-    Call,
-    Finish,
-    Json,
-    Reply,
-    RequestFailed,
-    Thought,
-    Usage,
-    new_action_id,
-    plain_json,
-)
+from pinfold.events import BadEvent, Call, Finish, Json, Reply, RequestFailed, Thought, Usage, new_action_id, plain_json
 from pinfold.model.providers.echoes import echo_of
 from pinfold.model.wire.payload import parse_payload
 
@@ -51,9 +40,7 @@ def piece_of(event: ModelResponseStreamEvent) -> str | Thought | None:
             return None
 
 
-def reply_of(
-    response: ModelResponse, *, provider: str, tools: Mapping[str, str], notices: tuple[str, ...]
-) -> Reply:
+def reply_of(response: ModelResponse, *, provider: str, tools: Mapping[str, str], notices: tuple[str, ...]) -> Reply:
     """The whole of it; `tools` are our names by those that were sent. Raises RequestFailed if it is not whole."""
     from pydantic_ai.messages import FilePart, TextPart, ThinkingPart, ToolCallPart
 

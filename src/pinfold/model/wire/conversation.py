@@ -107,7 +107,5 @@ def function(tool: ToolSchema) -> dict[str, Json]:
 
 def tool_name(call: Call) -> str:
     """A name that servers take, also if the model made one up."""
-    name = "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in call.tool
-    )
+    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in call.tool)
     return name[:64] or "unnamed"

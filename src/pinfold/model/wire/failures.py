@@ -82,12 +82,8 @@ class Refused(RequestFailed):
             return True
         # An everyday word such as `stop` counts only where it is marked as a name.
         word = re.escape(setting)
-        marked = (
-            rf"[\"'`\[]{word}[\"'`\]]|(?:supplied|param\w*|field|argument|option): ?{word}\b|\bbody\.{word}\b"
-        )
-        plain = (
-            rf"(?<![\w.]){word}(?!\w)" if "_" in setting or setting in ("temperature", "seed") else r"(?!)"
-        )
+        marked = rf"[\"'`\[]{word}[\"'`\]]|(?:supplied|param\w*|field|argument|option): ?{word}\b|\bbody\.{word}\b"
+        plain = rf"(?<![\w.]){word}(?!\w)" if "_" in setting or setting in ("temperature", "seed") else r"(?!)"
         return bool(re.search(f"{marked}|{plain}", self.words, re.IGNORECASE))
 
     def because_of(self, settings: Mapping[str, str]) -> RequestFailed:
@@ -238,9 +234,7 @@ def _until(date: str) -> float | None:
     return max(0.0, wait.total_seconds())
 
 
-def _too_long(
-    status: int | None, error: Mapping[str, Json], words: str, request_id: str
-) -> ContextTooLong | None:
+def _too_long(status: int | None, error: Mapping[str, Json], words: str, request_id: str) -> ContextTooLong | None:
     marks = " ".join([a_text(error.get("code")), a_text(error.get("type")), words])
     if not re.search(_TOO_LONG, marks) or re.search(_ANSWER_TOO_LONG, words):
         return None

@@ -28,12 +28,7 @@ _KEEP_ALIVE_S = 60.0
 _LINE_END = rb"\r\n|\r|\n"
 _MOVES = 3
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_NO_SUCH_HOST = (
-    "Name or service not known",
-    "name resolution",
-    "nodename nor servname",
-    "No address associated",
-)
+_NO_SUCH_HOST = ("Name or service not known", "name resolution", "nodename nor servname", "No address associated")
 """What systems say of a name that nobody knows, or that nobody can be asked about."""
 
 
@@ -154,9 +149,7 @@ class Wire:
         content = None if body is None else _encode_body(body)
         try:
             with anyio.fail_after(limit_s):
-                async with self._open_answer(
-                    "GET" if content is None else "POST", path, content, limit_s
-                ) as answer:
+                async with self._open_answer("GET" if content is None else "POST", path, content, limit_s) as answer:
                     return parse_payload((await answer.whole()).decode("utf-8", "replace"))
         except TimeoutError as error:
             raise RequestFailed(f"no answer from {self._place(path)} within {limit_s:g} s") from error
@@ -182,9 +175,7 @@ class Wire:
         finally:
             await response.aclose()
 
-    async def _response(
-        self, method: str, path: str, content: bytes | None, first_s: float
-    ) -> httpx2.Response:
+    async def _response(self, method: str, path: str, content: bytes | None, first_s: float) -> httpx2.Response:
         import httpx2
 
         try:
@@ -204,9 +195,7 @@ class Wire:
             except RequestFailed:
                 # The status says enough when the words do not arrive.
                 body = b""
-        return refusal(
-            response.status_code, body, headers=response.headers, url=answer.url, secrets=self.secrets
-        )
+        return refusal(response.status_code, body, headers=response.headers, url=answer.url, secrets=self.secrets)
 
     def _get_client(self) -> httpx2.AsyncClient:
         if self._client is not None:
@@ -230,9 +219,7 @@ class Wire:
                 raise RequestFailed(f"{what} has characters that a header cannot hold", retryable=False)
         url = httpx2.URL(self.base_url)
         patience = self.patience
-        timeout = httpx2.Timeout(
-            None, connect=patience.connect_s, write=patience.idle_s, pool=patience.connect_s
-        )
+        timeout = httpx2.Timeout(None, connect=patience.connect_s, write=patience.idle_s, pool=patience.connect_s)
         try:
             self._client = httpx2.AsyncClient(
                 headers=headers,

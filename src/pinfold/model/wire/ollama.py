@@ -51,13 +51,7 @@ class OllamaModel:
     """One model of one Ollama. The context asked for grows with need and never shrinks: a change loads it anew."""
 
     def __init__(
-        self,
-        *,
-        name: str,
-        base_url: str,
-        model: str,
-        patience: Patience | None = None,
-        context: int | None = None,
+        self, *, name: str, base_url: str, model: str, patience: Patience | None = None, context: int | None = None
     ) -> None:
         """`context` fixes the size of the context; without it the size follows need."""
         self.name = name
@@ -202,9 +196,7 @@ class OllamaModel:
 
     def _body(self, request: Request) -> dict[str, Json]:
         settings = {name: value for name, value in request.settings.items() if value is not None}
-        options = {
-            _OPTIONS.get(name, name): value for name, value in settings.items() if name not in _OF_THE_REQUEST
-        }
+        options = {_OPTIONS.get(name, name): value for name, value in settings.items() if name not in _OF_THE_REQUEST}
         tools = [function(tool) for tool in request.tools]
         return {
             "model": self.model,
@@ -244,8 +236,7 @@ class _StreamedReply:
             self.done = True
             self._finish = "length" if line.get("done_reason") == "length" else "stop"
             self._usage = Usage(
-                input_tokens=a_count(line.get("prompt_eval_count")),
-                output_tokens=a_count(line.get("eval_count")),
+                input_tokens=a_count(line.get("prompt_eval_count")), output_tokens=a_count(line.get("eval_count"))
             )
         return pieces
 
@@ -274,12 +265,8 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
     for message in conversation(request, native=native):
         match message:
             case UserMessage():
-                pictures = [
-                    request.blobs[image.blob] for image in message.images if image.blob in request.blobs
-                ]
-                images = (
-                    {"images": [base64.b64encode(data).decode() for data in pictures]} if pictures else {}
-                )
+                pictures = [request.blobs[image.blob] for image in message.images if image.blob in request.blobs]
+                images = {"images": [base64.b64encode(data).decode() for data in pictures]} if pictures else {}
                 sent.append({"role": "user", "content": message.text, **images})
             case ToolMessage():
                 sent.append({"role": "tool", "content": message.text, "tool_name": tools[message.id]})

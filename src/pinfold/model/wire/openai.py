@@ -239,9 +239,7 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
     return sent
 
 
-def _assistant(
-    message: AssistantMessage, echo: Mapping[str, Json], ids: Mapping[ActionId, str]
-) -> dict[str, Json]:
+def _assistant(message: AssistantMessage, echo: Mapping[str, Json], ids: Mapping[ActionId, str]) -> dict[str, Json]:
     if not message.calls:
         return {"role": "assistant", "content": message.text}
     extra = a_list(echo.get("extra"))

@@ -8,17 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from pinfold.events import (
-    BadEvent,
-    Call,
-    Finish,
-    Json,
-    Reply,
-    RequestFailed,
-    Thought,
-    Usage,
-    new_action_id,
-)
+from pinfold.events import BadEvent, Call, Finish, Json, Reply, RequestFailed, Thought, Usage, new_action_id
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parse_payload
 from pinfold.model.wire.reasoning import Speech
 
@@ -203,8 +193,7 @@ class ReplyAssembler:
         self._usage = Usage(
             input_tokens=a_count(usage.get("prompt_tokens")),
             output_tokens=a_count(usage.get("completion_tokens")),
-            cached_tokens=a_count(details.get("cached_tokens"))
-            or a_count(usage.get("prompt_cache_hit_tokens")),
+            cached_tokens=a_count(details.get("cached_tokens")) or a_count(usage.get("prompt_cache_hit_tokens")),
             written_tokens=a_count(details.get("cache_write_tokens")),
         )
 

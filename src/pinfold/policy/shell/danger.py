@@ -40,9 +40,7 @@ def of_the_whole(commands: Sequence[Command]) -> str:
     runs = known.shells | known.interpreters | {"eval", "source", ".", "xargs"}
     for command in commands:
         name = base_name(command.name)
-        if name in runs and (
-            len(command.words) == 1 or any(word.text in (None, "-") for word in command.words[1:])
-        ):
+        if name in runs and (len(command.words) == 1 or any(word.text in (None, "-") for word in command.words[1:])):
             return f"{name} runs what was fetched from another machine"
     return ""
 
@@ -75,9 +73,7 @@ def deletion_targets(words: Sequence[Word]) -> list[str]:
     name = base_name(words[0].text or "")
     texts = [word.text for word in words[1:]]
     if name in lists().deleters:
-        return [
-            word.shown if word.text is None else word.text for word in _operands(words) if word.shown != "..."
-        ]
+        return [word.shown if word.text is None else word.text for word in _operands(words) if word.shown != "..."]
     if name == "find" and "-delete" in texts:
         places = [text for text in texts[: texts.index("-delete")] if text is not None]
         first_test = next((i for i, text in enumerate(places) if text.startswith("-")), len(places))
@@ -119,15 +115,13 @@ def _operands(words: Sequence[Word]) -> list[Word]:
 def _is_recursive(words: Sequence[Word]) -> bool:
     texts = [word.text or "" for word in words[1:]]
     return any(
-        text == "--recursive" or (text.startswith("-") and text[1:2] != "-" and set("rR") & set(text))
-        for text in texts
+        text == "--recursive" or (text.startswith("-") and text[1:2] != "-" and set("rR") & set(text)) for text in texts
     )
 
 
 def _loose(words: Sequence[Word]) -> Word | None:
     return next(
-        (word for word in words[1:] if word.text is None and not word.head and word.shown[:1] not in "*?["),
-        None,
+        (word for word in words[1:] if word.text is None and not word.head and word.shown[:1] not in "*?["), None
     )
 
 

@@ -55,9 +55,7 @@ def _has(flag: str, texts: Iterable[str]) -> bool:
     if len(flag) == 2 and flag[0] == "-":
         return any(text[:1] == "-" and text[:2] != "--" and flag[1] in text[1:] for text in texts)
     names = [text.partition("=")[0] for text in texts]
-    return any(
-        name == flag or (len(name) > 4 and name[:2] == "--" and flag.startswith(name)) for name in names
-    )
+    return any(name == flag or (len(name) > 4 and name[:2] == "--" and flag.startswith(name)) for name in names)
 
 
 def _why_subcommand_writes(name: str, forms: frozenset[str], texts: Sequence[str]) -> str:

@@ -98,10 +98,7 @@ class Tree:
             match node.type:
                 case "redirected_statement":
                     if (body := node.child_by_field_name("body")) is not None:
-                        extra[body.start_byte] = (
-                            self._after_redirects(node.children),
-                            self._fed(node.children),
-                        )
+                        extra[body.start_byte] = (self._after_redirects(node.children), self._fed(node.children))
                 case "command":
                     words, fed = extra.get(node.start_byte, ([], None))
                     self._command(node, words, fed, depth)
@@ -140,9 +137,7 @@ class Tree:
         """The text of a here-document."""
         for child in children:
             if child.type == "heredoc_redirect":
-                return next(
-                    (self._source_of(one) for one in child.children if one.type == "heredoc_body"), None
-                )
+                return next((self._source_of(one) for one in child.children if one.type == "heredoc_body"), None)
         return None
 
     def _redirect(self, node: Node) -> None:
@@ -223,9 +218,7 @@ class Tree:
 
     def _join_parts(self, node: Node, *, quoted: bool) -> tuple[str, bool]:
         text, at = "", node.start_byte
-        if not quoted and _PATTERN.search(
-            "".join(self._source_of(one) for one in node.children if one.type == "word")
-        ):
+        if not quoted and _PATTERN.search("".join(self._source_of(one) for one in node.children if one.type == "word")):
             first, certain = self._value(node.children[0], quoted=False)
             return first if certain else "", False
         for child in node.children:

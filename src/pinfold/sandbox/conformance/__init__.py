@@ -50,9 +50,7 @@ class SandboxReport:
         return not self.failed and any(result.verdict == "passed" for result in self.results)
 
     def __str__(self) -> str:
-        lines = [
-            f"{one.verdict:8}{one.name}" + (f": {one.reason}" if one.reason else "") for one in self.results
-        ]
+        lines = [f"{one.verdict:8}{one.name}" + (f": {one.reason}" if one.reason else "") for one in self.results]
         return "\n".join([f"sandbox contract of {self.provider!r}, {len(lines)} checks", *lines])
 
 

@@ -54,12 +54,7 @@ class Bench:
         state: Path | None = None,
     ) -> AsyncGenerator[Session]:
         spec = Spec(
-            workspace=self.folder,
-            data=data or {},
-            limits=limits or Limits(),
-            site=site,
-            view=view,
-            state=state,
+            workspace=self.folder, data=data or {}, limits=limits or Limits(), site=site, view=view, state=state
         )
         session = await self.provider.open(spec)
         try:
@@ -84,9 +79,7 @@ class Check:
             case "local":
                 return "it runs on another machine" if has.remote else None
             case "calls and commands":
-                return (
-                    None if has.calls and has.commands else "it does not say it has both calls and commands"
-                )
+                return None if has.calls and has.commands else "it does not say it has both calls and commands"
             case "durable commands":
                 return None if has.durable and has.commands else "it does not say that commands can be undone"
             case "no fork":

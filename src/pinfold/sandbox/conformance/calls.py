@@ -39,9 +39,7 @@ async def a_call_is_answered(bench: Bench) -> None:
         return Answer(status="ok", value={"found": [1, None, "\u00e9"]})
 
     async with bench.session() as session:
-        outcome = await session.run(
-            IMPORT + "call('look', at='x', deep={'n': [1.5]})['found']", on_call=answer
-        )
+        outcome = await session.run(IMPORT + "call('look', at='x', deep={'n': [1.5]})['found']", on_call=answer)
         expect_outcome(outcome, status="ok", value="[1, None, '\u00e9']")
     expect(asked == [("look", {"at": "x", "deep": {"n": [1.5]}})], f"what was asked came as {asked!r}")
 
@@ -75,9 +73,7 @@ async def waiting_for_an_answer_does_not_count_to_the_limit(bench: Bench) -> Non
 
     async with bench.session() as session:
         await session.run(IMPORT)
-        expect_outcome(
-            await session.run("call('slow')", timeout_s=0.4, on_call=answer), status="ok", value="1"
-        )
+        expect_outcome(await session.run("call('slow')", timeout_s=0.4, on_call=answer), status="ok", value="1")
         outcome = await session.run("call('slow')\nwhile True: pass", timeout_s=0.4, on_call=answer)
         expect(outcome.status == "timeout", f"after an answer the limit no longer held: {outcome!r}")
 

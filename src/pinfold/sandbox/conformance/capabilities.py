@@ -28,9 +28,7 @@ async def a_session_has_its_providers_capabilities(bench: Bench) -> None:
 @check()
 async def a_provider_that_does_not_isolate_says_so(bench: Bench) -> None:
     expect(bench.provider.name, "it has no name")
-    expect(
-        bench.provider.capabilities.isolated or bench.provider.notice, "it does not isolate and has no notice"
-    )
+    expect(bench.provider.capabilities.isolated or bench.provider.notice, "it does not isolate and has no notice")
 
 
 @check()
@@ -42,10 +40,7 @@ async def the_hosts_environment_stays_outside(bench: Bench) -> None:
             outcome = await session.run("import os\ndict(os.environ)")
     finally:
         del os.environ[name]
-    expect(
-        outcome.status == "ok" and secret not in (outcome.value or ""),
-        "a secret of the host's environment got in",
-    )
+    expect(outcome.status == "ok" and secret not in (outcome.value or ""), "a secret of the host's environment got in")
 
 
 @check(needs="isolated")
@@ -69,9 +64,7 @@ async def what_a_session_with_a_view_writes_does_not_reach_the_workspace(bench: 
     view = bench.outside / "view"
     view.mkdir()
     async with bench.session(view=view) as session:
-        outcome = await session.run(
-            "open('kept', 'a').write('!')\nopen('made', 'w').close()\nopen('kept').read()"
-        )
+        outcome = await session.run("open('kept', 'a').write('!')\nopen('made', 'w').close()\nopen('kept').read()")
         expect_outcome(outcome, status="ok", value="'as it was!'")
         found = {path.name: path.read_text(encoding="utf-8") for path in bench.folder.iterdir()}
     expect(found == {"kept": "as it was"}, f"the workspace was changed: {found!r}")

@@ -78,9 +78,7 @@ async def output_comes_while_the_cell_still_runs(bench: Bench) -> None:
             await session.interrupt()
 
         tasks.start_soon(stop_when_heard)
-        outcome = await session.run(
-            "print('now', flush=True)\nwhile True: pass", timeout_s=10, on_output=listen
-        )
+        outcome = await session.run("print('now', flush=True)\nwhile True: pass", timeout_s=10, on_output=listen)
         tasks.cancel_scope.cancel()
         expect(outcome.status == "interrupted", f"the output came only at the end: {outcome!r}")
 
@@ -167,9 +165,7 @@ async def input_fails_clearly(bench: Bench) -> None:
 async def the_duration_is_measured(bench: Bench) -> None:
     async with bench.session() as session:
         outcome = await session.run("import time\ntime.sleep(0.05)")
-        expect(
-            0.05 <= outcome.duration_s < 30, f"a cell of 0.05 s is said to have taken {outcome.duration_s} s"
-        )
+        expect(0.05 <= outcome.duration_s < 30, f"a cell of 0.05 s is said to have taken {outcome.duration_s} s")
 
 
 @check()
@@ -178,10 +174,7 @@ async def a_rich_value_is_displayed_and_its_text_is_the_value(bench: Bench) -> N
         await session.run(RICH)
         outcome = await session.run("Rich(1)")
         expect((outcome.status, outcome.value) == ("ok", "Rich 1"), f"got {outcome!r}")
-        expect(
-            [display.mime.get("text/html") for display in outcome.displays] == [b"<b>1</b>"],
-            f"got {outcome!r}",
-        )
+        expect([display.mime.get("text/html") for display in outcome.displays] == [b"<b>1</b>"], f"got {outcome!r}")
         expect(not (await session.run("1")).displays, "a display came again with the next cell")
 
 

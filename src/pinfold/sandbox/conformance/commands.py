@@ -5,14 +5,7 @@ from __future__ import annotations
 import anyio
 
 from pinfold.sandbox.conformance.bench import Bench, ContractBroken, check, expect, expect_outcome
-from pinfold.sandbox.contract import (
-    COMMAND_BYTES,
-    CommandOutcome,
-    NotSupported,
-    Resumable,
-    Session,
-    UndoRefused,
-)
+from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, NotSupported, Resumable, Session, UndoRefused
 
 SHELL = ("/bin/sh", "-c")
 WAITS = 'trap "" TERM INT; echo begun > begun; sleep 60 & sleep 60'
@@ -78,9 +71,7 @@ async def a_command_that_takes_too_long_ends_with_all_it_started(bench: Bench) -
         await session.run("import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)")
         ended = await _sh(session, 'exec 3> held; echo said; trap "" TERM; sleep 60 & wait', timeout_s=1.0)
         expect(ended.status == "timeout" and ended.stdout == b"said\n", f"got {ended!r}")
-        expect_outcome(
-            await session.run("os.read(end, 1)"), status="ok", value="b''"
-        )  # nobody holds it any more
+        expect_outcome(await session.run("os.read(end, 1)"), status="ok", value="b''")  # nobody holds it any more
 
 
 @check(needs="commands")
@@ -165,9 +156,7 @@ async def a_read_only_command_changes_no_file_and_the_next_one_may(bench: Bench)
                 return
             reads = script.startswith("cat")
             expect(ended.read_only == ("kept" if reads else "refused"), f"{script}: got {ended!r}")
-            expect(
-                not reads or ended.stdout == b"herex\n", f"it cannot read, or not write in TMPDIR: {ended!r}"
-            )
+            expect(not reads or ended.stdout == b"herex\n", f"it cannot read, or not write in TMPDIR: {ended!r}")
         expect(await session.get("f") == b"here", "a command that may only read has changed a file")
         expect((await _sh(session, "rm f")).status == "ok", "the next command is held to reading too")
 
@@ -214,9 +203,7 @@ async def a_command_that_times_out_or_is_cancelled_can_be_undone(bench: Bench) -
             )
         expect(session.path == (1, 2), f"the path is {session.path}")
         await session.undo()
-        expect(
-            sorted(it.name for it in bench.folder.iterdir()) == ["late"], "what was cut off is still there"
-        )
+        expect(sorted(it.name for it in bench.folder.iterdir()) == ["late"], "what was cut off is still there")
         await session.undo()
         expect([*bench.folder.iterdir()] == [], "what it did until its time was over is still there")
         try:

@@ -143,9 +143,7 @@ async def a_process_that_is_killed_is_killed(bench: Bench) -> None:
 @check()
 async def a_forked_child_does_not_answer_for_the_cell(bench: Bench) -> None:
     async with bench.session() as session:
-        outcome = await session.run(
-            "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nos.getpid()"
-        )
+        outcome = await session.run("import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nos.getpid()")
         expect(outcome.status == "ok", f"got {outcome!r}")
         expect_outcome(await session.run("os.getpid()"), status="ok", value=outcome.value)
 

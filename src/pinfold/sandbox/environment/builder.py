@@ -213,6 +213,4 @@ def _make_private(folder: Path) -> None:
 
 
 def _names(lock: str) -> list[str]:
-    return [
-        line.partition("==")[0].strip() for line in lock.splitlines() if "==" in line and line[0].isalnum()
-    ]
+    return [line.partition("==")[0].strip() for line in lock.splitlines() if "==" in line and line[0].isalnum()]

@@ -99,12 +99,7 @@ def _find_installed(machine: str) -> list[Interpreter]:
                     base = Path(os.path.realpath(path))
                     found.append(
                         Interpreter(
-                            path=path,
-                            base=base,
-                            version=version,
-                            implementation="cpython",
-                            flags="",
-                            machine=machine,
+                            path=path, base=base, version=version, implementation="cpython", flags="", machine=machine
                         )
                     )
     return found

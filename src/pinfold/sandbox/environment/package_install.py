@@ -25,12 +25,7 @@ from pinfold.sandbox.environment.store import distributions, make_readable
 
 
 def install(
-    package: str,
-    site: Path,
-    python: Path,
-    on_progress: OnProgress = ignore_progress,
-    *,
-    writable: Iterable[Path] = (),
+    package: str, site: Path, python: Path, on_progress: OnProgress = ignore_progress, *, writable: Iterable[Path] = ()
 ) -> dict[str, str]:
     """What was added for `package`, with versions; nothing if it is there already. Blocks. Raises EnvironmentFailed.
 

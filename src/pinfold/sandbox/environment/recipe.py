@@ -55,9 +55,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     python: Interpreter
 
     @classmethod
-    def of(
-        cls, packages: Iterable[str] = (), *, lock: str | None = None, python: Interpreter | None = None
-    ) -> Recipe:
+    def of(cls, packages: Iterable[str] = (), *, lock: str | None = None, python: Interpreter | None = None) -> Recipe:
         """Raises EnvironmentFailed for what is no package."""
         return cls(
             lock=LOCK.read_text(encoding="utf-8") if lock is None else lock,

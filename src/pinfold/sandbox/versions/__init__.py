@@ -1,23 +1,8 @@
 """The history of a workspace's files: what each cell changed, and the way back and forth. See README.md."""
 
 from pinfold.sandbox.versions.entries import Why
-from pinfold.sandbox.versions.reports import (
-    Changes,
-    Coverage,
-    KeptVersion,
-    Missed,
-    NotCovered,
-    Restored,
-    Tally,
-)
-from pinfold.sandbox.versions.versions import (
-    ENTRY_CAP,
-    FILE_CAP,
-    TOTAL_CAP,
-    WATCHES,
-    StateUnknown,
-    Versions,
-)
+from pinfold.sandbox.versions.reports import Changes, Coverage, KeptVersion, Missed, NotCovered, Restored, Tally
+from pinfold.sandbox.versions.versions import ENTRY_CAP, FILE_CAP, TOTAL_CAP, WATCHES, StateUnknown, Versions
 
 __all__ = [
     "ENTRY_CAP",

@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from pinfold.sandbox.safe_files import Stamp
-from pinfold.sandbox.versions.entries import (
-    Delta,
-    Entry,
-    File,
-    Folder,
-    Uncovered,
-    join_path,
-    name_of,
-    parent_of,
-)
+from pinfold.sandbox.versions.entries import Delta, Entry, File, Folder, Uncovered, join_path, name_of, parent_of
 
 TOO_MUCH = ("too large", "no room", "too many files", "too much at once", "changed while it was read")
 

@@ -47,9 +47,7 @@ def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
             # Asked again: nobody is told of who opened it while we had it open.
             return ReadResult(file_of(digest, status), stamp, fresh, is_held or is_open_for_writing(fd))
         stamp = Stamp.of(status)
-    return ReadResult(
-        Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held
-    )
+    return ReadResult(Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held)
 
 
 def file_of(digest: str | None, status: os.stat_result) -> File:

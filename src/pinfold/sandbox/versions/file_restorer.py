@@ -14,14 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pinfold.sandbox.safe_files import SET_ID, Changed, SafeFolder, Stamp, Thing, name_aside, partial_name
-from pinfold.sandbox.versions.entries import (
-    Entry,
-    File,
-    Folder,
-    Link,
-    Uncovered,
-    is_below,
-)
+from pinfold.sandbox.versions.entries import Entry, File, Folder, Link, Uncovered, is_below
 from pinfold.sandbox.versions.store import Store
 from pinfold.sandbox.versions.workspace_scanner import WorkspaceScanner
 
@@ -44,13 +37,7 @@ class FileRestorer:
     """`keeps_times`: files get the times they had, else the present. `aside`: what had to make way before, and may return."""
 
     def __init__(
-        self,
-        top: SafeFolder,
-        store: Store,
-        seen: WorkspaceScanner,
-        *,
-        keeps_times: bool,
-        aside: Collection[str] = (),
+        self, top: SafeFolder, store: Store, seen: WorkspaceScanner, *, keeps_times: bool, aside: Collection[str] = ()
     ) -> None:
         self._top = top
         self._store = store
@@ -85,9 +72,7 @@ class FileRestorer:
             self._top.finish()
         self.done.put_back.extend(path for path in reversed(upwards) if path not in self.done.missed)
         self.done.replaced.update(
-            (path, was)
-            for path, was in there.items()
-            if self._content(path) != was and path not in self.done.missed
+            (path, was) for path, was in there.items() if self._content(path) != was and path not in self.done.missed
         )
 
     def can_bring(self, path: str, entry: Entry | None, wanted: Mapping[str, Entry | None]) -> bool:

@@ -181,7 +181,5 @@ def _fit(wanted: dict[str, Entry | None], stopped: Collection[str], now: Mapping
                     held = now.get(folder)
                     wanted[folder] = held if isinstance(held, Folder) else now[""]
     for path in sorted(wanted):
-        if wanted[path] is not None and not all(
-            isinstance(will_be(folder), Folder) for folder in above(path)
-        ):
+        if wanted[path] is not None and not all(isinstance(will_be(folder), Folder) for folder in above(path)):
             wanted[path] = None

@@ -88,9 +88,7 @@ class Journal:
         try:
             with self._path.open("w", encoding="ascii") as file:
                 for at in range(0, len(paths), _AT_ONCE):
-                    some = {
-                        it: (_encode_entry(entries[it]), stamps.get(it)) for it in paths[at : at + _AT_ONCE]
-                    }
+                    some = {it: (_encode_entry(entries[it]), stamps.get(it)) for it in paths[at : at + _AT_ONCE]}
                     file.write(json.dumps(["start", some]) + "\n")
         except OSError:
             self._give_up()

@@ -87,12 +87,7 @@ class Restored(Struct, frozen=True, kw_only=True):
 
 
 def coverage_of(
-    entries: Mapping[str, Entry],
-    crowded: Collection[str],
-    *,
-    unread: int,
-    watched: bool,
-    has_unmeasured: bool = False,
+    entries: Mapping[str, Entry], crowded: Collection[str], *, unread: int, watched: bool, has_unmeasured: bool = False
 ) -> Coverage:
     files = [entry for entry in entries.values() if isinstance(entry, File)]
     missing = [*_not_covered(entries.items()), *_list_crowded(crowded)]

@@ -19,15 +19,7 @@ from pinfold.sandbox.versions.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.versions.file_restorer import FileRestorer
 from pinfold.sandbox.versions.history import History, Target, Users
 from pinfold.sandbox.versions.journal import Journal, JournalState
-from pinfold.sandbox.versions.reports import (
-    Changes,
-    Coverage,
-    KeptVersion,
-    Missed,
-    Restored,
-    changes_of,
-    coverage_of,
-)
+from pinfold.sandbox.versions.reports import Changes, Coverage, KeptVersion, Missed, Restored, changes_of, coverage_of
 from pinfold.sandbox.versions.store import Store
 from pinfold.sandbox.versions.workspace_scanner import MEASURED_AT_START, Effort, WorkspaceScanner
 
@@ -291,9 +283,7 @@ class Versions:
         target = self._history.target(to, self._now.entries)
         # With something of the user's among it, an old time could make a build tool believe that what was built from an
         # undone version is up to date. What is all of one state can have the times of that state.
-        putting = FileRestorer(
-            self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside
-        )
+        putting = FileRestorer(self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside)
         broken = self._without_what_breaks(putting, target)
         self._is_going = True
         try:
@@ -310,18 +300,14 @@ class Versions:
         return Restored(
             put_back=tuple(path for path in done.put_back if path in delta),
             left=tuple(target.left),
-            replaced=tuple(
-                KeptVersion(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()
-            ),
+            replaced=tuple(KeptVersion(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()),
             aside=tuple(done.aside.items()),
             missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
         )
 
     def _look(self, *, reads: bool = True) -> None:
         if not self._top.is_there:
-            raise SandboxUnavailable(
-                "the workspace was removed or replaced; undo does not reach its files any more"
-            )
+            raise SandboxUnavailable("the workspace was removed or replaced; undo does not reach its files any more")
         self._effort.begin(reads=reads)
         try:
             self._seen.look()

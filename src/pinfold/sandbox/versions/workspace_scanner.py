@@ -211,15 +211,11 @@ class WorkspaceScanner:
         with suppress(OSError), self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
             with os.scandir(fd) as inside:
                 found = [
-                    entry
-                    for entry in inside
-                    if self.known.entries.get(join_path(folder, entry.name)) is UNMEASURED
+                    entry for entry in inside if self.known.entries.get(join_path(folder, entry.name)) is UNMEASURED
                 ]
             for entry in found:
                 with suppress(FileNotFoundError):
-                    entry.stat(
-                        follow_symlinks=False
-                    )  # kept by the entry: it is older than what is asked next
+                    entry.stat(follow_symlinks=False)  # kept by the entry: it is older than what is asked next
             touched = self._watch.peek_paths()
             if touched is None:
                 self._unmeasured.clear()

@@ -43,9 +43,7 @@ def merge_view(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None
         known |= bringing.made
     save_start(view, known)
     return MergeReport(
-        applied=tuple(
-            sorted(Change(path, _how(plan, path)) for path in plan.wanted if path not in plan.left_out)
-        ),
+        applied=tuple(sorted(Change(path, _how(plan, path)) for path in plan.wanted if path not in plan.left_out)),
         conflicts=tuple(sorted(plan.conflicts)),
         left_out=tuple(sorted(LeftOut(path, why) for path, why in plan.left_out.items())),
     )

@@ -262,11 +262,7 @@ class _Guarded:
     def _who_obeys(self, path: str, target: str | None) -> str | None:
         """`target`: where it leads, if it is a link."""
         through = autorun_files.match_link(path) if target is not None else []
-        matches = [
-            autorun_files.match(path),
-            *through,
-            *(each.match(path, target) for each in self._environments),
-        ]
+        matches = [autorun_files.match(path), *through, *(each.match(path, target) for each in self._environments)]
         for found in filter(None, matches):
             if found.row.response == "put back" and found.row.only_in != "git":
                 return found.row.program
@@ -275,9 +271,7 @@ class _Guarded:
     def _is_in_bare(self, path: str) -> bool:
         """Obeyed by git, in a folder that has the shape of a git folder, whatever its name."""
         parts = path.split("/")
-        return any(
-            _is_obeyed(parts[at:]) and self._is_gitdir("/".join(parts[:at])) for at in range(len(parts))
-        )
+        return any(_is_obeyed(parts[at:]) and self._is_gitdir("/".join(parts[:at])) for at in range(len(parts)))
 
     def _is_gitdir(self, folder: str) -> bool:
         whole = self._is_there(folder, "objects") and self._is_there(folder, "refs")

@@ -43,9 +43,7 @@ class ViewFolder:
             _prepare_view(workspace.resolve(), self.path)
         except OSError as error:
             self.close()
-            raise SandboxUnavailable(
-                f"no view can be kept in {self.path}: {error.strerror}; {_USE}"
-            ) from error
+            raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
         except BaseException:
             self.close()
             raise
@@ -136,9 +134,7 @@ def _check_view(workspace: Path, view: Path) -> Path:
     if _file_system(place) == _OVERLAYFS:
         raise SandboxUnavailable(f"the view {str(view)!r} lies on overlayfs, which cannot hold one; {_USE}")
     if within := _find_mount_in(str(top)):
-        raise SandboxUnavailable(
-            f"{within} is a file system of its own: a workspace with one has no private views"
-        )
+        raise SandboxUnavailable(f"{within} is a file system of its own: a workspace with one has no private views")
     return place
 
 

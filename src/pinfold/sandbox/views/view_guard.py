@@ -21,9 +21,7 @@ from pinfold.sandbox.views.view_folder import IN_VIEW
 class ViewGuard:
     """Watches the top of the workspace and every folder that holds a secret, as far as there are watches."""
 
-    def __init__(
-        self, top: str, guards: GuardedPaths, *, shown: str, remount: Callable[[Mounts], None] | None
-    ) -> None:
+    def __init__(self, top: str, guards: GuardedPaths, *, shown: str, remount: Callable[[Mounts], None] | None) -> None:
         self._top = top
         self._shown = shown
         self._remount = remount

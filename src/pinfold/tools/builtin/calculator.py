@@ -198,9 +198,7 @@ def _value(node: ast.expr, depth: int) -> Value:
         case ast.Name(id=name):
             if name in _CONSTANTS:
                 return _CONSTANTS[name]
-            raise BadCall(
-                f"unknown name {name!r}; there are {', '.join(_CONSTANTS)} and functions such as sqrt(2)"
-            )
+            raise BadCall(f"unknown name {name!r}; there are {', '.join(_CONSTANTS)} and functions such as sqrt(2)")
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item, depth + 1) for item in items]
         case ast.Call():
@@ -241,9 +239,7 @@ def _foresee(sign: ast.operator, a: Number, b: Number) -> None:
 
 def _call_function(node: ast.Call, depth: int) -> Value:
     if not isinstance(node.func, ast.Name):
-        raise BadCall(
-            "write * between a number and a bracket, and call functions by name: 2 * (3 + 4), sqrt(2)"
-        )
+        raise BadCall("write * between a number and a bracket, and call functions by name: 2 * (3 + 4), sqrt(2)")
     function = _FUNCTIONS.get(node.func.id)
     if function is None:
         raise BadCall(f"there is no function {node.func.id!r}; there are {', '.join(sorted(_FUNCTIONS))}")

@@ -26,12 +26,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 
 def _object(required: tuple[str, ...], **properties: Mapping[str, Json]) -> Mapping[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
 _PATH: Mapping[str, Json] = {"type": "string"}
@@ -47,10 +42,7 @@ PARAMETERS: Mapping[str, Mapping[str, Json]] = {
         max_lines={"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
     ),
     "write_file": _object(
-        ("path", "content"),
-        path=_PATH,
-        content={"type": "string"},
-        create_dirs={"type": "boolean", "default": True},
+        ("path", "content"), path=_PATH, content={"type": "string"}, create_dirs={"type": "boolean", "default": True}
     ),
     "edit_file": _object(
         ("path", "old", "new"),

@@ -115,12 +115,7 @@ def carrying_tools(inside: Inside) -> list[Tool[..., Any]]:
 
 
 def _schema(*required: str, **properties: Mapping[str, Json]) -> dict[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
 def _write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:

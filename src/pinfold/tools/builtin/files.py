@@ -149,9 +149,7 @@ async def preview(inside: Inside, tool: str, args: Json) -> str:
     if tool not in WRITES or known is None:
         return ""
     given = {**known.check_arguments(args), "dry": True}
-    program, do = (
-        ("patcher", "apply") if tool == "apply_patch" else ("file_writer", tool.removesuffix("_file"))
-    )
+    program, do = ("patcher", "apply") if tool == "apply_patch" else ("file_writer", tool.removesuffix("_file"))
     reply = await ask(inside, cast(Program, program), do, given, timeout_s=QUICK_S)
     return reply.text("diff")
 

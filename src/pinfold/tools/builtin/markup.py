@@ -14,9 +14,7 @@ _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[a-zA-Z][a-zA-Z0-9:-]{0,40})")
 _ATTRIBUTE = re.compile(
     r"""[\s/]*(?P<name>[^\s"'>/=]{1,100})(?:\s{0,20}=\s{0,20}(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s>"']+)))?"""
 )
-_RAW = {
-    name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "iframe", "xmp", "noembed")
-}
+_RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "iframe", "xmp", "noembed")}
 """What is within them is no markup, and is left out."""
 ATTRIBUTES = 50
 """Of one tag."""

@@ -72,9 +72,7 @@ class Reply:
         return self._fields.get(name)
 
 
-async def ask(
-    inside: Inside, program: Program, do: str, given: Mapping[str, Json], *, timeout_s: float
-) -> Reply:
+async def ask(inside: Inside, program: Program, do: str, given: Mapping[str, Json], *, timeout_s: float) -> Reply:
     """Raises BadCall with what the program says is wrong, or with what is wrong with it."""
     # Without site-packages a start is twice as fast; only tables need them.
     flags = ["-I"] if program == "tables" else ["-I", "-S"]
@@ -96,9 +94,7 @@ def _read(ran: Ran, timeout_s: float) -> Reply:
     if ran.status != "ok":
         words = last_line(ran.stderr[-WORDS:].decode("utf-8", "replace"))
         killed = ran.code is not None and ran.code < 0
-        why = (
-            "it was killed, most likely for want of memory" if killed else words or "it ended without a word"
-        )
+        why = "it was killed, most likely for want of memory" if killed else words or "it ended without a word"
         raise BadCall(f"the session could not do this: {why}")
     if ran.dropped_bytes or len(ran.stdout) > REPLY:
         raise _nonsense()

@@ -11,53 +11,15 @@ from urllib.parse import urljoin
 from pinfold.tools.builtin.markup import Tag, pieces
 
 _UNREAD = frozenset(
-    {
-        "script",
-        "style",
-        "template",
-        "svg",
-        "math",
-        "noscript",
-        "iframe",
-        "object",
-        "select",
-        "canvas",
-        "dialog",
-    }
+    {"script", "style", "template", "svg", "math", "noscript", "iframe", "object", "select", "canvas", "dialog"}
 )
 _VOID = frozenset(
     {"br", "hr", "img", "input", "meta", "link", "wbr", "source", "track", "col", "area", "base", "embed"}
 )
 _BLOCKS = frozenset(
     {
-        *(
-            "p",
-            "div",
-            "section",
-            "article",
-            "main",
-            "header",
-            "footer",
-            "aside",
-            "nav",
-            "form",
-            "fieldset",
-            "figure",
-        ),
-        *(
-            "ul",
-            "ol",
-            "dl",
-            "dt",
-            "dd",
-            "table",
-            "blockquote",
-            "figcaption",
-            "details",
-            "summary",
-            "address",
-            "body",
-        ),
+        *("p", "div", "section", "article", "main", "header", "footer", "aside", "nav", "form", "fieldset", "figure"),
+        *("ul", "ol", "dl", "dt", "dd", "table", "blockquote", "figcaption", "details", "summary", "address", "body"),
         *("h1", "h2", "h3", "h4", "h5", "h6", "pre", "tr", "li", "hr", "caption", "title"),
     }
 )

@@ -48,12 +48,7 @@ tail -n @TAIL@ "$jobs/$n.log"
 
 
 def shell_tool(
-    inside: Inside,
-    workspace: str,
-    *,
-    host: Host | None = None,
-    default_s: float = SHELL_S,
-    most_s: float = MOST_S,
+    inside: Inside, workspace: str, *, host: Host | None = None, default_s: float = SHELL_S, most_s: float = MOST_S
 ) -> Tool[..., Any]:
     async def shell(
         command: str,
@@ -76,9 +71,7 @@ def shell_tool(
             line = command[: background.start()].rstrip()
             if not line:
                 raise BadCall("there is no command before the &")
-            ran = await inside.command(
-                ["/bin/sh", "-c", _JOB, "sh", line], timeout_s=default_s, workdir=folder
-            )
+            ran = await inside.command(["/bin/sh", "-c", _JOB, "sh", line], timeout_s=default_s, workdir=folder)
             return _job(ran, default_s)
         ran = await inside.command(["/bin/sh", "-c", _BASH, "sh", command], timeout_s=limit_s, workdir=folder)
         return _command_result(ran, limit_s)

@@ -79,9 +79,7 @@ def _item(number: int, item: Json) -> tuple[str, bool]:
             text = text[marked.end() :] if marked else text
         case Mapping():
             given = cast("Mapping[str, Json]", item)
-            text = next(
-                (given[key] for key in ("text", "content", "task", "title", "step") if key in given), None
-            )
+            text = next((given[key] for key in ("text", "content", "task", "title", "step") if key in given), None)
             state = given.get("done", given.get("status", False))
             done = state is True or (isinstance(state, str) and state.casefold() in _DONE)
         case _:

@@ -33,9 +33,7 @@ def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYT
         """
         address = checked_url(url)
         headers = {"Accept": "text/html, application/json, text/*;q=0.9, */*;q=0.5"}
-        answer = await web.request(
-            "GET", address, headers=headers, body=None, timeout_s=timeout_s, max_bytes=max_bytes
-        )
+        answer = await web.request("GET", address, headers=headers, body=None, timeout_s=timeout_s, max_bytes=max_bytes)
         text, value = await anyio.to_thread.run_sync(read_body, answer, abandon_on_cancel=True)
         if not 200 <= answer.status < 300:
             raise BadCall(f"the server answered {answer.status}: {text[:500]}", sent=answer.sent)
@@ -63,9 +61,7 @@ def checked_url(url: str) -> str:
     """An address one can go to, or BadCall."""
     text = _whole(url)
     if not destination(text):
-        raise BadCall(
-            f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page"
-        )
+        raise BadCall(f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page")
     return text
 
 

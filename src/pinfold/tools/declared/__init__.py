@@ -3,9 +3,4 @@
 from pinfold.tools.declared.ports import Ports
 from pinfold.tools.declared.tools import load_folder, load_yaml, yaml_tool
 
-__all__ = [
-    "Ports",
-    "load_folder",
-    "load_yaml",
-    "yaml_tool",
-]
+__all__ = ["Ports", "load_folder", "load_yaml", "yaml_tool"]

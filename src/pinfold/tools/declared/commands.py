@@ -63,18 +63,13 @@ def _words(top: Table) -> list[str]:
     content = top.take("command")
     if isinstance(content, str):
         if _OPERATORS.search(content):
-            top.fault(
-                "command", "no shell reads it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']"
-            )
+            top.fault("command", "no shell reads it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']")
         try:
             content = shlex.split(content)
         except ValueError as error:
             top.fault("command", f"{error}; write it as a list")
     if not isinstance(content, list) or not content:
-        top.fault(
-            "command",
-            f"should be a list such as [program, argument, '{{parameter}}'], not {kind_of(content)}",
-        )
+        top.fault("command", f"should be a list such as [program, argument, '{{parameter}}'], not {kind_of(content)}")
     words: list[str] = []
     for number, word in enumerate(cast("list[Json]", content)):
         if isinstance(word, bool) or not isinstance(word, str | int | float):
@@ -98,8 +93,7 @@ def _check_places(top: Table, argv: list[Template], parameters: Mapping[str, Par
         for name in word.holes:
             if parameters[name].kind in ("array", "object"):
                 top.fault(
-                    f"command.{number}",
-                    f"{name!r} is a list or an object and cannot fill one argument; use stdin",
+                    f"command.{number}", f"{name!r} is a list or an object and cannot fill one argument; use stdin"
                 )
 
 
@@ -115,9 +109,7 @@ def _environment(top: Table) -> dict[str, str]:
     return found
 
 
-def _fill_arguments(
-    argv: list[Template], values: Mapping[str, Json], parameters: Mapping[str, Parameter]
-) -> list[str]:
+def _fill_arguments(argv: list[Template], values: Mapping[str, Json], parameters: Mapping[str, Parameter]) -> list[str]:
     words: list[str] = []
     options_end = False
     for one in argv:
@@ -141,8 +133,6 @@ def _command_result(program: str, ran: Ran, timeout_s: float) -> Result:
         case "ok":
             return Result(text=out or NO_OUTPUT, value=out, notices=ran.notices)
         case "timeout":
-            raise BadCall(
-                f"{program} was not done after {timeout_s:g} s, and was ended\n{err or out}".rstrip()
-            )
+            raise BadCall(f"{program} was not done after {timeout_s:g} s, and was ended\n{err or out}".rstrip())
         case _:
             raise BadCall(f"{program} ended with exit code {ran.code}\n{err or out}".rstrip())

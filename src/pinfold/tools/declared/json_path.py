@@ -9,9 +9,7 @@ from pinfold.events import Json
 
 def select(value: Json, path: str) -> Json:
     """Raises LookupError with the first step that leads nowhere."""
-    return _select_steps(
-        value, [step for step in path.replace("[", ".").replace("]", "").split(".") if step], ""
-    )
+    return _select_steps(value, [step for step in path.replace("[", ".").replace("]", "").split(".") if step], "")
 
 
 def _select_steps(value: Json, steps: list[str], so_far: str) -> Json:

@@ -110,14 +110,7 @@ def _required_names(top: Table, content: Mapping[str, Json]) -> frozenset[str]:
     for name in names:
         if not isinstance(name, str) or name not in properties:
             top.fault("parameters.required", f"should list names of parameters, not {kind_of(name)}")
-    if unknown := content.keys() - {
-        "type",
-        "properties",
-        "required",
-        "additionalProperties",
-        "title",
-        "$schema",
-    }:
+    if unknown := content.keys() - {"type", "properties", "required", "additionalProperties", "title", "$schema"}:
         top.fault("parameters", f"{min(unknown)!r} is not understood here; leave it out")
     if content.get("type", "object") != "object":
         top.fault("parameters.type", "should be object, or left out")
@@ -142,8 +135,7 @@ def _parameter(top: Table, name: Json, content: Json, needed: frozenset[str] | N
         is_required = False
         if default is not None and not _fits(default, kind, choices):
             table.fault(
-                "default",
-                f"should be {'one of the enum' if choices else f'of type {kind}'}, not {kind_of(default)}",
+                "default", f"should be {'one of the enum' if choices else f'of type {kind}'}, not {kind_of(default)}"
             )
     items = table.take("items")
     bounds = _bounds(table, kind)
@@ -156,9 +148,7 @@ def _parameter(top: Table, name: Json, content: Json, needed: frozenset[str] | N
     schema |= {"enum": list(choices)} if choices else {}
     schema |= {"items": items} if items is not None else {}
     schema |= {"default": default} if not is_required and default is not None else {}
-    argument = Argument(
-        name=name, hint=hint, default=REQUIRED if is_required else default, description=description
-    )
+    argument = Argument(name=name, hint=hint, default=REQUIRED if is_required else default, description=description)
     return Parameter(argument=argument, kind=kind, schema={**schema, **bounds}, bounds=bounds)
 
 

@@ -27,9 +27,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BYTES = 2_000_000
 MOST_BYTES = 50_000_000
 _KEYS = ("method", "url", "headers", "query", "body", "form", "timeout_s", "max_bytes", "select")
-_URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>[^/?#\s]+)(?P<path>[^?#\s]*)(?:\?(?P<query>[^#\s]*))?(?:#\S*)?"
-)
+_URL = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#\s]+)(?P<path>[^?#\s]*)(?:\?(?P<query>[^#\s]*))?(?:#\S*)?")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -59,13 +57,7 @@ class Outline:
         return destination(self.origin)
 
     def used_parameters(self) -> set[str]:
-        mine = [
-            self.path,
-            self.inline,
-            *self.query.values(),
-            *self.headers.values(),
-            *(self.form or {}).values(),
-        ]
+        mine = [self.path, self.inline, *self.query.values(), *self.headers.values(), *(self.form or {}).values()]
         return {name for one in (*mine, *_templates(self.body)) for name in one.holes}
 
 
@@ -113,13 +105,10 @@ def _outline(http: Table, parameters: Mapping[str, Parameter], timeout_s: float)
     parts = _URL.fullmatch(address)
     if parts is None:
         http.fault(
-            "url",
-            f"should be a whole address such as https://api.example.com/items/{{id}}, not {address[:80]!r}",
+            "url", f"should be a whole address such as https://api.example.com/items/{{id}}, not {address[:80]!r}"
         )
     if re.search(r"[{}$@]", parts["host"]) or not destination(f"{parts['scheme']}://{parts['host']}"):
-        http.fault(
-            "url", f"the host {parts['host']!r} must be written out, without parameters, names or passwords"
-        )
+        http.fault("url", f"the host {parts['host']!r} must be written out, without parameters, names or passwords")
     method = http.text("method", "").upper()
     has_body = "body" in http or "form" in http
     method = method or ("POST" if has_body else "GET")
@@ -167,14 +156,8 @@ def _tree(http: Table, key: str, content: Json, known: set[str]) -> Json:
     """A body with a template for each text in it."""
     match content:
         case str():
-            if (
-                key == "body"
-                and content.lstrip()[:1] in ("{", "[")
-                and not re.fullmatch(r"\{\w+\}", content.strip())
-            ):
-                http.fault(
-                    key, "write JSON as YAML keys and values: they are sent as JSON, and values stay values"
-                )
+            if key == "body" and content.lstrip()[:1] in ("{", "[") and not re.fullmatch(r"\{\w+\}", content.strip()):
+                http.fault(key, "write JSON as YAML keys and values: they are sent as JSON, and values stay values")
             return template(http, key, content, known)
         case dict():
             items = cast("dict[Json, Json]", content).items()
@@ -237,9 +220,7 @@ def _text(value: Json) -> str:
 def _body(outline: Outline, values: Mapping[str, Json]) -> tuple[dict[str, str], bytes | None]:
     if outline.form is not None:
         pairs = {name: one.fill(values) for name, one in outline.form.items() if not one.lacks(values)}
-        return {"Content-Type": "application/x-www-form-urlencoded"}, urlencode(
-            pairs, errors="replace"
-        ).encode()
+        return {"Content-Type": "application/x-www-form-urlencoded"}, urlencode(pairs, errors="replace").encode()
     match outline.body:
         case None:
             return {}, None
@@ -281,9 +262,7 @@ async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
     for name in {name for one in outline.headers.values() for name in one.secrets}:
         value = await ports.secrets.secret(name, host) if ports.secrets else None
         if not value:
-            raise BadCall(
-                f"the secret {name} is not set for {host}; the user can set it: pinfold secret set {name}"
-            )
+            raise BadCall(f"the secret {name} is not set for {host}; the user can set it: pinfold secret set {name}")
         found[name] = value
     return found
 
@@ -301,9 +280,7 @@ def _remove_secrets(fetched: Fetched, secrets: Mapping[str, str]) -> Fetched:
     """With our own secrets taken out."""
     # As bytes that stand for themselves, so that a body which is no text stays as it is.
     body = _without(fetched.body.decode("latin-1"), secrets).encode("latin-1") if secrets else fetched.body
-    return replace(
-        fetched, url=_without(fetched.url, secrets), mime=_without(fetched.mime, secrets), body=body
-    )
+    return replace(fetched, url=_without(fetched.url, secrets), mime=_without(fetched.mime, secrets), body=body)
 
 
 def _response_result(answer: Fetched, outline: Outline) -> Result:
@@ -317,9 +294,7 @@ def _response_result(answer: Fetched, outline: Outline) -> Result:
             value = select(value, outline.select)
         except LookupError as error:
             raise BadCall(f"the answer has no {error.args[0]}: {text[:_WORDS]}", sent=answer.sent) from None
-        text = (
-            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        )
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if answer.is_cut:
         text += f"\n[only the first {len(answer.body):,} bytes were read]"
     return Result(text=text or "(an empty answer)", value=value, sent=answer.sent)

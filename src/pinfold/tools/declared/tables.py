@@ -138,9 +138,7 @@ def parse(content: bytes, source: str) -> Json:
     except yaml.YAMLError as error:
         mark: yaml.Mark | None = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
-        raise BadTool(
-            f"{source}: {where}{first_line(getattr(error, 'problem', None) or str(error))}"
-        ) from error
+        raise BadTool(f"{source}: {where}{first_line(getattr(error, 'problem', None) or str(error))}") from error
     except (RecursionError, ValueError) as error:
         raise BadTool(f"{source}: {first_line(str(error))}") from error
     if _depth(loaded) > _DEPTH:

@@ -69,9 +69,7 @@ class Template:
         return "".join(done)
 
 
-def template(
-    table: Table, key: str, text: str, known: AbstractSet[str], *, secrets: bool = False
-) -> Template:
+def template(table: Table, key: str, text: str, known: AbstractSet[str], *, secrets: bool = False) -> Template:
     """Raises BadTool for a hole that no parameter fills, and for a secret outside a header."""
     parts: list[str | Hole | Secret] = []
     at = 0

@@ -121,9 +121,7 @@ class _Work:
 def _work(top: Table, parameters: Mapping[str, Parameter], ports: Ports) -> _Work:
     is_command = "command" in top
     if is_command == ("http" in top):
-        top.fault(
-            "", "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them"
-        )
+        top.fault("", "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them")
     timeout_s = top.number("timeout_s", TIMEOUT_S, MOST_S)
     reach: Reach = top.choice("reach", get_args(Reach), "workspace" if is_command else "network")
     if is_command:
@@ -138,11 +136,7 @@ def _work(top: Table, parameters: Mapping[str, Parameter], ports: Ports) -> _Wor
         top.fault("http", "it is empty; give it a url")
     function, outline = request_of(http, parameters, ports, timeout_s)
     return _Work(
-        function=function,
-        used=outline.used_parameters(),
-        reach=reach,
-        timeout_s=outline.timeout_s,
-        to=outline.to,
+        function=function, used=outline.used_parameters(), reach=reach, timeout_s=outline.timeout_s, to=outline.to
     )
 
 

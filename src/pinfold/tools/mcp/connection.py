@@ -40,13 +40,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "resources": ("list_resources", "list_resource_templates", "read_resource"),
     "prompts": ("list_prompts", "get_prompt"),
 }
-_SDK_GAVE_UP = (
-    "SSE stream",
-    "Failed to parse",
-    "Unexpected content",
-    "server answered a request",
-    "it answered",
-)
+_SDK_GAVE_UP = ("SSE stream", "Failed to parse", "Unexpected content", "server answered a request", "it answered")
 """So begins what the SDK itself says of a request that nobody answered as they should."""
 _BAD_STATUS = "Server returned an error response"
 
@@ -106,9 +100,7 @@ class Connection:
         return await self._request(lambda _: self._client.read_resource(uri), self._spec.timeout_s)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        return await self._request(
-            lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s
-        )
+        return await self._request(lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s)
 
     async def list_all(self, what: str) -> Sequence[Any]:
         """Resources, templates or prompts."""
@@ -191,13 +183,10 @@ class Connection:
             case _:
                 pages = []
         agreed = [
-            await self._answers.open_page(str(page.get("url", "")), str(page.get("message", "")))
-            for page in pages
+            await self._answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
         ]
         if agreed and all(agreed):
-            return BadCall(
-                "the user must first finish what a page asks, which was opened; then call it again"
-            )
+            return BadCall("the user must first finish what a page asks, which was opened; then call it again")
         return BadCall("the user would first have to visit a page, and did not")
 
     async def _all(self, page: Callable[[str | None], Awaitable[tuple[Sequence[T], str | None]]]) -> list[T]:
@@ -220,9 +209,7 @@ class Connection:
         page = await self._client.list_resources(cursor=cursor)
         return page.resources, page.next_cursor
 
-    async def _templates_page(
-        self, cursor: str | None
-    ) -> tuple[Sequence[types.ResourceTemplate], str | None]:
+    async def _templates_page(self, cursor: str | None) -> tuple[Sequence[types.ResourceTemplate], str | None]:
         page = await self._client.list_resource_templates(cursor=cursor)
         return page.resource_templates, page.next_cursor
 
@@ -233,13 +220,7 @@ class Connection:
 
 @asynccontextmanager
 async def connect(
-    spec: ServerSpec,
-    world: World,
-    *,
-    limits: Limits,
-    patience: Patience,
-    over: Over,
-    changed: Callable[[], None],
+    spec: ServerSpec, world: World, *, limits: Limits, patience: Patience, over: Over, changed: Callable[[], None]
 ) -> AsyncGenerator[Connection]:
     """Negotiates the version of the protocol; raises whatever goes wrong with that."""
     answers = Answers(
@@ -283,9 +264,7 @@ async def connect(
         await stack.enter_async_context(client)
         # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
         client.session.validate_tool_result = _skip_check
-        yield Connection(
-            spec, client, over=over, patience=patience, answers=answers, limits=limits, where=where
-        )
+        yield Connection(spec, client, over=over, patience=patience, answers=answers, limits=limits, where=where)
 
 
 async def _skip_check(name: str, result: types.CallToolResult) -> None:

@@ -63,17 +63,14 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(
-            canonical([self.entries[name].digest for name in sorted(self.entries)])
-        ).hexdigest()
+        return hashlib.sha256(canonical([self.entries[name].digest for name in sorted(self.entries)])).hexdigest()
 
     def only(self, names: Iterable[str]) -> Manifest:
         return Manifest({name: self.entries[name] for name in names if name in self.entries})
 
     def to_json(self) -> dict[str, Json]:
         tools = [
-            {"name": name, "sha256": entry.digest, **entry.content}
-            for name, entry in sorted(self.entries.items())
+            {"name": name, "sha256": entry.digest, **entry.content} for name, entry in sorted(self.entries.items())
         ]
         return {"version": VERSION, "sha256": self.digest, "tools": tools}
 
@@ -137,9 +134,7 @@ def read_tools(listed: Iterable[Mapping[str, Json]], extras: Iterable[tuple[str,
     entries: dict[str, Entry] = {}
     for name, same in found.items():
         first, *others = sorted(same, key=lambda one: one.digest)
-        entries[name] = (
-            Entry(name, {**first.content, "others": [one.digest for one in others]}) if others else first
-        )
+        entries[name] = Entry(name, {**first.content, "others": [one.digest for one in others]}) if others else first
     for name, kind in extras:
         entries.setdefault(name, Entry(name, {"extra": kind}))
     return Manifest(entries)

@@ -102,9 +102,7 @@ class _WhenAsked(httpx2.Auth):
         self._kept = kept
         self._is_loaded = False
 
-    async def async_auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         context = self._provider.context
         if not self._is_loaded:
             self._is_loaded = True
@@ -187,9 +185,7 @@ class _Kept:
             return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._write(
-            client=client_info.model_dump(mode="json", exclude_none=True), port=urlsplit(self.redirect).port
-        )
+        self._write(client=client_info.model_dump(mode="json", exclude_none=True), port=urlsplit(self.redirect).port)
 
     def _read(self) -> dict[str, Json]:
         text = self._credentials.get(self._spec.name)
@@ -266,9 +262,7 @@ class _Visit:
             raise OAuthFlowError(f"nobody signed in within {self._within_s:g} s")
         if "error" in came:
             raise OAuthFlowError(f"the sign-in page says {came['error'][:80]!r}")
-        return AuthorizationCodeResult(
-            code=came.get("code", ""), state=came.get("state"), iss=came.get("iss")
-        )
+        return AuthorizationCodeResult(code=came.get("code", ""), state=came.get("state"), iss=came.get("iss"))
 
 
 def check_page(url: str, home: str) -> str:
@@ -283,9 +277,7 @@ def check_page(url: str, home: str) -> str:
     # A page that brings some of these itself could have the user agree to something else than what is asked here.
     is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _NOBODYS)
     if is_changed or "state" not in said:
-        raise OAuthFlowError(
-            "the sign-in page's address has parameters of its own that only this sign-in may set"
-        )
+        raise OAuthFlowError("the sign-in page's address has parameters of its own that only this sign-in may set")
     return said["state"][0]
 
 

@@ -34,9 +34,7 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
             opening = sse_client(spec.url, httpx_client_factory=_same(client))
         else:
             await stack.enter_async_context(client)
-            opening = streamable_http_client(
-                spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes
-            )
+            opening = streamable_http_client(spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes)
         incoming, outgoing = await stack.enter_async_context(opening)
         yield WatchedReading(incoming, watch), WatchedWriting(outgoing, watch)
 
@@ -75,18 +73,14 @@ class HttpClient(httpx2.AsyncClient):
             response = await super().send(request, **options)
         except httpx2.RequestError as error:
             unsent = isinstance(error, _UNSENT_ERRORS)
-            return self._answer(
-                request, f"{self._home.destination}: {_words(error)}", unsent=unsent, error=error
-            )
+            return self._answer(request, f"{self._home.destination}: {_words(error)}", unsent=unsent, error=error)
         except (OAuthFlowError, BadCall) as error:
             return self._answer(request, f"no sign-in: {_words(error)}", unsent=True, error=error)
         if self._is_sse and request.method == "POST" and response.status_code >= 400:
             over.end(f"the server answered HTTP {response.status_code}")
         return response
 
-    def _answer(
-        self, request: httpx2.Request, words: str, *, unsent: bool, error: Exception
-    ) -> httpx2.Response:
+    def _answer(self, request: httpx2.Request, words: str, *, unsent: bool, error: Exception) -> httpx2.Response:
         if unsent or self._is_sse:
             # Nobody is there: what else is under way is lost as well, and the next use starts anew.
             self._watch.over.end(words)
@@ -113,8 +107,7 @@ class HttpClient(httpx2.AsyncClient):
         url = _parse_target(str(request.url), request)
         if why_not_led_to(url, self._home):
             raise httpx2.UnsupportedProtocol(
-                f"the server leads to {url.scheme}://{url.destination}, where nothing is sent",
-                request=request,
+                f"the server leads to {url.scheme}://{url.destination}, where nothing is sent", request=request
             )
 
     async def _arriving(self, response: httpx2.Response) -> None:

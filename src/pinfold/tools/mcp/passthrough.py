@@ -167,13 +167,9 @@ class Line:
         """See what it offers. Raises MCPError, BadCall."""
         self.has_changed = False
         self.listed = await self.every("tools/list", "tools") if "tools" in self.capabilities else ()
-        there = [
-            (name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names
-        ]
+        there = [(name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names]
         self.manifest = read_tools(cast("Sequence[Mapping[str, Json]]", self.listed), there)
-        self._mirrored = {
-            str(one.get("name")): x_mcp_header_map(one.get("inputSchema")) for one in self.listed
-        }
+        self._mirrored = {str(one.get("name")): x_mcp_header_map(one.get("inputSchema")) for one in self.listed}
         self._agree()
 
     def looks_like(self, other: Line) -> None:
@@ -220,9 +216,7 @@ async def line_to(
     watch = Watch(over, limits)
     watch.on_resume = peer.on_resumed
 
-    async def on_request(
-        _: DispatchContext[TransportContext], method: str, params: Wire | None
-    ) -> dict[str, Any]:
+    async def on_request(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> dict[str, Any]:
         return {} if method == "ping" else await peer.on_request(method, params)
 
     async def on_notification(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> None:
@@ -265,9 +259,7 @@ def _only(error: BaseException) -> BaseException:
     return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
-async def _streams(
-    stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience
-) -> Any:
+async def _streams(stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience) -> Any:
     if spec.transport == "stdio":
         process = await stack.enter_async_context(world.programs.start(spec))
         opening = over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))

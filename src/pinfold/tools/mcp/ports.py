@@ -66,9 +66,7 @@ class Credentials(Protocol):
 class Person(Protocol):
     """Whoever can answer for the user while a call runs."""
 
-    async def elicit(
-        self, server: str, message: str, schema: Mapping[str, Json]
-    ) -> Mapping[str, Json] | None:
+    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
         """The form filled in; None: declined."""
         ...
 

@@ -50,9 +50,7 @@ class Shape:
 
         self._deadline = time.monotonic() + WORK_S
         try:
-            found = [
-                _describe_fault(error) for error in islice(self._validator.iter_errors(value), _FAULTS + 1)
-            ]
+            found = [_describe_fault(error) for error in islice(self._validator.iter_errors(value), _FAULTS + 1)]
         except (_TooLong, RecursionError, Unresolvable, TypeError, ValueError, LookupError, AttributeError):
             return ()
         return *found[:_FAULTS], *(["and more"] if len(found) > _FAULTS else [])
@@ -74,12 +72,8 @@ class Shape:
         # An empty registry: what a schema refers to is within it, and nothing is fetched.
         return cast("Any", validators).extend(kind, checks)(schema, registry=cast("Any", Registry)())
 
-    def _limit_time(
-        self, keyword: str, check: Callable[..., Iterator[Any] | None]
-    ) -> Callable[..., Iterator[Any]]:
-        def check_in_time(
-            validator: Any, said: Json, value: Json, schema: Mapping[str, Json]
-        ) -> Iterator[Any]:
+    def _limit_time(self, keyword: str, check: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any]]:
+        def check_in_time(validator: Any, said: Json, value: Json, schema: Mapping[str, Json]) -> Iterator[Any]:
             if time.monotonic() > self._deadline:
                 raise _TooLong
             unknown = keyword == "additionalProperties" and "patternProperties" in schema
@@ -143,21 +137,13 @@ def _describe_fault(error: Any) -> str:
             known = list(error.schema.get("properties", {}))
             unknown = [name for name in value if name not in known]
             near = difflib.get_close_matches(str(unknown[0]), known, n=1) if unknown else []
-            more = (
-                f"; did you mean {near[0]!r}?"
-                if near
-                else f"; there is {join_names(known, 12)}"
-                if known
-                else ""
-            )
+            more = f"; did you mean {near[0]!r}?" if near else f"; there is {join_names(known, 12)}" if known else ""
             return f"unknown {join_names([repr(name) for name in unknown], 5)}{f' in {path!r}' if path else ''}{more}"
         case "type":
             kinds = said if isinstance(said, str) else " or ".join(map(str, said))
             return f"{where} should be {kinds}, not {short(value)}"
         case "enum":
-            return (
-                f"{where} should be one of {join_names([short(one) for one in said], 12)}, not {short(value)}"
-            )
+            return f"{where} should be one of {join_names([short(one) for one in said], 12)}, not {short(value)}"
         case "anyOf" | "oneOf":
             return f"{where} has none of the forms it may have: {short(value)}"
         case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum" | "const":

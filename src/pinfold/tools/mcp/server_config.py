@@ -144,9 +144,7 @@ def _spec(name: str, table: Mapping[str, Json], origin: str) -> ServerSpec:
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not math.isfinite(timeout_s):
         raise _Fault(f"`timeout_s` should be a number of seconds, not {_kind(timeout_s)}")
     if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
-        raise _Fault(
-            f"`timeout_s` should be more than 0 and at most {LONGEST_TIMEOUT_S:g}, not {timeout_s:g}"
-        )
+        raise _Fault(f"`timeout_s` should be more than 0 and at most {LONGEST_TIMEOUT_S:g}, not {timeout_s:g}")
     hosts = _texts(table, "hosts")
     reach = _choice(table, "reach", _REACHES) if table.get("reach") is not None else None
     if hosts and reach not in (None, "network"):
@@ -225,9 +223,7 @@ def _oauth(table: Mapping[str, Json]) -> OAuth | None:
         client_id=_text(given, "client_id") if "client_id" in given else "",
         client_secret=_text(given, "client_secret") if "client_secret" in given else "",
         scope=_text(given, "scope") if "scope" in given else "",
-        issuer=_url(_text(given, "issuer"), allow_http=False, key="`oauth.issuer`")
-        if "issuer" in given
-        else "",
+        issuer=_url(_text(given, "issuer"), allow_http=False, key="`oauth.issuer`") if "issuer" in given else "",
         callback_port=port,
     )
     if made.grant == "client_credentials" and not (made.client_id and made.client_secret and made.issuer):
@@ -298,9 +294,7 @@ def _pairs(table: Mapping[str, Json], key: str) -> dict[str, str]:
 
 
 def _is_header(name: str) -> bool:
-    return bool(name) and all(
-        sign.isascii() and (sign.isalnum() or sign in "!#$%&'*+-.^_`|~") for sign in name
-    )
+    return bool(name) and all(sign.isascii() and (sign.isalnum() or sign in "!#$%&'*+-.^_`|~") for sign in name)
 
 
 def _plain(value: Json, key: str) -> str:

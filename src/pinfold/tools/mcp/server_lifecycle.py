@@ -180,8 +180,7 @@ class Life:
                 await self._reread.wait()
             return
         raise BadCall(
-            f"{self.spec.name} said that its tools have changed, and not to what; nothing was called",
-            at_fault=True,
+            f"{self.spec.name} said that its tools have changed, and not to what; nothing was called", at_fault=True
         )
 
     async def tell_roots(self) -> None:

@@ -88,10 +88,7 @@ class Answers:
             with self._asking():
                 said = await self._sampler.sample(
                     self._server,
-                    [
-                        one.model_dump(by_alias=True, mode="json", exclude_none=True)
-                        for one in params.messages
-                    ],
+                    [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in params.messages],
                     system=params.system_prompt or "",
                     max_tokens=max(1, min(params.max_tokens, SAMPLED_TOKENS)),
                 )
@@ -101,19 +98,13 @@ class Answers:
             return types.ErrorData(code=-1, message="the user's settings do not let this server ask a model")
         text, model = said
         return types.CreateMessageResult(
-            role="assistant",
-            content=types.TextContent(text=text),
-            model=model,
-            stop_reason="endTurn",
+            role="assistant", content=types.TextContent(text=text), model=model, stop_reason="endTurn"
         )
 
     async def list_roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context
         return types.ListRootsResult(
-            roots=[
-                types.Root.model_validate({"uri": folder.as_uri(), "name": folder.name})
-                for folder in self._roots()
-            ]
+            roots=[types.Root.model_validate({"uri": folder.as_uri(), "name": folder.name}) for folder in self._roots()]
         )
 
     async def on_log_message(self, params: types.LoggingMessageNotificationParams) -> None:

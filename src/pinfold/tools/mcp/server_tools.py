@@ -56,11 +56,7 @@ _EXTRAS: Mapping[str, _Extra] = {
             "type": "object",
             "properties": {
                 "name": {"type": "string"},
-                "arguments": {
-                    "type": "object",
-                    "additionalProperties": {"type": "string"},
-                    "default": {},
-                },
+                "arguments": {"type": "object", "additionalProperties": {"type": "string"}, "default": {}},
             },
             "required": ["name"],
             "additionalProperties": False,
@@ -69,9 +65,7 @@ _EXTRAS: Mapping[str, _Extra] = {
 }
 
 
-def offered_tools(
-    life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool
-) -> tuple[Tool[..., Any], ...]:
+def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[Tool[..., Any], ...]:
     """What was agreed to and is still there, as it was agreed to; what differs now is held."""
     made: list[Tool[..., Any]] = []
     held = life.difference()
@@ -80,15 +74,11 @@ def offered_tools(
         if now is None or (entry.extra and name not in _EXTRAS):
             continue
         change = held.of(name)
-        made.append(
-            _tool(life, entry, now.digest, limits, is_trusted=is_trusted, held=change.diff if change else "")
-        )
+        made.append(_tool(life, entry, now.digest, limits, is_trusted=is_trusted, held=change.diff if change else ""))
     return tuple(made)
 
 
-def _tool(
-    life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str
-) -> Tool[..., Any]:
+def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> Tool[..., Any]:
     spec = life.spec
     extra = _EXTRAS[entry.name] if entry.extra else None
     parameters = extra.parameters if extra else entry.table("inputSchema") or _NOTHING

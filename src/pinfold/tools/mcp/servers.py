@@ -64,16 +64,11 @@ class Servers:
 
     async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._lives = {
-            name: Life(spec, self._world, self._limits, self._tasks) for name, spec in self._specs.items()
-        }
+        self._lives = {name: Life(spec, self._world, self._limits, self._tasks) for name, spec in self._specs.items()}
         return self
 
     async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         assert self._tasks is not None
         try:

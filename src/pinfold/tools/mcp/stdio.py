@@ -26,9 +26,7 @@ _SAID_LINES = 5
 
 
 @asynccontextmanager
-async def over_stdio(
-    process: Process, watch: Watch, notice: Callable[[str], None]
-) -> AsyncGenerator[Streams]:
+async def over_stdio(process: Process, watch: Watch, notice: Callable[[str], None]) -> AsyncGenerator[Streams]:
     to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks, to_us, incoming, outgoing, to_it:
@@ -129,9 +127,7 @@ def _answer_gone_wrong(line: bytes) -> types.JSONRPCError | None:
     if isinstance(request, bool) or not isinstance(request, int | str):
         return None
     said = f"it answered with what is no JSON-RPC: {_quote_line(line)}"
-    return types.JSONRPCError(
-        jsonrpc="2.0", id=request, error=types.ErrorData(code=types.PARSE_ERROR, message=said)
-    )
+    return types.JSONRPCError(jsonrpc="2.0", id=request, error=types.ErrorData(code=types.PARSE_ERROR, message=said))
 
 
 async def _ending(process: Process) -> str:

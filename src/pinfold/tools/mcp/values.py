@@ -52,9 +52,7 @@ def of_resource(result: types.ReadResourceResult) -> Result:
         case [one]:
             return Result(text=_shown_contents(one), value=_contents(one))
         case many:
-            return Result(
-                text="\n".join(map(_shown_contents, many)), value=[_contents_among(one) for one in many]
-            )
+            return Result(text="\n".join(map(_shown_contents, many)), value=[_contents_among(one) for one in many])
 
 
 def of_prompt(result: types.GetPromptResult) -> Result:

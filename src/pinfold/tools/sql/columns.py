@@ -69,13 +69,7 @@ def _array(values: tuple[Any, ...]) -> Any:
         return pa.array(values, pa.float64()) if is_exact else _texts(values)
     if len(kinds) > 1:
         return _texts(values)
-    types = {
-        bool: pa.bool_(),
-        int: pa.int64(),
-        float: pa.float64(),
-        str: pa.string(),
-        bytes: pa.binary(),
-    }
+    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
     return pa.array(values, types[kinds.pop()]) if kinds else pa.nulls(len(values))
 
 

@@ -49,18 +49,12 @@ class Opened:
             return
         new = _open_files() - self._before
         if self._identity not in new or len(new) > 1:
-            raise Refused(
-                "the database's file was exchanged while it was opened; open it from Python instead"
-            )
+            raise Refused("the database's file was exchanged while it was opened; open it from Python instead")
 
     def _refuse_links(self, visited: list[Path], folders: tuple[Path, ...]) -> None:
         for place in visited:
-            if place.is_symlink() and any(
-                place.parent.resolve().is_relative_to(folder) for folder in folders
-            ):
-                raise Refused(
-                    "the way to the database leads over a link that code can change; name the file itself"
-                )
+            if place.is_symlink() and any(place.parent.resolve().is_relative_to(folder) for folder in folders):
+                raise Refused("the way to the database leads over a link that code can change; name the file itself")
 
 
 def _visited_paths(path: str) -> list[Path]:

@@ -22,6 +22,4 @@ def refuse_infinite(column: Any, name: str) -> None:
     ends = pc.min_max(column.cast(pa.int32() if is_date else pa.int64()))
     most = _DAYS if is_date else _PARTS
     if any(end is not None and abs(end) > most for end in (ends["min"].as_py(), ends["max"].as_py())):
-        raise Refused(
-            f"the column {name!r} holds infinity, which no table here can; select it as text instead"
-        )
+        raise Refused(f"the column {name!r} holds infinity, which no table here can; select it as text instead")

@@ -25,9 +25,7 @@ def bind_params(sql: str, params: Params | None) -> str:
     if _FOREIGN.search(text):
         raise Refused("write $1, $2 ... for params in a list, or :name for a dictionary; not %s")
     named = isinstance(params, Mapping)
-    values: Mapping[Any, Any] = (
-        params if named else {str(at): value for at, value in enumerate(params, start=1)}
-    )
+    values: Mapping[Any, Any] = params if named else {str(at): value for at, value in enumerate(params, start=1)}
     sign = ":" if named else "$"
     used: set[str] = set()
     parts: list[str] = []

@@ -117,9 +117,7 @@ class Postgres:
     def _step_down(self, *, has_reader: bool) -> None:
         """A superuser reads as one who can read everything and do nothing else."""
         if not has_reader:
-            raise Refused(
-                "the database user is a superuser of an old server; the user must configure another one"
-            )
+            raise Refused("the database user is a superuser of an old server; the user must configure another one")
         self._run("SET LOCAL ROLE pg_read_all_data")
         # Rows that this role may not see are an error, not silently missing.
         self._run("SET LOCAL row_security = off")
@@ -158,10 +156,7 @@ class Postgres:
             # A batch holds up to this; what is beyond a bound was asked for in vain.
             batch = str(min(_BATCH, max(bounds.bytes // 4, 1 << 16)))
             cursor.adbc_statement.set_options(
-                **{
-                    "adbc.postgresql.use_copy": str(copy).lower(),
-                    "adbc.postgresql.batch_size_hint_bytes": batch,
-                }
+                **{"adbc.postgresql.use_copy": str(copy).lower(), "adbc.postgresql.batch_size_hint_bytes": batch}
             )
             cursor.execute(f"{sql}\n")  # a comment at its end must not swallow what the driver puts after it
             reader = cursor.fetch_record_batch()
@@ -243,9 +238,7 @@ def _plain(column: Any, field: Any, kind: str) -> Any:
     type_ = column.type
     if kind in ("numeric", "money"):
         limit = _metadata(field).get(b"POSTGRESQL:typmod", b"-1")
-        return as_decimals(
-            pa.chunked_array([chunk.storage for chunk in column.chunks], type=pa.string()), int(limit)
-        )
+        return as_decimals(pa.chunked_array([chunk.storage for chunk in column.chunks], type=pa.string()), int(limit))
     if kind in ("_numeric", "_money"):
         return _decimal_lists(column)
     refuse_infinite(column, field.name)
@@ -253,9 +246,7 @@ def _plain(column: Any, field: Any, kind: str) -> Any:
         return pa.chunked_array([chunk.storage for chunk in column.chunks], type=type_.storage_type)
     if pa.types.is_list(type_) and isinstance(type_.value_type, pa.BaseExtensionType):
         plain = pa.list_(type_.value_type.storage_type)
-        return pa.chunked_array(
-            [_list_of(chunk, chunk.values.storage) for chunk in column.chunks], type=plain
-        )
+        return pa.chunked_array([_list_of(chunk, chunk.values.storage) for chunk in column.chunks], type=plain)
     return column
 
 
@@ -287,7 +278,5 @@ def _words(said: str) -> str:
     found = re.search(r"(?:ERROR|FATAL):\s+(.*)", said, re.DOTALL)
     text = found[1] if found else said.partition("] ")[2] or said
     # The place it points at is in our own wrapping of the statement, not in theirs.
-    lines = [
-        line for line in text.splitlines() if line.strip() and not re.match(r"\s*\^\s*$|LINE \d+: COPY", line)
-    ]
+    lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s*\^\s*$|LINE \d+: COPY", line)]
     return "\n".join(lines).strip()[:2000]

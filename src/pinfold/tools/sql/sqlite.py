@@ -43,12 +43,7 @@ class SQLite:
             )
         with _faults():
             try:
-                for setting in (
-                    "query_only = 1",
-                    "trusted_schema = 0",
-                    "mmap_size = 0",
-                    "temp_store = memory",
-                ):
+                for setting in ("query_only = 1", "trusted_schema = 0", "mmap_size = 0", "temp_store = memory"):
                     self._connection.execute(f"PRAGMA {setting}")
                 self._connection.execute("PRAGMA schema_version").fetchall()
                 opened.check()
@@ -117,9 +112,7 @@ def _until(cursor: sqlite3.Cursor, bounds: Bounds) -> Iterator[list[tuple[Any, .
             return
 
 
-def _authorize(
-    action: int, first: str | None, second: str | None, _database: str | None, _by: str | None
-) -> int:
+def _authorize(action: int, first: str | None, second: str | None, _database: str | None, _by: str | None) -> int:
     match action:
         case sqlite3.SQLITE_FUNCTION:
             allowed = (second or "").lower() not in SQLITE_REFUSED

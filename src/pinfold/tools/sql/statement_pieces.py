@@ -70,9 +70,7 @@ def clean(sql: str) -> str:
     if len(text) > LONGEST:
         raise Refused(f"the statement is longer than {LONGEST:,} characters; give long lists as params")
     if odd := re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", text):
-        raise Refused(
-            f"the statement has the control character {odd[0]!r}; take it out, or write it as chr(n)"
-        )
+        raise Refused(f"the statement has the control character {odd[0]!r}; take it out, or write it as chr(n)")
     return text
 
 
@@ -84,24 +82,18 @@ def pieces_of(text: str, kind: Kind) -> tuple[Piece, ...]:
     try:
         tokens: list[Any] = list(Dialect.get_or_raise(DIALECTS[kind]).tokenize(text))
     except (SqlglotError, RecursionError) as error:
-        raise Refused(
-            "a text, a name or a comment of the statement does not end; close its quotes"
-        ) from error
+        raise Refused("a text, a name or a comment of the statement does not end; close its quotes") from error
     pieces = [Piece(token.token_type.name, token.text, token.start, token.end + 1) for token in tokens]
     at = 0
     before: Piece | None = None
     for piece in pieces:
         gap, raw = text[at : piece.start], text[piece.start : piece.end]
         if not _GAP.fullmatch(gap):
-            raise Refused(
-                _unclear(gap, "nested or unusual comments and blanks are not understood; leave them out")
-            )
+            raise Refused(_unclear(gap, "nested or unusual comments and blanks are not understood; leave them out"))
         if not _is_plain(raw, piece, kind):
             raise Refused(_unclear(raw, "write it as a plain text, name or number"))
         if before is not None and not gap and _run_together(before, piece, text):
-            raise Refused(
-                _unclear(text[before.start : piece.end], "put a blank between, or write it plainly")
-            )
+            raise Refused(_unclear(text[before.start : piece.end], "put a blank between, or write it plainly"))
         at, before = piece.end, piece
     if not _GAP.fullmatch(text[at:]):
         raise Refused(_unclear(text[at:], "leave it out"))
@@ -114,9 +106,7 @@ def _is_plain(raw: str, piece: Piece, kind: Kind) -> bool:
     match piece.kind:
         case "HEREDOC_STRING":
             tag = re.match(r"\$[A-Za-z_]*\$", raw)
-            return (
-                kind != "sqlite" and tag is not None and raw.find(tag[0], tag.end()) == len(raw) - tag.end()
-            )
+            return kind != "sqlite" and tag is not None and raw.find(tag[0], tag.end()) == len(raw) - tag.end()
         case "IDENTIFIER":
             return bool(_QUOTED[kind].fullmatch(raw))
         case "NUMBER":

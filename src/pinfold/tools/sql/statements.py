@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
-from pinfold.tools.sql.known import (
-    DUCKDB_PRAGMAS,
-    SQLITE_PRAGMAS,
-    SQLITE_PRAGMAS_OF,
-    is_refused,
-)
+from pinfold.tools.sql.known import DUCKDB_PRAGMAS, SQLITE_PRAGMAS, SQLITE_PRAGMAS_OF, is_refused
 from pinfold.tools.sql.sources import Kind
 from pinfold.tools.sql.statement_pieces import DIALECTS, GAP, Piece, Refused, clean, pieces_of
 
@@ -33,20 +28,7 @@ _PLAN_WORDS: dict[Kind, tuple[str, ...]] = {
     "sqlite": ("query", "plan"),
     "duckdb": ("analyze",),
 }
-_FILES = (
-    ".csv",
-    ".tsv",
-    ".parquet",
-    ".json",
-    ".jsonl",
-    ".ndjson",
-    ".db",
-    ".duckdb",
-    ".xlsx",
-    ".gz",
-    ".zst",
-    ".txt",
-)
+_FILES = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".db", ".duckdb", ".xlsx", ".gz", ".zst", ".txt")
 _ONLY = "write one SELECT, WITH, VALUES, EXPLAIN or"
 _ALSO: dict[Kind, str] = {"postgresql": "SHOW", "sqlite": "PRAGMA table_info(...)", "duckdb": "DESCRIBE"}
 _CHANGING = (
@@ -153,9 +135,7 @@ def _pragma(rest: tuple[Piece, ...], kind: Kind) -> None:
         raise Refused(f"PRAGMA {name} is not one of those that only tell: {', '.join(sorted(allowed))}")
     if not given:
         return
-    is_one = (
-        len(given) == 3 and given[0].text == "(" and given[2].text == ")" and given[1].text not in "()=,;"
-    )
+    is_one = len(given) == 3 and given[0].text == "(" and given[2].text == ")" and given[1].text not in "()=,;"
     if not is_one or (kind == "sqlite" and name not in SQLITE_PRAGMAS_OF):
         raise Refused(f"PRAGMA {name} with a value may change a setting; write it without one")
 

@@ -116,19 +116,13 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
         """List the databases that can be asked, with the kind of SQL each speaks."""
         return [{"name": name, "kind": kind} for name, kind in databases.names.items()]
 
-    how: dict[str, Any] = {
-        "effect": "pure",
-        "trust": "untrusted",
-        "timeout_s": databases.longest_s + 2 * GRACE_S,
-    }
+    how: dict[str, Any] = {"effect": "pure", "trust": "untrusted", "timeout_s": databases.longest_s + 2 * GRACE_S}
     made: list[tuple[Tool[..., Any], Mapping[str, Json]]] = [
         (tool(**how, reach="outside")(query), _TABLE),
         (tool(**how, reach="outside", max_output=20_000)(tables), _TABLES),
         (tool(effect="pure", reach="nothing", name="databases")(databases_), _DATABASES),
     ]
-    return [
-        replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns=returns) for one, returns in made
-    ]
+    return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns=returns) for one, returns in made]
 
 
 def _sent_bytes(source: Source, sql: str, back: int) -> tuple[Sent, ...]:

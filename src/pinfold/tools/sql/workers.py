@@ -27,18 +27,7 @@ GRACE_S = 20.0
 _ENDING_S = 3.0
 """For ending what runs on the server, before the process is ended for it."""
 _LONGEST = 64 << 20
-_NEEDED = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "TZ",
-    "TMPDIR",
-    "PYTHONPATH",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
+_NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _FAMILIES = ("PG", "LC_", "KRB5")
 
 

@@ -74,9 +74,7 @@ def form_of(tool: Tool[..., Any], identifier: str) -> Form:
     )
 
 
-def _parameters(
-    reader: Reader, schema: Mapping[str, Json], identifier: str
-) -> tuple[tuple[Parameter, ...], bool]:
+def _parameters(reader: Reader, schema: Mapping[str, Json], identifier: str) -> tuple[tuple[Parameter, ...], bool]:
     """And whether there are more than can be named."""
     known = as_object(schema.get("properties"))
     required = names_required(schema)
@@ -161,8 +159,7 @@ def _literal(value: Json, depth: int) -> str | None:
             return None if None in parts else f"[{', '.join(map(str, parts))}]"
         case dict() if depth and len(cast("dict[str, Json]", value)) <= DEFAULT_CHARS:
             pairs = [
-                (_literal(key, 0), _literal(one, depth - 1))
-                for key, one in cast("dict[str, Json]", value).items()
+                (_literal(key, 0), _literal(one, depth - 1)) for key, one in cast("dict[str, Json]", value).items()
             ]
             if any(None in pair for pair in pairs):
                 return None

@@ -21,9 +21,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_]+")
 _WORD = re.compile(r"[A-Za-z0-9]+")
 
 
-def identifiers(
-    names: Sequence[str], *, taken: Collection[str] = (), prefix: str = "tool"
-) -> Mapping[str, str]:
+def identifiers(names: Sequence[str], *, taken: Collection[str] = (), prefix: str = "tool") -> Mapping[str, str]:
     """For each name of a tool or server the one under which code finds it.
 
     The same set of names gives the same identifiers, in whatever order they come; a name that is an identifier already
@@ -74,18 +72,12 @@ def _plain(name: str, prefix: str) -> str:
 
 
 def _ascii(name: str) -> str:
-    return (
-        name
-        if name.isascii()
-        else "".join(letter if letter.isascii() else _fold_letter(letter) for letter in name)
-    )
+    return name if name.isascii() else "".join(letter if letter.isascii() else _fold_letter(letter) for letter in name)
 
 
 def _fold_letter(letter: str) -> str:
     """Without its accents, else by its number: letters of other scripts differ from one Python to the next."""
-    base = "".join(
-        part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii()
-    )
+    base = "".join(part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii())
     if base or unicodedata.combining(letter):
         return base
     return f"u{ord(letter):x}" if letter.isalnum() else "_"

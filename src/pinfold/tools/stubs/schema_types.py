@@ -49,30 +49,9 @@ _SCALARS: Mapping[str, Type] = {
     "boolean": Plain("bool"),
     "null": NONE,
 }
-_SAYS_TYPE = {
-    "type",
-    "properties",
-    "items",
-    "prefixItems",
-    "enum",
-    "const",
-    "$ref",
-    "anyOf",
-    "oneOf",
-    "allOf",
-}
+_SAYS_TYPE = {"type", "properties", "items", "prefixItems", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"}
 _KEYWORDS = (
-    *(
-        "type",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "nullable",
-        "properties",
-        "required",
-        "additionalProperties",
-    ),
+    *("type", "enum", "const", "anyOf", "oneOf", "nullable", "properties", "required", "additionalProperties"),
     *("patternProperties", "items", "prefixItems", "maxItems", "additionalItems"),
     *("format", "contentEncoding", "contentMediaType"),
 )
@@ -119,9 +98,7 @@ class Reader:
             for key, inner in part.get("properties", {}).items():
                 others.setdefault(key, []).append(inner)
         joined = {key: inner[0] if len(inner) == 1 else {"anyOf": inner} for key, inner in others.items()}
-        shared = [
-            name for name in names_required(parts[0]) if all(name in names_required(one) for one in parts)
-        ]
+        shared = [name for name in names_required(parts[0]) if all(name in names_required(one) for one in parts)]
         return {
             "type": "object",
             **whole,
@@ -178,9 +155,7 @@ class Reader:
             return Table()
         match kind:
             case "string":
-                is_binary = schema.get("format") in ("binary", "byte") or (
-                    schema.get("contentEncoding") == "base64"
-                )
+                is_binary = schema.get("format") in ("binary", "byte") or (schema.get("contentEncoding") == "base64")
                 return Plain("bytes") if is_binary else Plain("str")
             case "array":
                 return self._array(schema, name, depth)
@@ -288,10 +263,7 @@ class Reader:
 
 
 def _steps(pointer: str) -> list[str]:
-    return [
-        unquote(step).replace("~1", "/").replace("~0", "~")
-        for step in pointer.removeprefix("#").split("/")[1:]
-    ]
+    return [unquote(step).replace("~1", "/").replace("~0", "~") for step in pointer.removeprefix("#").split("/")[1:]]
 
 
 def as_object(value: Json) -> Mapping[str, Json]:
@@ -321,9 +293,7 @@ def _others(schema: Mapping[str, Json]) -> Json:
 
 
 def _implied_kind(schema: Mapping[str, Json]) -> str:
-    if isinstance(schema.get("properties"), Mapping) or isinstance(
-        schema.get("additionalProperties"), Mapping
-    ):
+    if isinstance(schema.get("properties"), Mapping) or isinstance(schema.get("additionalProperties"), Mapping):
         return "object"
     return "array" if "items" in schema or "prefixItems" in schema else ""
 
@@ -338,8 +308,7 @@ def _choice(values: list[Json]) -> Type:
     chars = sum(len(repr(value)) for value in named)
     is_whole = len(values) <= VALUES and chars <= ALL_VALUES_CHARS
     return either(
-        Choice((value,)) if is_whole and _is_named(value) else _type_of(value)
-        for value in islice(values, 10 * VALUES)
+        Choice((value,)) if is_whole and _is_named(value) else _type_of(value) for value in islice(values, 10 * VALUES)
     )
 
 

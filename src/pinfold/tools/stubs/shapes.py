@@ -99,9 +99,7 @@ def fits(value: object, shape: Type) -> bool:
             given = cast("list[Any]", value)
             return isinstance(value, list) and len(given) == len(items) and all(map(fits, given, items))
         case DictOf(inner):
-            return isinstance(value, dict) and all(
-                fits(one, inner) for one in cast("dict[str, Any]", value).values()
-            )
+            return isinstance(value, dict) and all(fits(one, inner) for one in cast("dict[str, Any]", value).values())
         case Either(members):
             return any(fits(value, member) for member in members)
         case Record():

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import mcp_types as types
-from mcp.server.mcpserver import (
-    AcceptedElicitation,
-    Elicit,
-    ElicitationResult,
-    MCPServer,
-    Resolve,
-    Sample,
-)
+from mcp.server.mcpserver import AcceptedElicitation, Elicit, ElicitationResult, MCPServer, Resolve, Sample
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
@@ -27,8 +20,7 @@ with (folder / "starts.txt").open("a", encoding="utf-8") as file:
 
 
 @server.tool(
-    structured_output=False,
-    description=described.read_text("utf-8") if described.exists() else "Keep a note.",
+    structured_output=False, description=described.read_text("utf-8") if described.exists() else "Keep a note."
 )
 def note(text: str) -> str:
     with (folder / "notes.txt").open("a", encoding="utf-8") as file:
@@ -64,9 +56,7 @@ async def ask(who: Annotated[ElicitationResult[Who], Resolve(_who)]) -> str:
 @server.tool(structured_output=False)
 async def visit() -> str:
     """Have the user visit a page."""
-    page = types.ElicitRequestURLParams(
-        message="Please pay", url="https://pay.example.com/x", elicitation_id="e1"
-    )
+    page = types.ElicitRequestURLParams(message="Please pay", url="https://pay.example.com/x", elicitation_id="e1")
     raise UrlElicitationRequiredError([page])
 
 
@@ -83,9 +73,7 @@ async def think(question: str, answer: Annotated[types.CreateMessageResult, Reso
 
 if (folder / "closed.txt").exists():
 
-    @server.tool(
-        structured_output=False, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    )
+    @server.tool(structured_output=False, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     def count() -> str:
         """How many there are."""
         return "some"

@@ -14,17 +14,7 @@ INTEGER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required
 EVIL = {"type": "object", "properties": {"s": {"type": "string", "pattern": "^(a+)+$"}}}
 OUTPUTS = {"lies": INTEGER, "breaks_promise": INTEGER, "keeps_promise": INTEGER, "evil_pattern": EVIL}
 TOOLS = (
-    *(
-        "fine",
-        "twice",
-        "unknown_id",
-        "reverse",
-        "garbage",
-        "bytes",
-        "flood",
-        "endless_line",
-        "flood_of_garbage",
-    ),
+    *("fine", "twice", "unknown_id", "reverse", "garbage", "bytes", "flood", "endless_line", "flood_of_garbage"),
     *("hang", "die", "no_answer", "wrong_answer", "questions", "huge", "error", "closes", "half", "changes"),
     *OUTPUTS,
 )
@@ -97,11 +87,7 @@ def call(request: Any, name: str) -> None:  # noqa: C901 - one case for each rul
             answer(request, text("after bytes"))
         case "flood":
             line = json.dumps(
-                {
-                    "jsonrpc": "2.0",
-                    "method": "notifications/message",
-                    "params": {"level": "info", "data": "x"},
-                }
+                {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
             )
             while True:
                 OUT.write(line.encode() + b"\n")
@@ -132,13 +118,7 @@ def call(request: Any, name: str) -> None:  # noqa: C901 - one case for each rul
         case "wrong_answer":
             answer(request, {"content": "nope"})
         case "error":
-            say(
-                {
-                    "jsonrpc": "2.0",
-                    "id": request,
-                    "error": {"code": -32000, "message": "no\nsuch \x1b[31mthing"},
-                }
-            )
+            say({"jsonrpc": "2.0", "id": request, "error": {"code": -32000, "message": "no\nsuch \x1b[31mthing"}})
         case "lies":
             answer(request, {**text("n"), "structuredContent": {"n": "seven"}})
         case "breaks_promise":
@@ -176,11 +156,7 @@ def main() -> None:  # noqa: C901
             case "initialize" if HOW == "liar":
                 answer(
                     request,
-                    {
-                        "protocolVersion": "1999-01-01",
-                        "capabilities": {},
-                        "serverInfo": {"name": "x", "version": "0"},
-                    },
+                    {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "0"}},
                 )
             case "initialize" if HOW == "nonsense":
                 answer(request, {"capabilities": "all of them"})
@@ -199,13 +175,7 @@ def main() -> None:  # noqa: C901
                 if (len(answered) == 100 or answered.count("refused") == 92) and waiting:
                     answer(waiting.pop(), text(f"{answered.count('refused')} refused"))
             case str() if request is not None:
-                say(
-                    {
-                        "jsonrpc": "2.0",
-                        "id": request,
-                        "error": {"code": -32601, "message": "Method not found"},
-                    }
-                )
+                say({"jsonrpc": "2.0", "id": request, "error": {"code": -32601, "message": "Method not found"}})
             case _:
                 pass
 

@@ -82,13 +82,9 @@ def undo(talk: ChatContext, typed: str) -> Sequence[str]:
 def rewind(talk: ChatContext, typed: str) -> Sequence[str]:
     number, space, _ = typed.partition(" ")
     if space:
-        return _filter_by_prefix(
-            [f"{number} {what}" for what in ("all", "chat", "files", "variables")], typed
-        )
+        return _filter_by_prefix([f"{number} {what}" for what in ("all", "chat", "files", "variables")], typed)
     story = _story(talk)
-    return _filter_by_prefix(
-        [str(turn.number) for turn in reversed(story.turns) if not turn.forgotten], typed
-    )
+    return _filter_by_prefix([str(turn.number) for turn in reversed(story.turns) if not turn.forgotten], typed)
 
 
 def checkpoint(talk: ChatContext, typed: str) -> Sequence[str]:

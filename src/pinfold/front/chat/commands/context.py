@@ -73,9 +73,7 @@ class ChatContext(UserInteraction, Protocol):
         """One of the values, each with its words; None for Esc."""
         ...
 
-    async def reopen(
-        self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None
-    ) -> None:
+    async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
         """Go on with this session, which then sees these. Raises PinfoldError."""
         ...
 

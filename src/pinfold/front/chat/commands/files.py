@@ -30,9 +30,7 @@ async def files_command(talk: ChatContext, _: str) -> None:
     story = await load_story(talk)
     changes = story.changes()
     if changes:
-        write_section(
-            talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width)
-        )
+        write_section(talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width))
         write_note(talk, "how: /diff; take it back: /undo")
     else:
         write_note(talk, "this session has changed no files")

@@ -61,10 +61,7 @@ def _show_command(talk: ChatContext, name: str) -> None:
     elif own:
         write_lines(
             talk,
-            [
-                presentable_line(f"/{own.name} {own.hint}".rstrip()),
-                presentable_line(f"  {own.words} ({own.origin})"),
-            ],
+            [presentable_line(f"/{own.name} {own.hint}".rstrip()), presentable_line(f"  {own.words} ({own.origin})")],
         )
     else:
         raise BadArguments(no_such(name, talk))

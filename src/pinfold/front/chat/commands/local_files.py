@@ -40,9 +40,7 @@ async def copy_command(talk: ChatContext, rest: str) -> None:
     elif not talk.paper.steered:
         raise BadArguments("this terminal has no clipboard; /copy FILE writes the last answer to a file")
     elif len(data) > _CLIPBOARD:
-        raise BadArguments(
-            f"the last answer is too long for a clipboard ({len(data):,} bytes); use /copy FILE"
-        )
+        raise BadArguments(f"the last answer is too long for a clipboard ({len(data):,} bytes); use /copy FILE")
     else:
         talk.paper.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
         write_note(

@@ -108,9 +108,7 @@ async def checkpoint_command(talk: ChatContext, rest: str) -> None:
         case ["restore", number] | [number]:
             write_note(talk, await talk.link.restore(parse_number(number, "checkpoint")))
         case _:
-            raise BadArguments(
-                "write /checkpoint, /checkpoint on, /checkpoint off, or /checkpoint N to go back"
-            )
+            raise BadArguments("write /checkpoint, /checkpoint on, /checkpoint off, or /checkpoint N to go back")
 
 
 async def _list_checkpoints(talk: ChatContext) -> None:
@@ -119,14 +117,10 @@ async def _list_checkpoints(talk: ChatContext) -> None:
     on = (await load_story(talk)).checkpoints
     if made:
         rows = [("", "made", "commit", "")]
-        rows += [
-            (str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made
-        ]
+        rows += [(str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made]
         write_table(talk, columns(rows, width=talk.paper.width))
         write_note(talk, f"checkpoints are {'on' if on else 'off'}; back to one: /checkpoint N")
     elif on:
         write_note(talk, "checkpoints are on; none was made yet")
     else:
-        write_note(
-            talk, "checkpoints are off; /checkpoint on makes a commit after each cell that changes files"
-        )
+        write_note(talk, "checkpoints are off; /checkpoint on makes a commit after each cell that changes files")

@@ -27,9 +27,7 @@ async def _list(talk: ChatContext) -> None:
     servers = await query_session(talk.link, "servers")
     write_lines(talk, servers_page(servers, talk.paper.width))
     if any(one.get("problem") for one in servers):
-        write_note(
-            talk, "it is started again when it is next used; what changed is agreed to by /mcp trust SERVER"
-        )
+        write_note(talk, "it is started again when it is next used; what changed is agreed to by /mcp trust SERVER")
 
 
 async def _trust(talk: ChatContext, name: str) -> None:
@@ -47,9 +45,7 @@ async def _trust(talk: ChatContext, name: str) -> None:
         if found.is_trusted(spec.name) and not difference:
             write_note(talk, f"{spec.name} is trusted as it is")
             return
-        shown = presentable(
-            difference.text if difference else describe_annotations(found, spec.name)
-        ).splitlines()
+        shown = presentable(difference.text if difference else describe_annotations(found, spec.name)).splitlines()
         write_lines(talk, [*describe_server(spec), *shown])
         if await talk.ask(f"Agree to all of this of {spec.name}?", {"y": "yes", "n": "no"}) == "y":
             found.trust(spec.name)

@@ -11,13 +11,7 @@ from pinfold.app import SessionStore, fork
 from pinfold.app.session_tree import build_session_tree, list_nodes
 from pinfold.events import Clear, Rename, SessionId
 from pinfold.front.chat.commands.cli_process import run_cli_command
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    load_story,
-    require_idle,
-    write_lines,
-    write_note,
-)
+from pinfold.front.chat.commands.output import BadArguments, load_story, require_idle, write_lines, write_note
 from pinfold.front.pages import branches_page, sessions_page, title_of
 from pinfold.text import presentable_line
 
@@ -89,11 +83,7 @@ async def branches_command(talk: ChatContext, _: str) -> None:
 async def sessions_command(talk: ChatContext, rest: str) -> None:
     words = rest.lower().split()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
-    found = [
-        kin
-        for kin in everyone
-        if all(word in f"{kin.id} {kin.title} {kin.workspace}".lower() for word in words)
-    ]
+    found = [kin for kin in everyone if all(word in f"{kin.id} {kin.title} {kin.workspace}".lower() for word in words)]
     write_lines(talk, sessions_page(found[:_SHOWN], talk.session, width=talk.paper.width, words=rest))
     if len(found) > _SHOWN:
         write_note(talk, f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")

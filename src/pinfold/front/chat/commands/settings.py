@@ -11,13 +11,7 @@ from pinfold.app import load_config
 from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.cli_process import run_cli_command
 from pinfold.front.chat.commands.inspection import query_session
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    load_story,
-    parse_number,
-    write_lines,
-    write_note,
-)
+from pinfold.front.chat.commands.output import BadArguments, load_story, parse_number, write_lines, write_note
 from pinfold.front.pages import columns
 from pinfold.text import presentable_line
 
@@ -101,9 +95,7 @@ def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
 
 async def grants_command(talk: ChatContext, rest: str) -> None:
     # A yes for always is one for the session too; it is shown once, as what it is.
-    granted = list(
-        {str(one["pattern"]): str(one["scope"]) for one in await query_session(talk.link, "grants")}.items()
-    )
+    granted = list({str(one["pattern"]): str(one["scope"]) for one in await query_session(talk.link, "grants")}.items())
     match rest.split():
         case []:
             if not granted:

@@ -58,44 +58,16 @@ _TABLE: tuple[_Row, ...] = (
     ("conversation", "help", "[COMMAND]", "this list, or one of them", "help_page", "commands"),
     ("conversation", "clear", "", "fresh context; variables and files stay", "session_commands", ""),
     ("conversation", "new", "", "a new session in this folder", "session_commands", ""),
-    (
-        "conversation",
-        "output",
-        "[CELL]",
-        "all of a long output: the last, or a cell's",
-        "inspection",
-        "cells",
-    ),
+    ("conversation", "output", "[CELL]", "all of a long output: the last, or a cell's", "inspection", "cells"),
     ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "inspection", ""),
     ("conversation", "copy", "[FILE]", "the last answer: to the clipboard, or a file", "local_files", ""),
     ("conversation", "exit", "", "leave; the session is kept", "session_commands", ""),
-    (
-        "undo",
-        "undo",
-        "[N | to CELL]",
-        "take back the last cell, or N, or all after CELL",
-        "rewind",
-        "undo",
-    ),
+    ("undo", "undo", "[N | to CELL]", "take back the last cell, or N, or all after CELL", "rewind", "undo"),
     ("undo", "redo", "", "take the last undo back", "rewind", ""),
-    (
-        "undo",
-        "rewind",
-        "[TURN [WHAT]]",
-        "to before a turn: all, chat, files, variables",
-        "rewind",
-        "rewind",
-    ),
+    ("undo", "rewind", "[TURN [WHAT]]", "to before a turn: all, chat, files, variables", "rewind", "rewind"),
     ("undo", "fork", "[TITLE]", "a second session that goes on from here", "session_commands", ""),
     ("undo", "branches", "", "forks of this session, and where it came from", "session_commands", ""),
-    (
-        "undo",
-        "checkpoint",
-        "[on | off | N]",
-        "git checkpoints: list, on, off, back to N",
-        "rewind",
-        "checkpoint",
-    ),
+    ("undo", "checkpoint", "[on | off | N]", "git checkpoints: list, on, off, back to N", "rewind", "checkpoint"),
     ("look", "vars", "[WORDS]", "variables: type, shape, size, origin", "inspection", ""),
     ("look", "files", "", "what the session changed, and the folder's top", "files", ""),
     ("look", "diff", "[all|CELL]", "how files changed: in short, whole, or by a cell", "files", "cells"),
@@ -119,19 +91,7 @@ _TABLE: tuple[_Row, ...] = (
 )
 
 
-_AT_REST = (
-    "clear",
-    "new",
-    "undo",
-    "redo",
-    "rewind",
-    "fork",
-    "branches",
-    "checkpoint",
-    "resume",
-    "add",
-    "data",
-)
+_AT_REST = ("clear", "new", "undo", "redo", "rewind", "fork", "branches", "checkpoint", "resume", "add", "data")
 
 
 def _command(row: _Row) -> Command:

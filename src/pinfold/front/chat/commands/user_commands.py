@@ -43,9 +43,7 @@ def notices(workspace: Path) -> Iterator[str]:
         names = join_names([f"/{name}" for name in found.untrusted], _NAMED)
         yield f"ignored, this folder is not trusted: {names}; see and allow: pinfold trust {workspace}"
     shadowing = [
-        f"your /{name} is never used: there is a built-in one"
-        for name in found.commands
-        if name.lower() in COMMANDS
+        f"your /{name} is never used: there is a built-in one" for name in found.commands if name.lower() in COMMANDS
     ]
     for line in (*shadowing, *found.faults):
         if line not in _said:
@@ -73,8 +71,6 @@ async def run_user_command(talk: ChatContext, name: str, arguments: str) -> bool
 def no_such(name: str, talk: ChatContext) -> str:
     """In one line, with the nearest there is."""
     known = [*(command.name for command in COMMANDS.values()), *find_commands(talk.workspace).commands]
-    near = get_close_matches(name.lower(), known, n=1) or [
-        one for one in known if name and one.startswith(name)
-    ]
+    near = get_close_matches(name.lower(), known, n=1) or [one for one in known if name and one.startswith(name)]
     hint = f"did you mean /{near[0]}?" if near else "/help lists them"
     return f"there is no command /{name}; {hint}"

@@ -12,17 +12,7 @@ from pinfold.front.chat.pictures.terminal_support import Way, cell_size, choose_
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = [
-    "ROWS",
-    "BadPicture",
-    "Drawing",
-    "Frame",
-    "Raster",
-    "Way",
-    "cell_size",
-    "choose_way",
-    "draw_picture",
-]
+__all__ = ["ROWS", "BadPicture", "Drawing", "Frame", "Raster", "Way", "cell_size", "choose_way", "draw_picture"]
 
 ROWS = 20
 SHARE = 0.6
@@ -90,9 +80,7 @@ def _draw_decoded(data: bytes, way: Way, frame: Frame) -> Drawing:
         picture = decode_png(data, lambda width, height: _fit_within(width, height, *room))
         rows = -(-picture.height // high)
         return Drawing(data=place_on_rows(encode_sixel(picture), rows), rows=rows)
-    picture = decode_png(
-        data, lambda width, height: _fit_within(width, height, frame.columns, frame.rows * 2)
-    )
+    picture = decode_png(data, lambda width, height: _fit_within(width, height, frame.columns, frame.rows * 2))
     return Drawing(lines=tuple(render_half_blocks(sharpen_lines(picture))))
 
 

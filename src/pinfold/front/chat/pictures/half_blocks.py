@@ -35,9 +35,7 @@ def _sharpen_row(row: bytes, ground: bytes) -> bytes:
         away = [value - paper for value, paper in zip(row[at : at + 3], ground, strict=True)]
         most = max(map(abs, away))
         gain = min(_STRESS, max(1.0, _FULL / most)) if most else 1.0
-        made += bytes(
-            max(0, min(255, round(paper + gain * one))) for paper, one in zip(ground, away, strict=True)
-        )
+        made += bytes(max(0, min(255, round(paper + gain * one))) for paper, one in zip(ground, away, strict=True))
     return bytes(made)
 
 

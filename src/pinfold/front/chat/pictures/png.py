@@ -203,9 +203,7 @@ class _Pixels:
         colours = palette[:768].ljust(768, b"\0")
         opaque = alphas[:256].ljust(256, b"\xff")
         self._tables = [
-            bytes(
-                255 - (255 - value) * alpha // 255 for value, alpha in zip(colours[n::3], opaque, strict=True)
-            )
+            bytes(255 - (255 - value) * alpha // 255 for value, alpha in zip(colours[n::3], opaque, strict=True))
             for n in range(3)
         ]
         if header.depth < 8:
@@ -213,8 +211,7 @@ class _Pixels:
             per = 8 // header.depth
             mask = (1 << header.depth) - 1
             self._unpack = [
-                bytes(((byte >> (8 - header.depth * (n + 1))) & mask) * step for n in range(per))
-                for byte in range(256)
+                bytes(((byte >> (8 - header.depth * (n + 1))) & mask) * step for n in range(per)) for byte in range(256)
             ]
 
     def channels(self, row: bytes) -> tuple[bytes, bytes, bytes]:
@@ -264,23 +261,16 @@ class _Scaled:
             self.rows.append(_interleave(channels))
             return
         pick = itemgetter(*self._slices)
-        sums = [
-            list(map(sum, pick(channel))) if len(self._slices) > 1 else [sum(channel)] for channel in channels
-        ]
+        sums = [list(map(sum, pick(channel))) if len(self._slices) > 1 else [sum(channel)] for channel in channels]
         if self._sums:
-            sums = [
-                [a + b for a, b in zip(old, new, strict=True)]
-                for old, new in zip(self._sums, sums, strict=True)
-            ]
+            sums = [[a + b for a, b in zip(old, new, strict=True)] for old, new in zip(self._sums, sums, strict=True)]
         self._sums = sums
         self._at += 1
         if self._at < self._ends[len(self.rows)]:
             return
         tall = self._at - self._since
         sizes = [(high - low) * tall for low, high in self._edges]
-        red, green, blue = (
-            bytes(total // size for total, size in zip(some, sizes, strict=True)) for some in sums
-        )
+        red, green, blue = (bytes(total // size for total, size in zip(some, sizes, strict=True)) for some in sums)
         self.rows.append(_interleave((red, green, blue)))
         self._since, self._sums = self._at, []
 

@@ -39,8 +39,7 @@ def quantise(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
     else:
         palette, which = _median_cut(exact) if len(exact) <= _DISTINCT else _quantise_roughly(exact)
     return palette, [
-        bytes(which[colour] for colour in zip(row[::3], row[1::3], row[2::3], strict=True))
-        for row in picture.rows
+        bytes(which[colour] for colour in zip(row[::3], row[1::3], row[2::3], strict=True)) for row in picture.rows
     ]
 
 

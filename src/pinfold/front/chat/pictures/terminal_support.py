@@ -28,11 +28,7 @@ def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) 
     program = environ.get("TERM_PROGRAM", "").lower()
     if "KITTY_WINDOW_ID" in environ or any(name in (program, term.removeprefix("xterm-")) for name in _KITTY):
         return "kitty"
-    if (
-        program in _ITERM
-        or "ITERM_SESSION_ID" in environ
-        or any(one.startswith("WEZTERM_") for one in environ)
-    ):
+    if program in _ITERM or "ITERM_SESSION_ID" in environ or any(one.startswith("WEZTERM_") for one in environ):
         return "iterm"
     if term.startswith(_SIXEL):
         return "sixel"

@@ -84,9 +84,7 @@ async def extract_calls(
             passed: list[Json] = []
             for choice in map(an_object, a_list(chunk.get("choices"))):
                 number = choice.get("index")
-                sifter = choices.setdefault(
-                    number if isinstance(number, int) else 0, CallExtractor(tools, quoted)
-                )
+                sifter = choices.setdefault(number if isinstance(number, int) else 0, CallExtractor(tools, quoted))
                 passed.append(_extract_from_choice(choice, sifter))
             yield {**chunk, "choices": passed}
 

@@ -46,9 +46,7 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
 
     async def model(request: Request) -> Response:
         if (name := request.path_params["name"]) != backend.name:
-            raise Refusal(
-                f"there is no model {name!r}; this is {backend.name}", status=404, code="model_not_found"
-            )
+            raise Refusal(f"there is no model {name!r}; this is {backend.name}", status=404, code="model_not_found")
         return JSONResponse(_describe_model(backend))
 
     async def embeddings(request: Request) -> Response:
@@ -60,9 +58,7 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
     async def completions(request: Request) -> Response:
         return await _respond(backend, check_prompt(await _body(request)))
 
-    def guard_handler(
-        handler: Callable[[Request], Awaitable[Response]],
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def guard_handler(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
             try:
                 _admit(request, key)
@@ -139,13 +135,7 @@ async def _events(first: Chunk | None, rest: AsyncGenerator[Chunk]) -> AsyncGene
 
 def _describe_model(backend: Backend) -> Json:
     size = {"max_model_len": backend.context} if backend.context else {}
-    return {
-        "id": backend.name,
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "pinfold",
-        **size,
-    }
+    return {"id": backend.name, "object": "model", "created": int(time.time()), "owned_by": "pinfold", **size}
 
 
 def _error(error: PinfoldError) -> dict[str, Json]:

@@ -87,10 +87,7 @@ class LlamaBackend:
             headers = {"Authorization": f"Bearer {self._served.key}", "Content-Type": "application/json"}
             timeout = httpx2.Timeout(None, connect=_CONNECT_S)  # it says nothing while it reads a long prompt
             self._client = httpx2.AsyncClient(
-                headers=headers,
-                timeout=timeout,
-                limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
-                trust_env=False,
+                headers=headers, timeout=timeout, limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S), trust_env=False
             )
         return self._client
 

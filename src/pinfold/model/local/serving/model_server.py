@@ -59,9 +59,7 @@ async def serve(
         if find_spec(module) is None:
             raise CannotServe(f"serving needs {module}; install it: pinfold extras add server")
     if serving.host not in _LOOPBACK and not serving.key:
-        raise CannotServe(
-            f"at {serving.host} anybody who reaches this machine could use the model: give it a --key"
-        )
+        raise CannotServe(f"at {serving.host} anybody who reaches this machine could use the model: give it a --key")
     with bind_socket(serving.host, serving.port) as opened:
         backend = await _backend(serving, folder, state, uv, notice)
         try:
@@ -77,13 +75,9 @@ def bind_socket(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise CannotServe(
-                f"port {port} is taken; name another with --port, or 0 for any that is free"
-            ) from error
+            raise CannotServe(f"port {port} is taken; name another with --port, or 0 for any that is free") from error
         why = error.strerror or str(error)
-        raise CannotServe(
-            f"{host}:{port} cannot be listened at: {why}; name another --host or --port"
-        ) from error
+        raise CannotServe(f"{host}:{port} cannot be listened at: {why}; name another --host or --port") from error
 
 
 async def _run(
@@ -114,9 +108,7 @@ async def _backend(
         from pinfold.model.local.serving.transformers_backend import TransformersBackend
 
         if serving.context:
-            raise CannotServe(
-                "--context is for GGUF files; a Transformers folder says itself how much it reads"
-            )
+            raise CannotServe("--context is for GGUF files; a Transformers folder says itself how much it reads")
         notice(f"loading {path}")
         return await anyio.to_thread.run_sync(TransformersBackend.load, path)
     from pinfold.model.local.serving.llama import LlamaBackend

@@ -51,10 +51,7 @@ class TransformersBackend:
         self._model = model
         self._chats = chats
         self._alone = asyncio.Lock()  # not anyio's: a reply begins in one task and ends in another
-        told = [
-            getattr(model.config, "max_position_embeddings", None),
-            getattr(model.config, "n_positions", None),
-        ]
+        told = [getattr(model.config, "max_position_embeddings", None), getattr(model.config, "n_positions", None)]
         self._context = next((size for size in told if isinstance(size, int)), _CONTEXT)
 
     @property
@@ -70,9 +67,7 @@ class TransformersBackend:
         """Blocks. Nothing is fetched, and no code of the folder's is run. Raises CannotServe."""
         for module in ("torch", "transformers"):
             if find_spec(module) is None:
-                raise CannotServe(
-                    f"a Transformers folder needs {module}; install it: pinfold extras add transformers"
-                )
+                raise CannotServe(f"a Transformers folder needs {module}; install it: pinfold extras add transformers")
         transformers: Any = import_module("transformers")
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
@@ -173,9 +168,7 @@ class TransformersBackend:
                 return_dict=True,
             )
         except (jinja.TemplateError, ValueError, TypeError) as error:
-            raise Refusal(
-                f"the model's template refuses this conversation: {one_line(str(error))}"
-            ) from error
+            raise Refusal(f"the model's template refuses this conversation: {one_line(str(error))}") from error
 
     def _settings(self, body: Body, read: int) -> dict[str, Any]:
         room = self._context - read
@@ -190,11 +183,7 @@ class TransformersBackend:
             given = {name: body[name] for name in _SAMPLING if isinstance(body.get(name), int | float)}
             settings |= {"do_sample": True, **given}
         stop = body.get("stop")
-        if (
-            stops := [stop]
-            if isinstance(stop, str)
-            else [text for text in a_list(stop) if isinstance(text, str)]
-        ):
+        if stops := [stop] if isinstance(stop, str) else [text for text in a_list(stop) if isinstance(text, str)]:
             settings |= {"stop_strings": stops, "tokenizer": self._tokenizer}
         if isinstance(seed := body.get("seed"), int):
             settings["seed"] = seed
@@ -235,9 +224,7 @@ class TransformersBackend:
         def is_over(*_: Any, **__: Any) -> Any:
             return torch.tensor([stop.is_set()])
 
-        streamer = transformers.TextIteratorStreamer(
-            self._tokenizer, skip_prompt=True, skip_special_tokens=True
-        )
+        streamer = transformers.TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
         streamer.on_finalized_text = on_text
         try:
             with torch.inference_mode():
