@@ -71,6 +71,7 @@ def abstract():
 for folder in ('/tmp', '/dev/shm', '/var/tmp', '/run', '/', os.environ.get('TMPDIR', '/tmp'), os.path.expanduser('~')):
     attempt(folder, lambda: write(folder + '/poison.py'))
 for folder in {*sys.path, sysconfig.get_path('purelib'), os.path.dirname(os.__file__), os.path.dirname(sys.executable)}:
+    if folder.startswith('/tmp/'): continue  # a checkout there: what is beside its mounts is the session's own
     attempt('site', lambda: write(folder + '/sitecustomize.py'))
     attempt('compiled', lambda: os.makedirs(folder + '/__pycache__/poison'))
 try: pids = {int(one) for one in os.listdir('/proc') if one.isdigit()}
