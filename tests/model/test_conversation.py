@@ -15,7 +15,7 @@ from tests.model.talking import asking, assistant, tool, user
 from pinfold.events import AssistantMessage, Message, Thought, ToolMessage, UserMessage, plain_json
 from pinfold.model.wire.conversation import conversation
 from pinfold.model.wire.payload import sendable
-from pinfold.model.wire.reasoning import Speech
+from pinfold.model.wire.reply_assembler import Speech
 
 pytestmark = pytest.mark.unit
 

@@ -34,3 +34,21 @@ class NotInstalled(ModelError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} the extra `{extra}`: pinfold extras add {extra}")
         self.extra = extra
+
+
+class NotPulled(UnknownModel):
+    """The weights are not on this machine, and nobody said to fetch them."""
+
+
+class PullFailed(ModelError):
+    """The weights could not be had. What came so far is kept; the next pull goes on from there."""
+
+    exit_code = 75
+
+
+class RuntimeMissing(ModelError):
+    """What runs the weights is not here and could not be had."""
+
+
+class CannotServe(ModelError):
+    """This model cannot be served like this."""

@@ -11,9 +11,9 @@ import anyio
 import msgspec
 
 from pinfold.events import Reply, Request, RequestFailed, Thought, Usage
+from pinfold.model.errors import NotPulled
 from pinfold.model.layers import Layer, Pieces
 from pinfold.model.local.catalogue import weights_named
-from pinfold.model.local.errors import NotPulled
 from pinfold.model.local.model_host import Host, Served, Spec
 from pinfold.model.local.runtime import runtime
 from pinfold.model.local.weights import Pulling, pull, weights_at

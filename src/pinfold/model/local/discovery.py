@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from pinfold.events import Json
-from pinfold.model.services import ollama_url
+from pinfold.model.names import ollama_url
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
 
 Kind: TypeAlias = Literal["ollama", "lmstudio", "llamacpp", "vllm", "openai"]

@@ -1,6 +1,6 @@
 """Starts the process that runs a model, or finds the one that runs: one for each user and model, shared by all of ours.
 
-What holds whom together is in `server.py`, the program that runs there.
+What holds whom together is in `llama_server.py`, the program that runs there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import Patience, Wire
 from pinfold.model.wire.payload import a_count, an_object
 
-PROGRAM = Path(__file__).with_name("server.py")
+PROGRAM = Path(__file__).with_name("llama_server.py")
 START_S = 300.0
 """From a cold disk a large file takes its time."""
 ANSWER_S = 10.0

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from pinfold.events import Json
+from pinfold.model.errors import PullFailed
 from pinfold.model.local.download import words_of
-from pinfold.model.local.errors import PullFailed
 from pinfold.model.local.weights import OnPulling, Pulling
 from pinfold.text import first_line
 

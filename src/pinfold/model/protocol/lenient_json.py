@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, cast
 
 from pinfold.events import Json
-from pinfold.model.protocol.effort import Effort
+from pinfold.model.protocol.known_tools import Effort
 
 DEEPEST = 64
 _MOST_PARTS = 100_000

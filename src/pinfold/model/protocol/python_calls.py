@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from pinfold.events import Json
-from pinfold.model.protocol.effort import Effort
-from pinfold.model.protocol.known_tools import Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.known_tools import Effort, Fault, KnownTools, ParsedCall
 
 _DEEPEST = 50
 _STRAIGHT = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})  # noqa: RUF001

@@ -6,9 +6,10 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 from anyio import to_thread
@@ -16,8 +17,7 @@ from msgspec.structs import replace
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
-from pinfold.model.prices import cost_of
-from pinfold.model.providers.connections import close_answers_after, make_watched_client
+from pinfold.model.layers import cost_of
 from pinfold.model.providers.failures import FailureContext, failure
 from pinfold.model.providers.message_normalizer import normalize_request
 from pinfold.model.providers.provider_registry import (
@@ -34,7 +34,49 @@ from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
 
 if TYPE_CHECKING:
+    from httpx2 import AsyncClient, Response
     from pydantic_ai.models import Model
+
+T = TypeVar("T")
+_CLOSING_S = 2.0
+_answers: ContextVar[list[Response] | None] = ContextVar("answers", default=None)
+
+
+def make_watched_client() -> AsyncClient:
+    """For an SDK; its answers are closed by `closed_after`."""
+    from pydantic_ai.models import create_async_httpx2_client
+
+    client = create_async_httpx2_client()
+    hooks = client.event_hooks
+    client.event_hooks = {**hooks, "response": [*hooks["response"], _remember]}
+    return client
+
+
+async def _remember(response: Response) -> None:
+    if (answers := _answers.get()) is not None:
+        answers.append(response)
+
+
+@asynccontextmanager
+async def close_answers_after(opening: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
+    """As `opening`; when it is left, the answers it began to read are closed."""
+    answers: list[Response] = []
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(_close, answers)
+        token = _answers.set(answers)
+        try:
+            opened = await stack.enter_async_context(opening)
+        finally:
+            _answers.reset(token)
+        yield opened
+
+
+async def _close(answers: list[Response]) -> None:
+    # Shielded: being cancelled is the usual reason to be here.
+    with anyio.move_on_after(_CLOSING_S, shield=True):
+        for answer in answers:
+            await answer.aclose()
+
 
 PATIENCE = Patience(first_s=600.0, idle_s=300.0)
 """Models that think before they speak take minutes. How long to wait for a connection is the SDK's affair."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pinfold.model.errors import ModelError, NoKey, NotInstalled, UnknownModel
+from pinfold.model.names import ALSO, DIRECT, SERVICES
 from pinfold.model.providers.message_normalizer import NO_PICTURES, Pictures
-from pinfold.model.services import ALSO, DIRECT, SERVICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

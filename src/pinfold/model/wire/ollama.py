@@ -29,8 +29,7 @@ from pinfold.model.wire.conversation import arguments, conversation, encode_argu
 from pinfold.model.wire.failures import Refused, holds_error, refusal, too_long_words
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
-from pinfold.model.wire.reasoning import Speech
-from pinfold.model.wire.reply_assembler import arguments_in
+from pinfold.model.wire.reply_assembler import Speech, arguments_in
 from pinfold.model.wire.sse import DONE, DRAIN_S, events, not_a_chat
 
 _ASK_S = 15.0

@@ -25,7 +25,7 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.services import ANSWER_FORM
+from pinfold.model.names import ANSWER_FORM
 from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name
 from pinfold.model.wire.failures import Refused, holds_error, one_line, refusal
 from pinfold.model.wire.http import Answer, Patience, Wire

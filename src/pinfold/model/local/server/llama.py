@@ -10,9 +10,9 @@ import msgspec
 
 from pinfold.events import Json
 from pinfold.model.local.model_host import Host, Served
-from pinfold.model.local.serving.call_extraction import Chunk
-from pinfold.model.local.serving.openai_requests import Body, Refusal
-from pinfold.model.traits import ignores_declared_tools
+from pinfold.model.local.server.call_extraction import Chunk
+from pinfold.model.local.server.openai_requests import Body, Refusal
+from pinfold.model.names import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import send
 from pinfold.model.wire.payload import an_object

@@ -6,14 +6,13 @@ import hmac
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from pinfold.events import Json, PinfoldError, plain_json
-from pinfold.model.local.serving.backend import Backend
-from pinfold.model.local.serving.call_extraction import Chunk, extract_calls, extract_calls_from_reply
-from pinfold.model.local.serving.openai_requests import (
+from pinfold.model.local.server.call_extraction import Chunk, extract_calls, extract_calls_from_reply
+from pinfold.model.local.server.openai_requests import (
     Body,
     Refusal,
     check_body,
@@ -28,6 +27,34 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+
+class Backend(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def context(self) -> int | None: ...
+
+    @property
+    def tells_tools(self) -> bool:
+        """The model's template tells it of tools, and it was trained to go by that."""
+        ...
+
+    def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
+        """A reply in chunks. Raises Refusal before the first of them."""
+        ...
+
+    async def answer(self, body: Body) -> Chunk:
+        """A reply in one piece. Raises Refusal."""
+        ...
+
+    async def embed(self, body: Body) -> Json:
+        """Vectors for texts. Raises Refusal."""
+        ...
+
+    async def aclose(self) -> None: ...
+
 
 _BODY_BYTES = 64 << 20
 
