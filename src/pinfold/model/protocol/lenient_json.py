@@ -1,8 +1,6 @@
-"""JSON as models write it: read strictly, then with their usual slips.
+"""JSON as models write it: read strictly, then repaired by `json-repair` where that can mean one thing only.
 
-Understood are single and curly quotes, raw line ends and unescaped quotes in strings, triple quotes, trailing
-commas, unquoted keys, Python's True, False and None, and closing brackets that are missing at the very end.
-What could be meant in two ways is refused.
+A repaired value counts only if its strings and, within prose, its brackets were closed. Work is bounded by `Effort`.
 """
 
 from __future__ import annotations
@@ -11,7 +9,11 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias, cast
+from typing import Literal, NoReturn, SupportsIndex, TypeAlias, cast
+
+from json_repair.json_parser import JSONParser
+from json_repair.utils.constants import STRING_DELIMITERS, JSONReturnType
+from json_repair.utils.json_context import ContextValues
 
 from pinfold.events import Json
 from pinfold.model.protocol.known_tools import Effort
@@ -19,27 +21,14 @@ from pinfold.model.protocol.known_tools import Effort
 DEEPEST = 64
 _MOST_PARTS = 100_000
 _LONGEST_MENDED = 400_000
-_LONGEST_NUMBER = 300
 _LONGEST_TOKEN = 16
 _WINDOWS = (4_096, 65_536, 2_000_000)
 
-_SPACE = re.compile(r"[ \t\r\n\f\v\u00a0]*+")
-_NAME = re.compile(r"[A-Za-z_]\w{0,63}+")
-_NUMBER = re.compile(r"[-+]?+(?:\d[\d_]*+(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?+\d++)?+")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-_WORDS: dict[str, Json] = {
-    "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
-}  # fmt: skip
-_CLOSING = {'"': '"', "'": "'", "“": '”“"', "”": '”"', "‘": "’‘'", "’": "’'"}  # noqa: RUF001
-_UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "/": "/"}
-_UP_TO = {quotes: re.compile(rf"[^{quotes}\\]*+(?:\\.[^{quotes}\\]*+)*+", re.DOTALL) for quotes in _CLOSING.values()}
-_KEY_FOLLOWS = re.compile(r"[ \t\r\n]*+(?:\}|[\"'“”‘’]?+[\w.$-]{1,64}+[\"'“”‘’]?+[ \t\r\n]*+:)")  # noqa: RUF001
-_REST = re.compile(r"[ \t\r]*+(?:\Z|\n|[\]}),;{\[<`|])")
-_REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
+_TRIPLE_QUOTED = re.compile(r"(\"\"\"|''')(.*?)\1", re.DOTALL)
+_ENDS_A_VALUE = tuple("\"'”’{[}],")  # noqa: RUF001
 
 Place: TypeAlias = Literal["block", "prose"]
 """What surrounds the value: a block that it fills up to the end, or text that goes on behind it."""
-_Role: TypeAlias = Literal["key", "field", "item"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +62,63 @@ def value_at(text: str, start: int, stop: int, *, place: Place, effort: Effort, 
         stop = _end_of_paragraph(text, start, stop)
     if not effort.json(min(stop - start, _LONGEST_MENDED) // 4) or stop - start > _LONGEST_MENDED:
         raise Unreadable(strict)
+    piece = text[start:stop]
     try:
-        return _Mender(text, start, stop, place, effort).read()
-    except _Unmendable as error:
-        raise Unreadable(str(error) or strict, cut=error.cut) from None
+        value, end = _repair(piece, place, effort, strict)
+    except Unreadable:
+        straight = _TRIPLE_QUOTED.sub(lambda match: json.dumps(match[2]), piece)
+        if straight == piece:
+            raise
+        value, end = _repair(straight, place, effort, strict)
+        end += len(piece) - len(straight)
+    return Value(value, start + end, mended=True)
+
+
+class _OutOfSteps(Exception):
+    pass
+
+
+class _Metered(str):
+    """A text that counts how often it is looked at: repairing some texts takes time that grows with their square."""
+
+    effort: Effort
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        if not self.effort.repair_step():
+            raise _OutOfSteps
+        return super().__getitem__(key)
+
+
+class _Parser(JSONParser):
+    """Refuses values without quotes: a variable, or a text that could end anywhere."""
+
+    def parse_string(self) -> JSONReturnType:
+        is_bare = self.get_char_at() not in STRING_DELIMITERS and self.context.current != ContextValues.OBJECT_KEY
+        value = super().parse_string()
+        if is_bare and isinstance(value, str):
+            raise ValueError(value)
+        return value
+
+
+def _repair(piece: str, place: Place, effort: Effort, strict: str) -> tuple[Json, int]:
+    """The value at the start of `piece`, and where it ends. Raises Unreadable with the words `strict`, or better ones."""
+    metered = _Metered(piece)
+    metered.effort = effort
+    parser = _Parser(metered, None, logging=False, strict=True)
+    try:
+        # Encoding joins halves of one character, each escaped on its own, and refuses numbers that are out of range.
+        value = json.loads(json.dumps(parser.parse_json(), allow_nan=False))
+    except (ValueError, _OutOfSteps, RecursionError):
+        raise Unreadable(strict, cut=parser.index >= len(piece)) from None
+    if not _is_shallow(value):
+        raise Unreadable(f"it is nested deeper than {DEEPEST}")
+    if parser.index > len(piece) and (place == "prose" or not piece.rstrip().endswith(_ENDS_A_VALUE)):
+        raise Unreadable(strict, cut=True)
+    rest = piece[parser.index :]
+    # A string that was ended too early leaves its own end behind.
+    if place == "prose" and rest.count("}") > rest.count("{"):
+        raise Unreadable("it has quotes inside a string; escape them with a backslash")
+    return value, min(parser.index, len(piece))
 
 
 def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
@@ -97,7 +139,7 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
             ):
                 return _in_words(error, piece)
         except ValueError as error:
-            return f"it is not valid JSON: {error}"
+            raise Unreadable(f"it is not valid JSON: {error}") from None
         except RecursionError:
             effort.json(len(piece))
             raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
@@ -148,196 +190,3 @@ def _finite(digits: str) -> float:
 
 _STRICT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
 """Strict but for raw line ends in strings, which can mean one thing only."""
-
-
-class _Unmendable(Exception):
-    """With words only where strict JSON has none better."""
-
-    def __init__(self, why: str = "", *, cut: bool = False) -> None:
-        super().__init__(why)
-        self.cut = cut
-
-
-class _Mender:
-    """One value, from left to right, never back: linear in what it reads."""
-
-    def __init__(self, text: str, start: int, stop: int, place: Place, effort: Effort) -> None:
-        self._text = text[start:stop]
-        self._start, self._place, self._effort = start, place, effort
-        self._at = 0
-        self._open: list[str] = []
-        """The brackets that must still be closed, the outermost first."""
-
-    def read(self) -> Value:
-        value = self._value("item")
-        rest = self._text[self._at :]
-        # A string that was ended too early leaves its own end behind.
-        if self._place == "prose" and rest.count("}") > rest.count("{"):
-            raise _Unmendable("it has quotes inside a string; escape them with a backslash")
-        return Value(value, self._start + self._at, mended=True)
-
-    def _value(self, role: _Role) -> Json:
-        if not self._effort.step():
-            raise _Unmendable
-        self._skip()
-        char = self._text[self._at : self._at + 1]
-        match char:
-            case "":
-                raise _Unmendable(cut=True)
-            case "{":
-                return self._object()
-            case "[":
-                return self._list()
-            case '"' | "'" | "“" | "”" | "‘" | "’":  # noqa: RUF001
-                return self._string(role)
-            case _:
-                return self._plain()
-
-    def _plain(self) -> Json:
-        if number := _NUMBER.match(self._text, self._at):
-            self._at = number.end()
-            return self._number(number.group().replace("_", ""))
-        if (word := _NAME.match(self._text, self._at)) and word.group() in _WORDS:
-            self._at = word.end()
-            return _WORDS[word.group()]
-        return self._stop_here()
-
-    @staticmethod
-    def _number(digits: str) -> Json:
-        if len(digits) > _LONGEST_NUMBER:
-            raise _Unmendable("it has a number that is too long")
-        try:
-            return int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits)
-        except ValueError as error:
-            raise _Unmendable(f"it has a bad number: {error}") from None
-
-    def _object(self) -> dict[str, Json]:
-        self._enter("}")
-        found: dict[str, Json] = {}
-        while not self._closes("}"):
-            key = self._key()
-            self._skip()
-            if self._text[self._at : self._at + 1] != ":":
-                self._stop_here()
-            self._at += 1
-            found[key] = self._value("field")
-            self._comma("}")
-        return found
-
-    def _key(self) -> str:
-        if self._text[self._at : self._at + 1] in _CLOSING and self._at < len(self._text):
-            return self._string("key")
-        name = _NAME.match(self._text, self._at)
-        if name is None:
-            self._stop_here()
-        self._at = name.end()
-        return name.group()
-
-    def _list(self) -> list[Json]:
-        self._enter("]")
-        found: list[Json] = []
-        while not self._closes("]"):
-            found.append(self._value("item"))
-            self._comma("]")
-        return found
-
-    def _enter(self, closing: str) -> None:
-        self._at += 1
-        self._open.append(closing)
-        if len(self._open) > DEEPEST:
-            raise _Unmendable(f"it is nested deeper than {DEEPEST}")
-
-    def _closes(self, closing: str) -> bool:
-        self._skip()
-        here = self._text[self._at : self._at + 1]
-        if here == closing:
-            self._at += 1
-        elif here:
-            return False
-        elif self._place == "prose":
-            raise _Unmendable(cut=True)
-        self._open.pop()
-        return True
-
-    def _comma(self, closing: str) -> None:
-        self._skip()
-        here = self._text[self._at : self._at + 1]
-        if here == ",":
-            self._at += 1
-        elif here and here != closing:
-            self._stop_here()
-
-    def _skip(self) -> None:
-        space = _SPACE.match(self._text, self._at)
-        self._at = space.end() if space else self._at
-
-    def _stop_here(self) -> NoReturn:
-        raise _Unmendable(cut=self._at >= len(self._text))
-
-    def _string(self, role: _Role) -> str:
-        opening = self._text[self._at]
-        triple = opening * 3
-        if self._text.startswith(triple, self._at):
-            end = self._text.find(triple, self._at + 3)
-            if end >= 0:
-                found, self._at = self._text[self._at + 3 : end], end + 3
-                return found
-        closing = _CLOSING[opening]
-        start = at = self._at + 1
-        while self._effort.step():
-            up_to = _UP_TO[closing].match(self._text, at)
-            at = up_to.end() if up_to else len(self._text)
-            if at >= len(self._text):
-                raise _Unmendable(cut=True)
-            if self._text[at] == "\\":  # the very last character
-                at += 1
-                continue
-            if self._ends(at + 1, role):
-                self._at = at + 1
-                return _unescape(self._text[start:at])
-            at += 1
-        raise _Unmendable
-
-    def _ends(self, at: int, role: _Role) -> bool:
-        """Whether a quote before `at` ends its string: what follows must go on as JSON does."""
-        at = self._after_space(at)
-        here = self._text[at : at + 1]
-        if role == "key":
-            return here == ":"
-        if here == ",":
-            return role == "item" or _KEY_FOLLOWS.match(self._text, at + 1) is not None
-        still_open, behind = len(self._open), at
-        while still_open and here == self._open[still_open - 1]:
-            still_open -= 1
-            behind = at + 1
-            at = self._after_space(behind)
-            here = self._text[at : at + 1]
-        if not here:
-            return True
-        if still_open == len(self._open):
-            return False
-        if still_open:
-            return here == ","
-        rest = _REST if self._place == "prose" else _REST_OF_BLOCK
-        return rest.match(self._text, behind) is not None
-
-    def _after_space(self, at: int) -> int:
-        space = _SPACE.match(self._text, at)
-        return space.end() if space else at
-
-
-def _unescape(raw: str) -> str:
-    if "\\" not in raw:
-        return raw
-    text = _ESCAPE.sub(_character, raw)
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        # Two halves of one character, each escaped on its own.
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text
-
-
-def _character(escape: re.Match[str]) -> str:
-    if code := escape[1] or escape[2]:
-        return chr(int(code, 16))
-    # An escape that JSON does not have is most often one of the code in the string: it stays.
-    return _UNESCAPED.get(escape[3], escape[0])
