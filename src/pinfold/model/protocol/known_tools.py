@@ -21,8 +21,6 @@ class Effort:
     json_chars: int = 12_000_000
     python_chars: int = 200_000
     """Given to Python's own parser."""
-    repair_steps: int = 400_000
-    """Characters looked at, again and again, to repair broken JSON."""
     lexed_chars: int = 1_000_000
     """Of code, looked through for strings."""
     _missing: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
@@ -34,10 +32,6 @@ class Effort:
     def json(self, chars: int) -> bool:
         self.json_chars -= chars
         return self.json_chars >= 0
-
-    def repair_step(self) -> bool:
-        self.repair_steps -= 1
-        return self.repair_steps >= 0
 
     def python(self, chars: int) -> bool:
         if chars > self.python_chars:

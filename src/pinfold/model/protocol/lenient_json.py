@@ -1,6 +1,8 @@
-"""JSON as models write it: read strictly, then repaired by `json-repair` where that can mean one thing only.
+"""JSON as models write it: read strictly, then with their usual slips.
 
-A repaired value counts only if its strings and, within prose, its brackets were closed. Work is bounded by `Effort`.
+Understood are single and curly quotes, raw line ends and unescaped quotes in strings, triple quotes, trailing
+commas, unquoted keys, Python's True, False and None, and closing brackets that are missing at the very end.
+What could be meant in two ways is refused.
 """
 
 from __future__ import annotations
@@ -9,11 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, NoReturn, SupportsIndex, TypeAlias, cast
-
-from json_repair.json_parser import JSONParser
-from json_repair.utils.constants import STRING_DELIMITERS, JSONReturnType
-from json_repair.utils.json_context import ContextValues
+from typing import Literal, NoReturn, TypeAlias, cast
 
 from pinfold.events import Json
 from pinfold.model.protocol.known_tools import Effort
@@ -21,11 +19,23 @@ from pinfold.model.protocol.known_tools import Effort
 DEEPEST = 64
 _MOST_PARTS = 100_000
 _LONGEST_MENDED = 400_000
+_LONGEST_NUMBER = 300
 _LONGEST_TOKEN = 16
 _WINDOWS = (4_096, 65_536, 2_000_000)
 
-_TRIPLE_QUOTED = re.compile(r"(\"\"\"|''')(.*?)\1", re.DOTALL)
-_ENDS_A_VALUE = tuple("\"'”’{[}],")  # noqa: RUF001
+_SPACE = re.compile(r"[ \t\r\n\f\v\u00a0]*+")
+_NAME = re.compile(r"[A-Za-z_]\w{0,63}+")
+_NUMBER = re.compile(r"[-+]?+(?:\d[\d_]*+(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?+\d++)?+")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_WORDS: dict[str, Json] = {
+    "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
+}  # fmt: skip
+_CLOSING = {'"': '"', "'": "'", "“": '”“"', "”": '”"', "‘": "’‘'", "’": "’'"}  # noqa: RUF001
+_UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "/": "/"}
+_UP_TO = {quotes: re.compile(rf"[^{quotes}\\]*+(?:\\.[^{quotes}\\]*+)*+", re.DOTALL) for quotes in _CLOSING.values()}
+_KEY_FOLLOWS = re.compile(r"[ \t\r\n]*+(?:\}|[\"'“”‘’]?+[\w.$-]{1,64}+[\"'“”‘’]?+[ \t\r\n]*+:)")  # noqa: RUF001
+_REST = re.compile(r"[ \t\r]*+(?:\Z|\n|[\]}),;{\[<`|])")
+_REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
 
 Place: TypeAlias = Literal["block", "prose"]
 """What surrounds the value: a block that it fills up to the end, or text that goes on behind it."""
@@ -62,63 +72,11 @@ def value_at(text: str, start: int, stop: int, *, place: Place, effort: Effort, 
         stop = _end_of_paragraph(text, start, stop)
     if not effort.json(min(stop - start, _LONGEST_MENDED) // 4) or stop - start > _LONGEST_MENDED:
         raise Unreadable(strict)
-    piece = text[start:stop]
     try:
-        value, end = _repair(piece, place, effort, strict)
-    except Unreadable:
-        straight = _TRIPLE_QUOTED.sub(lambda match: json.dumps(match[2]), piece)
-        if straight == piece:
-            raise
-        value, end = _repair(straight, place, effort, strict)
-        end += len(piece) - len(straight)
+        value, end = _Mender(text[start:stop], place, effort).read()
+    except _Unmendable as error:
+        raise Unreadable(str(error) or strict, cut=error.cut) from None
     return Value(value, start + end, mended=True)
-
-
-class _OutOfSteps(Exception):
-    pass
-
-
-class _Metered(str):
-    """A text that counts how often it is looked at: repairing some texts takes time that grows with their square."""
-
-    effort: Effort
-
-    def __getitem__(self, key: SupportsIndex | slice) -> str:
-        if not self.effort.repair_step():
-            raise _OutOfSteps
-        return super().__getitem__(key)
-
-
-class _Parser(JSONParser):
-    """Refuses values without quotes: a variable, or a text that could end anywhere."""
-
-    def parse_string(self) -> JSONReturnType:
-        is_bare = self.get_char_at() not in STRING_DELIMITERS and self.context.current != ContextValues.OBJECT_KEY
-        value = super().parse_string()
-        if is_bare and isinstance(value, str):
-            raise ValueError(value)
-        return value
-
-
-def _repair(piece: str, place: Place, effort: Effort, strict: str) -> tuple[Json, int]:
-    """The value at the start of `piece`, and where it ends. Raises Unreadable with the words `strict`, or better ones."""
-    metered = _Metered(piece)
-    metered.effort = effort
-    parser = _Parser(metered, None, logging=False, strict=True)
-    try:
-        # Encoding joins halves of one character, each escaped on its own, and refuses numbers that are out of range.
-        value = json.loads(json.dumps(parser.parse_json(), allow_nan=False))
-    except (ValueError, _OutOfSteps, RecursionError):
-        raise Unreadable(strict, cut=parser.index >= len(piece)) from None
-    if not _is_shallow(value):
-        raise Unreadable(f"it is nested deeper than {DEEPEST}")
-    if parser.index > len(piece) and (place == "prose" or not piece.rstrip().endswith(_ENDS_A_VALUE)):
-        raise Unreadable(strict, cut=True)
-    rest = piece[parser.index :]
-    # A string that was ended too early leaves its own end behind.
-    if place == "prose" and rest.count("}") > rest.count("{"):
-        raise Unreadable("it has quotes inside a string; escape them with a backslash")
-    return value, min(parser.index, len(piece))
 
 
 def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
@@ -139,7 +97,7 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
             ):
                 return _in_words(error, piece)
         except ValueError as error:
-            raise Unreadable(f"it is not valid JSON: {error}") from None
+            return f"it is not valid JSON: {error}"
         except RecursionError:
             effort.json(len(piece))
             raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
@@ -190,3 +148,140 @@ def _finite(digits: str) -> float:
 
 _STRICT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
 """Strict but for raw line ends in strings, which can mean one thing only."""
+
+
+class _Unmendable(Exception):
+    """Has words of its own only where those of strict JSON are no better."""
+
+    def __init__(self, why: str = "", *, cut: bool = False) -> None:
+        super().__init__(why)
+        self.cut = cut
+
+
+class _Mender:
+    """Writes one value again as strict JSON, token by token, never back: linear in what it reads."""
+
+    def __init__(self, text: str, place: Place, effort: Effort) -> None:
+        self._text, self._place, self._effort = text, place, effort
+        self._at = 0
+        self._tokens: list[str] = []
+        self._open: list[str] = []
+        """The brackets that must still be closed, the outermost first."""
+
+    def read(self) -> tuple[Json, int]:
+        cut = False
+        while self._open or not self._tokens:
+            if not self._effort.step():
+                raise _Unmendable
+            self._at = self._after_space(self._at)
+            if self._at < len(self._text):
+                self._tokens += self._token(self._text[self._at])
+            elif self._place == "block":
+                cut = True
+                self._close(len(self._open))  # closing brackets are missing at the very end
+            else:
+                raise _Unmendable(cut=True)
+        rest = self._text[self._at :]
+        # A string that was ended too early leaves its own end behind.
+        if self._place == "prose" and rest.count("}") > rest.count("{"):
+            raise _Unmendable("it has quotes inside a string; escape them with a backslash")
+        try:
+            return json.loads(" ".join(self._tokens)), self._at
+        except ValueError:
+            raise _Unmendable(cut=cut) from None
+
+    def _token(self, char: str) -> list[str]:
+        if char in _CLOSING:
+            return [json.dumps(self._string(char))]
+        if char in "{[":
+            self._open.append("}" if char == "{" else "]")
+            if len(self._open) > DEEPEST:
+                raise _Unmendable(f"it is nested deeper than {DEEPEST}")
+        elif char == self._open[-1]:
+            self._at += 1
+            self._close(1)
+            return []
+        elif char not in ",:":
+            return [self._word()]
+        self._at += 1
+        return [char]
+
+    def _close(self, count: int) -> None:
+        if self._tokens[-1] == "," and self._tokens[-2] not in ("{", "["):
+            self._tokens.pop()
+        for _ in range(count):
+            self._tokens.append(self._open.pop())
+
+    def _word(self) -> str:
+        word = _NUMBER.match(self._text, self._at) or _NAME.match(self._text, self._at)
+        if word is None:
+            raise _Unmendable
+        self._at = word.end()
+        if word.re is _NAME:
+            if self._role != "key" and word.group() not in _WORDS:
+                raise _Unmendable
+            return json.dumps(word.group() if self._role == "key" else _WORDS[word.group()])
+        digits = word.group().replace("_", "")
+        if len(digits) > _LONGEST_NUMBER:
+            raise _Unmendable("it has a number that is too long")
+        try:
+            return json.dumps(int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits))
+        except ValueError as error:
+            raise _Unmendable(f"it has a bad number: {error}") from None
+
+    @property
+    def _role(self) -> Literal["key", "field", "item"]:
+        if self._open[-1] == "]":
+            return "item"
+        return "key" if self._tokens[-1] in ("{", ",") else "field"
+
+    def _string(self, opening: str) -> str:
+        triple = opening * 3
+        if self._text.startswith(triple, self._at) and (end := self._text.find(triple, self._at + 3)) >= 0:
+            found, self._at = self._text[self._at + 3 : end], end + 3
+            return found
+        start = at = self._at + 1
+        while self._effort.step():
+            up_to = _UP_TO[_CLOSING[opening]].match(self._text, at)
+            at = up_to.end() if up_to else len(self._text)
+            if at >= len(self._text):
+                raise _Unmendable(cut=True)
+            # A backslash here is the very last character.
+            if self._text[at] != "\\" and self._ends(at + 1):
+                self._at = at + 1
+                return _ESCAPE.sub(_character, self._text[start:at])
+            at += 1
+        raise _Unmendable
+
+    def _ends(self, at: int) -> bool:
+        """Whether a quote before `at` ends its string: what follows must go on as JSON does."""
+        at = self._after_space(at)
+        here = self._text[at : at + 1]
+        role = self._role
+        if role == "key":
+            return here == ":"
+        if here == ",":
+            return role == "item" or _KEY_FOLLOWS.match(self._text, at + 1) is not None
+        still_open, behind = len(self._open), at
+        while still_open and here == self._open[still_open - 1]:
+            still_open -= 1
+            behind = at + 1
+            at = self._after_space(behind)
+            here = self._text[at : at + 1]
+        if not here:
+            return True
+        if still_open:
+            return still_open < len(self._open) and here == ","
+        rest = _REST if self._place == "prose" else _REST_OF_BLOCK
+        return rest.match(self._text, behind) is not None
+
+    def _after_space(self, at: int) -> int:
+        space = _SPACE.match(self._text, at)
+        return space.end() if space else at
+
+
+def _character(escape: re.Match[str]) -> str:
+    if code := escape[1] or escape[2]:
+        return chr(int(code, 16))
+    # An escape that JSON does not have is most often one of the code in the string: it stays.
+    return _UNESCAPED.get(escape[3], escape[0])

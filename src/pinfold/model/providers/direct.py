@@ -19,7 +19,6 @@ from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
 from pinfold.model.layers import cost_of
 from pinfold.model.providers.failures import FailureContext, failure
-from pinfold.model.providers.message_normalizer import normalize_request
 from pinfold.model.providers.provider_registry import (
     Key,
     Provider,
@@ -30,6 +29,7 @@ from pinfold.model.providers.provider_registry import (
 )
 from pinfold.model.providers.request_encoder import encode_request, original_names
 from pinfold.model.providers.stream_decoder import piece_of, reply_of
+from pinfold.model.wire.conversation import normalize_request
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pinfold.model.errors import ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.names import ALSO, DIRECT, SERVICES
-from pinfold.model.providers.message_normalizer import NO_PICTURES, Pictures
+from pinfold.model.wire.conversation import NO_PICTURES, Pictures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.providers.message_normalizer import valid_id, valid_name
 from pinfold.model.providers.provider_registry import Provider
 from pinfold.model.providers.stream_decoder import Piece, pieces_of
+from pinfold.model.wire.conversation import valid_id, valid_name
 from pinfold.model.wire.http import Patience
 
 if TYPE_CHECKING:

@@ -261,7 +261,7 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
     if request.system.strip():
         sent.append({"role": "system", "content": request.system})
     tools: dict[ActionId, str] = {}
-    for message in conversation(request, native=native):
+    for message in conversation(request.messages, native=native):
         match message:
             case UserMessage():
                 pictures = [request.blobs[image.blob] for image in message.images if image.blob in request.blobs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Literal, assert_never
@@ -26,7 +25,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.names import ANSWER_FORM
-from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name
+from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name, valid_id
 from pinfold.model.wire.failures import Refused, holds_error, one_line, refusal
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, sendable
@@ -222,7 +221,7 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
     if request.system.strip():
         sent.append({"role": "system", "content": request.system})
     ids: dict[ActionId, str] = {}
-    for message in conversation(request, native=native):
+    for message in conversation(request.messages, native=native):
         match message:
             case UserMessage():
                 sent.append({"role": "user", "content": _content(message, request)})
@@ -261,7 +260,7 @@ def _ids(calls: Sequence[Call], echo: Mapping[str, Json], taken: set[str]) -> di
     given = [a_text(id_) for id_ in a_list(echo.get("ids"))]
     if len(given) == len(calls) == len(set(given) - taken - {""}):
         return {call.id: id_ for call, id_ in zip(calls, given, strict=True)}
-    return {call.id: hashlib.sha256(call.id.encode("utf-8", "replace")).hexdigest()[:9] for call in calls}
+    return {call.id: valid_id(call.id, 9) for call in calls}
 
 
 def _content(message: UserMessage, request: Request) -> Json:
