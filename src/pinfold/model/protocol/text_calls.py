@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias, assert_never, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias, cast
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from pinfold.events import (
 )
 from pinfold.model.layers import Inner, Layer, Pieces
 from pinfold.model.protocol.known_tools import PYTHON, KnownTools
+from pinfold.model.wire.conversation import join_texts, join_turns
 from pinfold.text import first_line
 
 Style: TypeAlias = Literal["full", "small"]
@@ -53,23 +54,21 @@ _PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
 
 def put_tools_in_prompt(request: Request, *, style: Style) -> Request:
     """The same request without tools: the system prompt explains how to write a call."""
-    parts = [part for part in (request.system.rstrip("\n"), explain_tools(request.tools, style)) if part]
-    messages = in_turns(request.messages, KnownTools(request.tools), which="all")
-    return replace(request, system="\n\n".join(parts), messages=messages, tools=())
+    system = join_texts(request.system.rstrip("\n"), explain_tools(request.tools, style))
+    messages = join_turns(tell_calls(request.messages, KnownTools(request.tools), keep_native=False))
+    return replace(request, system=system, messages=tuple(messages), tools=())
 
 
-def add_fence_hint(request: Request) -> Request:
-    """The same request, tools untouched, for a model that may know tool calls or not: a word on the fence is added."""
-    if not KnownTools(request.tools).python:
-        return request
-    parts = [part for part in (request.system.rstrip("\n"), _IN_A_FENCE) if part]
-    return replace(request, system="\n\n".join(parts))
+def keep_text_calls(request: Request, *, add_hint: bool) -> Request:
+    """The same request for a model that may know tool calls or not: calls that were written as text stay text.
 
-
-def keep_text_calls(request: Request) -> Request:
-    """The same request, with calls that were written as text still text, and those made natively as they were."""
-    messages = in_turns(request.messages, KnownTools(request.tools), which="in_text")
-    return replace(request, messages=messages)
+    `add_hint` tells the model that code in a fence is run, too.
+    """
+    known = KnownTools(request.tools)
+    messages = join_turns(tell_calls(request.messages, known, keep_native=True))
+    hint = _IN_A_FENCE if known.python and add_hint else ""
+    system = join_texts(request.system.rstrip("\n"), hint) if hint else request.system
+    return replace(request, system=system, messages=tuple(messages))
 
 
 def explain_tools(tools: Sequence[ToolSchema], style: Style) -> str:
@@ -118,59 +117,29 @@ def _simple(schema: Json) -> str:
     return _TYPES.get(kind, "Any") if isinstance(kind, str) else "Any"
 
 
-def in_turns(
-    messages: Iterable[Message], known: KnownTools, *, which: Literal["all", "in_text"]
-) -> tuple[Message, ...]:
-    """Calls and answers as text, user and assistant by turns; `in_text` leaves what was called natively as it is.
+def tell_calls(messages: Iterable[Message], known: KnownTools, *, keep_native: bool) -> Iterator[Message]:
+    """The messages with calls and their results as text; `keep_native` leaves calls that were made natively as they are.
 
-    Only ever appends: what came of the first messages is the beginning of what comes of more.
+    What comes of the first messages is the beginning of what comes of more.
     """
-    turns: list[Message] = []
     tools: dict[ActionId, str] = {}
     """Of the calls that are text now."""
     native: set[ActionId] = set()
     for message in messages:
         match message:
-            case UserMessage():
-                _say(turns, message)
-            case AssistantMessage() if which == "in_text" and message.calls and not message.in_text:
-                native.update(call.id for call in message.calls)
-                turns.append(message)
-            case AssistantMessage():
-                tools.update((call.id, call.tool) for call in message.calls)
-                _reply(turns, message, known)
-            case ToolMessage(id=id_) if id_ in native:
-                turns.append(message)
-            case ToolMessage(id=id_, text=text):
+            case AssistantMessage(calls=calls) if keep_native and calls and not message.in_text:
+                native.update(call.id for call in calls)
+                yield message
+            case AssistantMessage(calls=calls, text=text):
+                tools.update((call.id, call.tool) for call in calls)
+                told = () if message.in_text else [format_call(call, known) for call in calls]
+                if text := join_texts(text, *told):  # many servers refuse an empty message
+                    yield AssistantMessage(text=text, echo=message.echo)
+            case ToolMessage(id=id_, text=text) if id_ not in native:
                 what = f"Output of {tools[id_]}" if id_ in tools else "Output"
-                _say(turns, UserMessage(text=f"{what}:\n{text.rstrip()}"))
+                yield UserMessage(text=f"{what}:\n{text.rstrip()}")
             case _:
-                assert_never(message)
-    return tuple(turns)
-
-
-def _say(turns: list[Message], message: UserMessage) -> None:
-    if turns and isinstance(last := turns[-1], UserMessage):
-        turns[-1] = UserMessage(text=_join_texts(last.text, message.text), images=last.images + message.images)
-    else:
-        turns.append(message)
-
-
-def _reply(turns: list[Message], message: AssistantMessage, known: KnownTools) -> None:
-    text = message.text
-    if not message.in_text:
-        for call in message.calls:
-            text = _join_texts(text, format_call(call, known))
-    if not text:
-        return  # nothing was said, and many servers refuse that
-    if turns and isinstance(last := turns[-1], AssistantMessage) and not last.calls:
-        turns[-1] = replace(last, text=_join_texts(last.text, text), echo=None)
-    else:
-        turns.append(AssistantMessage(text=text, echo=message.echo))
-
-
-def _join_texts(first: str, second: str) -> str:
-    return f"{first}\n\n{second}" if first else second
+                yield message
 
 
 def format_call(call: Call, known: KnownTools) -> str:
@@ -238,8 +207,7 @@ class InText(Layer):
     def _prepare_request(self, request: Request) -> Request:
         if self.when == "always":
             return put_tools_in_prompt(request, style=self.style)
-        spoken = keep_text_calls(request)
-        return spoken if self.calls_natively else add_fence_hint(spoken)
+        return keep_text_calls(request, add_hint=not self.calls_natively)
 
     def _parse_calls(self, reply: Reply, request: Request) -> Reply:
         is_native = bool(reply.calls) or reply.unreadable  # or cut off within a native call, which the wire has told

@@ -131,10 +131,10 @@ def join_turns(messages: Iterable[Message]) -> Iterator[Message]:
     for message in messages:
         match last, message:
             case UserMessage(), UserMessage():
-                text = _join_texts(last.text, message.text)
+                text = join_texts(last.text, message.text)
                 last = UserMessage(text=text, images=last.images + message.images)
             case AssistantMessage(calls=()), AssistantMessage():
-                last = replace(message, text=_join_texts(last.text, message.text))
+                last = replace(message, text=join_texts(last.text, message.text))
             case _:
                 if last is not None:
                     yield last
@@ -143,7 +143,7 @@ def join_turns(messages: Iterable[Message]) -> Iterator[Message]:
         yield last
 
 
-def _join_texts(*texts: str) -> str:
+def join_texts(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
@@ -164,7 +164,7 @@ def _limit_pictures(
                 left -= 1
         missing = len(message.images) - len(kept)
         note = f"[{missing} picture{'s' * (missing > 1)} left out]" if missing else ""
-        made.append(replace(message, text=_join_texts(message.text, note), images=tuple(kept)))
+        made.append(replace(message, text=join_texts(message.text, note), images=tuple(kept)))
     return tuple(reversed(made))
 
 

@@ -16,72 +16,16 @@ _OPEN = "<think>"
 _CLOSE = "</think>"
 
 
-class ThinkTag:
-    """Takes an answer in pieces. What stands in `<think>` at its very beginning becomes Thoughts."""
+class Speech:
+    """Everything said so far. What stands in `<think>` at its very beginning becomes Thoughts.
+
+    Each method returns the pieces to show now.
+    """
 
     def __init__(self) -> None:
         self._place: Literal["before", "inside", "after", "text"] = "before"
-        self._space: list[str] = []
         self._held = ""
-
-    def feed(self, text: str) -> list[str | Thought]:
-        match self._place:
-            case "before":
-                return self._begin(text)
-            case "inside":
-                return self._think(text)
-            case "after":
-                text = text.lstrip()
-                if text:
-                    self._place = "text"
-                return [text] if text else []
-            case "text":
-                return [text] if text else []
-
-    def end(self) -> list[str | Thought]:
-        """What was held back because more might have followed."""
-        held, self._held = self._held, ""
-        if self._place == "inside":
-            return [Thought(held)] if held else []
-        text = "".join([*self._space, held])
-        self._space.clear()
-        return [text] if text else []
-
-    def _begin(self, text: str) -> list[str | Thought]:
-        if not self._held:
-            bare = text.lstrip()
-            self._space.append(text[: len(text) - len(bare)])
-            text = bare
-        held = self._held + text
-        if held.startswith(_OPEN):
-            self._place, self._held = "inside", ""
-            self._space.clear()
-            return self._think(held[len(_OPEN) :])
-        if _OPEN.startswith(held):
-            self._held = held
-            return []
-        self._place, self._held = "text", ""
-        whole = "".join([*self._space, held])
-        self._space.clear()
-        return [whole]
-
-    def _think(self, text: str) -> list[str | Thought]:
-        text, self._held = self._held + text, ""
-        thought, close, rest = text.partition(_CLOSE)
-        if close:
-            self._place = "after"
-            return [*([Thought(thought)] if thought else []), *self.feed(rest)]
-        kept = next((size for size in range(len(_CLOSE) - 1, 0, -1) if text.endswith(_CLOSE[:size])), 0)
-        self._held = text[len(text) - kept :]
-        thought = text[: len(text) - kept]
-        return [Thought(thought)] if thought else []
-
-
-class Speech:
-    """Everything said so far. Each method returns the pieces to show now."""
-
-    def __init__(self) -> None:
-        self._tag = ThinkTag()
+        """Not shown yet: what follows decides what it is."""
         self._text: list[str] = []
         self._thoughts: list[str] = []
 
@@ -94,21 +38,42 @@ class Speech:
         return "".join(self._thoughts)
 
     def say(self, text: str) -> list[str | Thought]:
-        return self._record(self._tag.feed(text))
+        text, self._held = self._held + text, ""
+        pieces: list[str | Thought] = []
+        if self._place == "before":
+            bare = text.lstrip()
+            if bare.startswith(_OPEN):
+                self._place, text = "inside", bare.removeprefix(_OPEN)
+            elif _OPEN.startswith(bare):
+                self._held = text
+                return []
+            else:
+                self._place = "text"
+        if self._place == "inside":
+            thought, close, text = text.partition(_CLOSE)
+            if close:
+                self._place = "after"
+            else:
+                held = next((size for size in range(len(_CLOSE) - 1, 0, -1) if thought.endswith(_CLOSE[:size])), 0)
+                thought, self._held = thought[: len(thought) - held], thought[len(thought) - held :]
+            pieces.append(Thought(thought))
+        if self._place == "after":
+            text = text.lstrip()
+            self._place = "text" if text else "after"
+        return self._record([*pieces, text])
 
     def think(self, text: str) -> list[str | Thought]:
-        return self._record([Thought(text)] if text else [])
+        return self._record([Thought(text)])
 
     def end(self) -> list[str | Thought]:
         """What was held back because more might have followed."""
-        return self._record(self._tag.end())
+        held, self._held = self._held, ""
+        return self._record([Thought(held) if self._place == "inside" else held])
 
     def _record(self, pieces: list[str | Thought]) -> list[str | Thought]:
-        for piece in pieces:
-            if isinstance(piece, str):
-                self._text.append(piece)
-            else:
-                self._thoughts.append(piece.text)
+        pieces = [piece for piece in pieces if (piece if isinstance(piece, str) else piece.text)]
+        self._text += [piece for piece in pieces if isinstance(piece, str)]
+        self._thoughts += [piece.text for piece in pieces if not isinstance(piece, str)]
         return pieces
 
 
