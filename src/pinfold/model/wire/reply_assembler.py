@@ -88,7 +88,7 @@ _GAVE_UP = ("error", "insufficient_system_resource", "network_error")
 _CUT = "The reply was cut off within the call of {}, which was not run. Write it again, shorter."
 _MOST_GLUED = 64
 _SPACE = re.compile(r"\s*")
-_REASONING = ("reasoning_content", "reasoning")
+_REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
 class _Slot(Struct):
