@@ -7,8 +7,7 @@ from pinfold.model.errors import CannotServe, NotPulled, PullFailed, RuntimeMiss
 from pinfold.model.local.builtin import BuiltinModel
 from pinfold.model.local.catalogue import CATALOGUE, Part, Weights, weights_named
 from pinfold.model.local.discovery import FoundModel, FoundServer, probe
-from pinfold.model.local.ollama import pull_for_ollama
-from pinfold.model.local.weights import OnPulling, Pulling, Sources, pull, weights_at
+from pinfold.model.local.weights import OnPulling, Pulling, Sources, pull, pull_for_ollama, weights_at
 
 __all__ = [
     "CATALOGUE",

