@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
 from pinfold.model.layers import cost_of
-from pinfold.model.providers.failures import FailureContext, failure
 from pinfold.model.providers.provider_registry import (
     Key,
     Provider,
@@ -27,8 +26,6 @@ from pinfold.model.providers.provider_registry import (
     find_key,
     provider_named,
 )
-from pinfold.model.providers.request_encoder import encode_request, original_names
-from pinfold.model.providers.stream_decoder import piece_of, reply_of
 from pinfold.model.wire.conversation import normalize_request
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
@@ -128,8 +125,16 @@ class DirectModel:
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
         """Pieces of text and of thoughts as they come, then the whole reply. Raises RequestFailed."""
         model = await self._ready()
-        from pydantic_ai.direct import model_request_stream  # its package is imported by now
+        # These import pydantic-ai, which is loaded by now.
+        from pydantic_ai.direct import model_request_stream
 
+        from pinfold.model.providers.failures import FailureContext, failure
+        from pinfold.model.providers.request_encoder import encode_request, original_names
+        from pinfold.model.providers.stream_decoder import piece_of, reply_of
+
+        context = FailureContext(
+            key=self._key, base_url=self._base_url, settings=tuple(request.settings), patience=self._patience
+        )
         try:
             clean = normalize_request(request, self._provider.pictures)
             asking = encode_request(clean, model=model, provider=self._provider, patience=self._patience)
@@ -146,7 +151,7 @@ class DirectModel:
                         yield piece
             response = stream.get()
         except Exception as error:
-            raise failure(error, self._failure_context(request)) from error
+            raise failure(error, context) from error
         reply = reply_of(
             response, provider=self._provider.name, tools=original_names(clean), notices=self._notices(asking.left_out)
         )
@@ -193,11 +198,6 @@ class DirectModel:
         failed = ModelError(f"{self._provider.name}: its SDK cannot be used: {said}")
         failed.__cause__ = error
         return failed
-
-    def _failure_context(self, request: Request) -> FailureContext:
-        return FailureContext(
-            key=self._key, base_url=self._base_url, settings=tuple(request.settings), patience=self._patience
-        )
 
     def _notices(self, left_out: tuple[str, ...]) -> tuple[str, ...]:
         """Once for each setting, not with every reply."""
