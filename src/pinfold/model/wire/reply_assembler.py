@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -87,7 +85,6 @@ _FINISH: Mapping[str, Finish] = {
 _GAVE_UP = ("error", "insufficient_system_resource", "network_error")
 _CUT = "The reply was cut off within the call of {}, which was not run. Write it again, shorter."
 _MOST_GLUED = 64
-_SPACE = re.compile(r"\s*")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
@@ -295,41 +292,25 @@ def arguments_in(text: str) -> list[Json]:
     try:
         value = parse_payload(text)
         # Written as JSON and then written as JSON once more.
-        inner = parse_payload(value) if isinstance(value, str) else value
+        return [parse_payload(value) if isinstance(value, str) else value]
     except BadEvent:
-        return _split_objects(text) or [_repair_json(text)]
-    return [inner]
+        return _read_objects(text) or [text]
 
 
-def _repair_json(text: str) -> Json:
-    """An object with the usual slips in it: raw line ends, Python's quotes and words, a missing bracket."""
+def _read_objects(text: str) -> list[Json]:
+    """`{...}{...}`, the calls of a server that told them apart by nothing; each with the usual slips in it or not."""
     from pinfold.model.protocol.known_tools import Effort
     from pinfold.model.protocol.lenient_json import Unreadable, value_at
 
-    begins = len(text) - len(text.lstrip())
-    if not text.startswith("{", begins):
-        return text
-    try:
-        found = value_at(text, begins, len(text), place="block", effort=Effort())
-    except Unreadable:
-        return text
-    rest = text[found.end :].strip("]}; \t\r\n")
-    return text if rest else an_object(found.value)
-
-
-def _split_objects(text: str) -> list[Json]:
-    """`{...}{...}`: the calls of a server that told them apart by nothing."""
-    decoder = json.JSONDecoder()
     found: list[Json] = []
-    place = 0
-    try:
-        while place < len(text) and len(found) < _MOST_GLUED:
-            value, end = decoder.raw_decode(text, place)
-            if not isinstance(value, dict):
-                return []
-            found.append(parse_payload(text[place:end]))
-            space = _SPACE.match(text, end)
-            place = space.end() if space else end
-    except (ValueError, RecursionError):
-        return []
-    return found if len(found) > 1 and place == len(text) else []
+    effort, rest = Effort(), text.lstrip()
+    while rest and len(found) < _MOST_GLUED:
+        if not rest.startswith("{"):
+            return []
+        try:
+            value = value_at(rest, 0, len(rest), place="block", effort=effort)
+        except Unreadable:
+            return []
+        found.append(value.value)
+        rest = rest[value.end :].lstrip("]}; \t\r\n")
+    return [] if rest else found
