@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -56,74 +56,67 @@ async def client(patience: Patience, certificates: str | None = None) -> AsyncGe
         yield opened
 
 
-async def fetch(
-    http: httpx2.AsyncClient,
-    url: str,
-    into: Path,
-    patience: Patience,
-    *,
-    on_bytes: Callable[[], None],
-    headers: Mapping[str, str] | None = None,
-    size: int | None = None,
-) -> None:
-    """`into` holds the whole file when this returns. `size`, if known: a server whose file differs is refused."""
-    import httpx2
-
-    furthest, fruitless = _size(into), 0
-    while True:
-        try:
-            await _fetch_on(http, url, into, on_bytes=on_bytes, headers=headers or {}, size=size)
-            return
-        except (httpx2.TransportError, _TryAgain) as error:
-            why = words_of(error)
-        except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise DownloadFailed(words_of(error)) from error
-        fruitless = 0 if _size(into) > furthest else fruitless + 1
-        furthest = max(furthest, _size(into))
-        if fruitless >= patience.tries:
-            raise DownloadFailed(why)
-        await anyio.sleep(patience.pause_s * 2 ** max(0, fruitless - 1))
-
-
 class _TryAgain(Exception):
     pass
 
 
-async def _fetch_on(
-    http: httpx2.AsyncClient,
-    url: str,
-    into: Path,
-    *,
-    on_bytes: Callable[[], None],
-    headers: Mapping[str, str],
-    size: int | None,
-) -> None:
-    have = _size(into)
-    if size is not None and have == size:
-        return
-    # Compressed on the way, a range would be one of something else.
-    asked = {**headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
-    async with http.stream("GET", url, headers=asked) as answer:
-        if answer.status_code == _NOT_SATISFIABLE:
-            _forget(into)
-            raise _TryAgain("the server has less of the file than we do")
-        if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
-            raise _TryAgain(f"it answered {answer.status_code}")
-        if answer.status_code not in (200, 206):
-            raise DownloadFailed(f"it answered {answer.status_code}")
-        begin, whole = _place(answer)
-        # Without ranges a server begins at the beginning.
-        if begin not in (0, have):
-            raise DownloadFailed("it answered with another range than asked for")
-        if size is not None and whole is not None and whole != size:
-            raise DownloadFailed(f"its file has {whole:,} bytes, not {size:,}")
-        with _open_at(into, begin) as file:
-            async for chunk in answer.aiter_raw():
-                file.write(chunk)
-                file.flush()
-                on_bytes()
-    if whole is not None and _size(into) < whole:
-        raise _TryAgain("the connection was closed early")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """One file on its way here."""
+
+    http: httpx2.AsyncClient
+    url: str
+    into: Path
+    on_bytes: Callable[[], None]
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    size: int | None = None
+    """If known: a server whose file differs is refused."""
+
+    async def fetch(self, patience: Patience) -> None:
+        """`into` holds the whole file when this returns. Raises DownloadFailed."""
+        import httpx2
+
+        furthest, fruitless = file_size(self.into), 0
+        while True:
+            try:
+                return await self._continue()
+            except (httpx2.TransportError, _TryAgain) as error:
+                why = words_of(error)
+            except (httpx2.RequestError, httpx2.InvalidURL) as error:
+                raise DownloadFailed(words_of(error)) from error
+            fruitless = 0 if file_size(self.into) > furthest else fruitless + 1
+            furthest = max(furthest, file_size(self.into))
+            if fruitless >= patience.tries:
+                raise DownloadFailed(why)
+            await anyio.sleep(patience.pause_s * 2 ** max(0, fruitless - 1))
+
+    async def _continue(self) -> None:
+        have = file_size(self.into)
+        if self.size is not None and have == self.size:
+            return
+        # Compressed on the way, a range would be one of something else.
+        asked = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        async with self.http.stream("GET", self.url, headers=asked) as answer:
+            if answer.status_code == _NOT_SATISFIABLE:
+                forget_file(self.into)
+                raise _TryAgain("the server has less of the file than we do")
+            if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
+                raise _TryAgain(f"it answered {answer.status_code}")
+            if answer.status_code not in (200, 206):
+                raise DownloadFailed(f"it answered {answer.status_code}")
+            begin, whole = _place(answer)
+            # Without ranges a server begins at the beginning.
+            if begin not in (0, have):
+                raise DownloadFailed("it answered with another range than asked for")
+            if self.size is not None and whole is not None and whole != self.size:
+                raise DownloadFailed(f"its file has {whole:,} bytes, not {self.size:,}")
+            with _open_at(self.into, begin) as file:
+                async for chunk in answer.aiter_raw():
+                    file.write(chunk)
+                    file.flush()
+                    self.on_bytes()
+        if whole is not None and file_size(self.into) < whole:
+            raise _TryAgain("the connection was closed early")
 
 
 def _place(answer: httpx2.Response) -> tuple[int, int | None]:
@@ -150,11 +143,11 @@ def _open_at(path: Path, begin: int) -> BinaryIO:
     return file
 
 
-def _forget(path: Path) -> None:
+def forget_file(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _size(path: Path) -> int:
+def file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:

