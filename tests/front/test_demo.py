@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pinfold.app.demo import TABLE, provide_table
 from tests.conftest import command
 
 from pinfold.app import ConfigError
-from pinfold.app.diagnostics.demo import sales
+from pinfold.app.diagnostics.demo import TABLE, provide_table, sales
 from pinfold.model.lines import read_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
