@@ -16,6 +16,7 @@ import msgspec
 
 from pinfold.events import PinfoldError
 from pinfold.model.local.catalogue import Part
+from pinfold.model.local.files import file_size, forget_file
 
 if TYPE_CHECKING:
     import httpx2
@@ -141,17 +142,6 @@ def _open_at(path: Path, begin: int) -> BinaryIO:
     file.truncate(begin)
     file.seek(begin)
     return file
-
-
-def forget_file(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 _JSON = "application/vnd.pypi.simple.v1+json"

