@@ -64,13 +64,13 @@ def _build(name: str, meant: ModelRef, access: Access) -> Model:
     if meant.provider == "builtin":
         from pinfold.model.local.builtin import Repeatable
 
-        model = Repeatable(model)  # outside: a seed that Coached sets is not the user's
+        model = Repeatable(model)  # outermost: a seed that SmallModelLayer sets is not the user's
     return model
 
 
 def _add_prices(model: Model, meant: ModelRef) -> Model:
     if meant.provider in ("builtin", "url", *DIRECT):
-        return model  # known to the model itself, or to nobody
+        return model  # the model itself knows, or the price is unknown
     from pinfold.model.layers import PriceLayer
 
     paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local

@@ -37,7 +37,7 @@ class NotInstalled(ModelError):
 
 
 class NotPulled(UnknownModel):
-    """The weights are not on this machine, and nobody said to fetch them."""
+    """The weights are not on this machine, and may not be fetched unasked."""
 
 
 class PullFailed(ModelError):

@@ -33,7 +33,7 @@ class Layer:
 
     @property
     def context(self) -> int | None:
-        """Tokens it can take, if anybody says."""
+        """Tokens it can take, if known."""
         return getattr(self.model, "context", None)
 
     def pieces(self, request: Request) -> AbstractAsyncContextManager[AsyncGenerator[str | Thought | Reply]]:

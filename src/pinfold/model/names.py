@@ -14,7 +14,7 @@ from pinfold.model.errors import NoKey, UnknownModel
 
 _OLLAMA_PORT = 11434
 ANSWER_FORM = "answer_form"
-"""The setting with a schema for answers. Whoever wants one checks it all the same, so that it can be gone without."""
+"""The setting with a schema for answers. A server may ignore it: answers are checked against the schema anyway."""
 
 
 class Service(Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ ALSO: Mapping[str, str] = {
     "llama.cpp": "llamacpp",
     "hf": "huggingface",
 }
-"""Other names of theirs."""
+"""Aliases of providers."""
 BARE: Mapping[str, str] = {
     "gpt-": "openai",
     "chatgpt-": "openai",
@@ -76,7 +76,7 @@ BARE: Mapping[str, str] = {
     "claude-": "anthropic",
     "gemini-": "google",
 }
-"""Whose a name without a provider is, by its beginning."""
+"""The provider of a name without one, by how the name begins."""
 
 
 def key_variables(provider: str, key_env: str = "") -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def ollama_url(environ: Mapping[str, str]) -> str:
 
 
 Calls: TypeAlias = Literal["native", "text", "unknown"]
-"""How it calls tools: by itself, in its text, or nobody knows until it does."""
+"""How it calls tools: natively, in its text, or unknown until it does."""
 Profile: TypeAlias = Literal["full", "small"]
 SMALL_B = 4.0
 """Up to so many billions of parameters a model is treated as small."""
@@ -182,7 +182,7 @@ class Access(Struct, frozen=True, kw_only=True):
     warm: bool = True
     """What takes long to load is loaded at once, beside everything else."""
     notice: Callable[[str], None] = _silent
-    """Hears what the user should know while a model is made ready."""
+    """Gets what the user should know while a model is made ready."""
 
 
 class ModelRef(Struct, frozen=True):
@@ -297,7 +297,7 @@ def address_of(meant: ModelRef, access: Access) -> str:
 
 
 def destination_of(name: str, access: Access) -> str:
-    """Where a conversation with this model goes: `host:port`, a provider; the name itself where nobody knows more.
+    """Where a conversation with this model goes: `host:port`, or a provider; the name itself if it cannot be resolved.
 
     Empty for one that runs on this machine.
     """

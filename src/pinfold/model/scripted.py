@@ -145,7 +145,7 @@ class ScriptedModel:
 
 
 class ReplayModel(ScriptedModel):
-    """As ScriptedModel, but a recording that runs out is an error: nobody knows what the model would have said."""
+    """As ScriptedModel, but a recording that runs out is an error: what the model would have said is unknown."""
 
     @classmethod
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ReplayModel:

@@ -47,7 +47,7 @@ class FoundServer:
     """For Ollama its own, for the others the one that chat completions are under."""
     models: tuple[FoundModel, ...] = ()
     needs_key: bool = False
-    """It answers nobody without a key."""
+    """It does not answer without a key."""
 
     def name_of(self, model: FoundModel) -> str:
         """What a user types to get this model."""

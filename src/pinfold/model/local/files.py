@@ -14,7 +14,7 @@ LOOK_AGAIN_S = 0.1
 
 
 def ignore_waiting() -> None:
-    """For whoever shows nothing while waiting."""
+    """Show nothing while waiting."""
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """Starts the process that runs a model, or finds the one that runs: one for each user and model, shared by all of ours.
 
-What holds whom together is in `llama_server.py`, the program that runs there.
+`llama_server.py`, the program that runs there, describes the locks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What is to run, and how. Whoever asks for the same gets the same process."""
+    """What is to run, and how. Equal specs share one process."""
 
     model: Path
     alias: str
@@ -117,7 +117,7 @@ class Host:
             held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 # One that is just ending holds it to its end.
-                while not try_lock(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - another process's lock tells nobody
+                while not try_lock(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - a lock of another process cannot be awaited
                     await anyio.sleep(_LOOK_AGAIN_S)
             except BaseException:
                 os.close(held)
@@ -151,7 +151,7 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with anyio.move_on_after(END_S):
-            while self.is_running():  # noqa: ASYNC110 - another process's lock tells nobody
+            while self.is_running():  # noqa: ASYNC110 - a lock of another process cannot be awaited
                 await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _start(self) -> Served:

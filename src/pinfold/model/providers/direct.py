@@ -165,7 +165,7 @@ class DirectModel:
     async def _ready(self) -> Model[Any]:
         self.warm()
         assert self._loading is not None
-        # Abandoned, not waited for: whoever interrupts must not sit through an import.
+        # Abandoned when cancelled: an interrupt must not wait for an import.
         model = await to_thread.run_sync(self._loading.result, abandon_on_cancel=True)
         async with self._opening:
             if self._entered is None:
@@ -175,7 +175,7 @@ class DirectModel:
     def _load(self, loading: Future[Model[Any]]) -> None:
         try:
             loading.set_result(self._make_model())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - handed to the request that waits for it
             loading.set_exception(self._not_loaded(error))
 
     def _make_model(self) -> Model[Any]:

@@ -46,7 +46,7 @@ def failure(error: Exception, asking: FailureContext) -> RequestFailed:
             return RequestFailed(f"{type(error).__name__}: {words}")
         case _:
             pass
-    # Nobody has answered: the SDK could make no request of this, most likely because of a setting.
+    # The SDK could not build a request from this, most likely because of a setting.
     named = ", ".join(asking.settings)
     hint = f"; is every setting right ({named})?" if named else ""
     return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)

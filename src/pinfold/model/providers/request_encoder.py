@@ -50,7 +50,7 @@ class EncodedRequest:
 
 def encode_request(request: Request, *, model: Model[Any], provider: Provider, patience: Patience) -> EncodedRequest:
     settings, left_out = _settings(request.settings, model, provider)
-    # Whoever asks us asks again; and a setting that a model does not know makes a warning.
+    # No retries here: the engine retries. A setting that the model does not know would print a warning.
     bounds = {"first_event_timeout": patience.first_s, "timeout": patience.idle_s, "max_retries": 0}
     settings |= {name: value for name, value in bounds.items() if name not in model.unsupported_settings}
     return EncodedRequest(

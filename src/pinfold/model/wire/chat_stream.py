@@ -130,7 +130,7 @@ def _first(line: bytes, answer: Answer) -> bytes:
 
 
 def not_a_chat(answer: Answer, what: str) -> RequestFailed:
-    """Someone answers there, but it is not a model."""
+    """A server answers there, but not as a model."""
     return RequestFailed(
         f"{answer.url} answers with something else than a chat reply ({what}); is the URL right?",
         status=404,

@@ -1,4 +1,4 @@
-"""From a server's refusal to an error that says what helps. Pure: nothing here asks anybody."""
+"""From a server's refusal to an error that says what helps. Pure: no network."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NO_MODEL = (
 
 
 class Refused(RequestFailed):
-    """As RequestFailed, with what was said, for whoever can ask in another way."""
+    """As RequestFailed, with the server's words: the request may work in another form."""
 
     words: str = ""
     """As the server put it."""
@@ -173,7 +173,7 @@ def _words(said: Json) -> str:
 
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
-    """Someone else's words inside a message of ours: one line, bounded, without the key."""
+    """Foreign text inside a message of ours: one line, bounded, without the key."""
     line = printable(redact(" ".join(text[:_LOOKED_AT].split()), secrets))
     return line if len(line) <= _WORDS else line[: _WORDS - 3] + "..."
 

@@ -29,7 +29,7 @@ _LINE_END = rb"\r\n|\r|\n"
 _MOVES = 3
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_SUCH_HOST = ("Name or service not known", "name resolution", "nodename nor servname", "No address associated")
-"""What systems say of a name that nobody knows, or that nobody can be asked about."""
+"""What systems say when a host name cannot be resolved."""
 
 
 class Patience(Struct, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ class OllamaModel(StreamedModel):
             self._asked = max(self._asked, await self._get_loaded_context())
 
     async def _get_loaded_context(self) -> int:
-        """The size of the context the model runs with; 0 if it does not run, or nobody says."""
+        """The size of the context the model runs with; 0 if it does not run or that is unknown."""
         try:
             running = an_object(await self._wire.ask("api/ps", limit_s=_ASK_S))
         except RequestFailed:

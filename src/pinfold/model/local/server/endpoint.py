@@ -65,9 +65,6 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    async def health(_request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
     async def models(_request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_describe_model(backend)]})
 
@@ -85,26 +82,24 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
     async def completions(request: Request) -> Response:
         return await _respond(backend, check_prompt(await _body(request)))
 
-    def guard_handler(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def route(path: str, method: str, handler: Callable[[Request], Awaitable[Response]]) -> Route:
         async def handle(request: Request) -> Response:
             try:
                 _admit(request, key)
                 return await handler(request)
-            except Refusal as refusal:
-                return JSONResponse(_error(refusal), status_code=refusal.status)
             except PinfoldError as error:
-                return JSONResponse(_error(error), status_code=503)
+                return JSONResponse(_error(error), status_code=_status(error))
 
-        return handle
+        return Route(f"/v1/{path}", handle, methods=[method])
 
     return Starlette(
         routes=[
-            Route("/health", health),
-            Route("/v1/models", guard_handler(models)),
-            Route("/v1/models/{name:path}", guard_handler(model)),
-            Route("/v1/chat/completions", guard_handler(chat), methods=["POST"]),
-            Route("/v1/completions", guard_handler(completions), methods=["POST"]),
-            Route("/v1/embeddings", guard_handler(embeddings), methods=["POST"]),
+            Route("/health", lambda _request: JSONResponse({"status": "ok"})),
+            route("models", "GET", models),
+            route("models/{name:path}", "GET", model),
+            route("chat/completions", "POST", chat),
+            route("completions", "POST", completions),
+            route("embeddings", "POST", embeddings),
         ]
     )
 
@@ -166,7 +161,10 @@ def _describe_model(backend: Backend) -> Json:
 
 
 def _error(error: PinfoldError) -> dict[str, Json]:
-    status = error.status if isinstance(error, Refusal) else 503
     code = error.code if isinstance(error, Refusal) else ""
-    kind = "invalid_request_error" if status < 500 else "server_error"
+    kind = "invalid_request_error" if _status(error) < 500 else "server_error"
     return {"error": {"message": str(error), "type": kind, "code": code or None}}
+
+
+def _status(error: PinfoldError) -> int:
+    return error.status if isinstance(error, Refusal) else 503

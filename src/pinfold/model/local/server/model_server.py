@@ -59,7 +59,7 @@ async def serve(
         if find_spec(module) is None:
             raise CannotServe(f"serving needs {module}; install it: pinfold extras add server")
     if serving.host not in _LOOPBACK and not serving.key:
-        raise CannotServe(f"at {serving.host} anybody who reaches this machine could use the model: give it a --key")
+        raise CannotServe(f"at {serving.host} everyone who can reach this machine could use the model: give it a --key")
     with bind_socket(serving.host, serving.port) as opened:
         backend = await _backend(serving, folder, state, uv, notice)
         try:

@@ -190,7 +190,7 @@ class TransformersBackend:
         return settings
 
     async def _generate(self, inputs: Any, settings: dict[str, Any]) -> AsyncGenerator[str | _End]:
-        """In a thread; whoever stops listening stops it at the next token."""
+        """In a thread; closing the generator stops it at the next token."""
         loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | _End]()
         stop = threading.Event()
 
