@@ -9,6 +9,7 @@ from typing import cast
 from msgspec import Struct
 
 from pinfold.events import Json, ToolSchema
+from pinfold.model.wire.payload import an_object
 from pinfold.text import cap_text
 
 
@@ -101,8 +102,7 @@ class KnownTools:
         return meant[0] if len(meant) == 1 else None
 
     def properties(self, tool: str) -> tuple[str, ...]:
-        properties = self._tools[tool].parameters.get("properties")
-        return tuple(cast("dict[str, Json]", properties)) if isinstance(properties, dict) else ()
+        return tuple(an_object(self._tools[tool].parameters.get("properties")))
 
     def list_required(self, tool: str) -> tuple[str, ...]:
         required = self._tools[tool].parameters.get("required")
@@ -117,9 +117,7 @@ class KnownTools:
         return needed[0] if self._type(tool, needed[0]) == "string" else None
 
     def _type(self, tool: str, name: str) -> Json:
-        properties = self._tools[tool].parameters.get("properties")
-        schema = cast("dict[str, Json]", properties).get(name) if isinstance(properties, dict) else None
-        return cast("dict[str, Json]", schema).get("type") if isinstance(schema, dict) else None
+        return an_object(an_object(self._tools[tool].parameters.get("properties")).get(name)).get("type")
 
     def _sample(self, tool: str, name: str) -> str:
         kind = self._type(tool, name)

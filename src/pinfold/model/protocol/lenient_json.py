@@ -11,10 +11,11 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias, cast
+from typing import Literal, NoReturn, TypeAlias
 
 from pinfold.events import Json
 from pinfold.model.protocol.known_tools import Effort
+from pinfold.model.wire.payload import is_deeper
 
 DEEPEST = 64
 _MOST_PARTS = 100_000
@@ -103,7 +104,7 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
             raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
         else:
             effort.json(length)
-            if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and not _is_shallow(value):
+            if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and is_deeper(value, DEEPEST):
                 raise Unreadable(f"it is nested deeper than {DEEPEST}")
             return Value(value, start + length)
     raise Unreadable(f"it is not valid JSON, or longer than {_WINDOWS[-1]:,} characters")
@@ -118,21 +119,6 @@ def _in_words(error: json.JSONDecodeError, piece: str) -> str:
 def _end_of_paragraph(text: str, start: int, stop: int) -> int:
     blank = text.find("\n\n", start, min(stop, start + _LONGEST_MENDED))
     return stop if blank < 0 else blank
-
-
-def _is_shallow(value: Json) -> bool:
-    level: list[Json] = [value]
-    for _ in range(DEEPEST):
-        below: list[Json] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(cast("dict[str, Json]", item).values())
-            elif isinstance(item, list):
-                below.extend(cast("list[Json]", item))
-        level = below
-        if not level:
-            return True
-    return False
 
 
 def _refuse(name: str) -> NoReturn:

@@ -25,6 +25,7 @@ from pinfold.events import (
 from pinfold.model.layers import Inner, Layer, Pieces
 from pinfold.model.protocol.known_tools import PYTHON, KnownTools
 from pinfold.model.wire.conversation import join_texts, join_turns
+from pinfold.model.wire.payload import an_object
 from pinfold.text import first_line
 
 Style: TypeAlias = Literal["full", "small"]
@@ -146,7 +147,7 @@ def format_call(call: Call, known: KnownTools) -> str:
     """The call in the form that is read as exactly this call."""
     from pinfold.model.protocol.reply_parser import is_code_only
 
-    args = _object(call.args)
+    args = an_object(call.args)
     if "arguments" in args:
         return _format_unnamed_tag(call)  # in a tag with its name it would be taken for the whole call
     if call.tool == PYTHON:
@@ -158,10 +159,6 @@ def format_call(call: Call, known: KnownTools) -> str:
     if _PLAIN_NAME.fullmatch(call.tool):
         return f'<tool name="{call.tool}">{_json(call.args)}</tool>'
     return _format_unnamed_tag(call)
-
-
-def _object(args: Json) -> Mapping[str, Json]:
-    return cast("Mapping[str, Json]", args) if isinstance(args, dict) else {}
 
 
 def _format_unnamed_tag(call: Call) -> str:

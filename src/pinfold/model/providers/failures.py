@@ -11,12 +11,12 @@ from pydantic_ai import exceptions as sdk
 
 from pinfold.events import ContextTooLong, RequestFailed
 from pinfold.model.providers.provider_registry import Key
+from pinfold.model.wire.failures import request_id_of
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line, redact
 
 _WORDS = 400
 _THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
-_REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-goog-request-id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +139,7 @@ def _error_message(body: object) -> str:
 
 
 def _request_id(error: sdk.ModelHTTPError) -> str:
-    headers = error.headers or {}
-    found = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
-    return str(found or _fields(error.body).get("request_id") or "")
+    return request_id_of(error.headers or {}, {"request_id": _fields(error.body).get("request_id")})
 
 
 def _wait_s(error: sdk.ModelHTTPError) -> float | None:

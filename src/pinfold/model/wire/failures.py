@@ -13,7 +13,7 @@ from pinfold.text import printable, redact
 _WORDS = 400
 _LOOKED_AT = 2**16
 _ID = 200
-_REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+_REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray")
 
 # Patterns are compiled when something fails, not when this is imported.
 _TITLE = rb"(?i)<title[^>]*>([^<]{1,200})"

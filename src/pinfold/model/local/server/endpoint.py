@@ -65,6 +65,9 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
+    async def health(_request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
     async def models(_request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_describe_model(backend)]})
 
@@ -94,7 +97,7 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/health", lambda _request: JSONResponse({"status": "ok"})),
+            Route("/health", health),
             route("models", "GET", models),
             route("models/{name:path}", "GET", model),
             route("chat/completions", "POST", chat),
