@@ -153,14 +153,6 @@ _ALIASES = 8
 """How often one alias may lead to another."""
 
 
-def _nowhere() -> None:
-    pass
-
-
-def _silent(text: str) -> None:
-    del text
-
-
 class Access(Struct, frozen=True, kw_only=True):
     """What models are reached with, and how they are to be treated."""
 
@@ -175,13 +167,13 @@ class Access(Struct, frozen=True, kw_only=True):
     """Where running servers are known."""
     replies: Path | None = None
     """Where replies to deterministic requests are remembered; None: nowhere."""
-    uv: Callable[[], Path | None] = _nowhere
+    uv: Callable[[], Path | None] = lambda: None
     """Finds what installs the runtime of a local model."""
     protocol: Protocol = "auto"
     profile: Profile | Literal["auto"] = "auto"
     warm: bool = True
     """What takes long to load is loaded at once, beside everything else."""
-    notice: Callable[[str], None] = _silent
+    notice: Callable[[str], None] = lambda _text: None
     """Gets what the user should know while a model is made ready."""
 
 

@@ -13,12 +13,8 @@ import anyio
 LOOK_AGAIN_S = 0.1
 
 
-def ignore_waiting() -> None:
-    """Show nothing while waiting."""
-
-
 @asynccontextmanager
-async def hold_lock(path: Path, while_waiting: Callable[[], None] = ignore_waiting) -> AsyncGenerator[int]:
+async def hold_lock(path: Path, while_waiting: Callable[[], object] = lambda: None) -> AsyncGenerator[int]:
     """One at a time among all processes; gives the lock's descriptor. Waits as long as its holder lives."""
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -39,7 +39,7 @@ _IN_PROSE: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("object", _OBJECT),
     ("call", _CALL),
 )
-_IN_BLOCK: tuple[tuple[Kind, re.Pattern[str]], ...] = (("tag", _TAG), ("object", _OBJECT), ("call", _CALL))
+_IN_BLOCK = _IN_PROSE[3:]
 _THOUGHT = re.compile(r"\s*+<think(?:ing)?+>", re.IGNORECASE)
 _END_OF_THOUGHT = re.compile(r"</think(?:ing)?+>", re.IGNORECASE)
 _END_ALONE = re.compile(r"^[ \t]*+</think(?:ing)?+>[ \t]*+\r?+$", re.IGNORECASE | re.MULTILINE)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-import msgspec
-
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.text import BYTES_PER_TOKEN
 
@@ -19,11 +17,7 @@ _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
 def parse_payload(text: str) -> Json:
     """Strict JSON that is not nested deeper than DEPTH, or BadEvent."""
-    try:
-        value: Json = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        # Slower, but it takes halves of surrogate pairs and says better what is wrong.
-        value = parse_json(text)
+    value = parse_json(text)
     # Counting brackets is enough for nearly everything, and needs no walk.
     if text.count("{") + text.count("[") > DEPTH and is_deeper(value, DEPTH):
         raise BadEvent(f"not JSON: nested deeper than {DEPTH}")

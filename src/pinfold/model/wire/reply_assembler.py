@@ -126,12 +126,10 @@ class _Slot(Struct):
     @property
     def is_cut(self) -> bool:
         """Its arguments are not whole."""
-        if self.whole is not None:
-            return False
         try:
             parse_payload("".join(self.pieces))
         except BadEvent:
-            return True
+            return self.whole is None
         return False
 
 
@@ -210,22 +208,20 @@ class ReplyAssembler:
             heard = self._speech.say(part) if isinstance(part, str) else self._speech.think(part.text)
             pieces.extend(heard)
         pieces.extend(self._speech.say(a_text(delta.get("refusal"))))
-        self._add_calls(delta, whole=bool(message))
-        return pieces
-
-    def _add_calls(self, delta: Mapping[str, Json], *, whole: bool) -> None:
-        for place, entry in enumerate(a_list(delta.get("tool_calls"))):
-            piece = an_object(entry)
-            self._slot_for(piece, place if whole else None).add(piece)
+        for place, piece in enumerate(map(an_object, a_list(delta.get("tool_calls")))):
+            self._slot_for(piece, place if message else None).add(piece)
         # How calls were before there could be several.
         if single := an_object(delta.get("function_call")):
             self._slot_for(single, 0).add(single)
+        return pieces
 
     def _slot_for(self, piece: Mapping[str, Json], place: int | None) -> _Slot:
         index = piece.get("index") if isinstance(piece.get("index"), int) else place
         id_, name = a_text(piece.get("id")), a_text(an_object(piece.get("function")).get("name"))
-        if index is None:
-            slot = self._without_index(id_, name)
+        if index is None and id_:
+            slot = self._by_id.get(id_)
+        elif index is None:
+            slot = self._slots[-1] if self._slots and not name else None
         else:
             slot = self._at.get(index)
             # Some servers give every call the same index: another name or another id begins another call.
@@ -240,11 +236,6 @@ class ReplyAssembler:
         if id_:
             self._by_id[id_] = slot
         return slot
-
-    def _without_index(self, id_: str, name: str) -> _Slot | None:
-        if id_:
-            return self._by_id.get(id_)
-        return None if name or not self._slots else self._slots[-1]
 
     def _count(self, chunk: Mapping[str, Json], choice: Mapping[str, Json]) -> None:
         found = (chunk.get("usage"), choice.get("usage"), an_object(chunk.get("x_groq")).get("usage"))
