@@ -1,5 +1,23 @@
 """What can happen and what can be asked: frozen types, ids and the one codec."""
 
+from pinfold.events.actions import (
+    FLOW,
+    Action,
+    Allow,
+    Ask,
+    BreakerState,
+    CallTool,
+    Deny,
+    Effect,
+    Mode,
+    Reach,
+    Result,
+    Rewindable,
+    RunCell,
+    Scope,
+    Verdict,
+    What,
+)
 from pinfold.events.codec import (
     UPCASTERS,
     BadEvent,
@@ -7,11 +25,9 @@ from pinfold.events.codec import (
     NotPlain,
     Upcast,
     decode,
-    decode_all,
     decode_command,
     decode_line,
     decode_object,
-    delta_line,
     encode,
     entry_line,
     line_of,
@@ -33,8 +49,7 @@ from pinfold.events.commands import (
     Undo,
 )
 from pinfold.events.errors import ContextTooLong, PinfoldError, RequestFailed, Unavailable
-from pinfold.events.happened import (
-    Action,
+from pinfold.events.event_types import (
     ActionAllowed,
     ActionDenied,
     ActionFinished,
@@ -43,27 +58,18 @@ from pinfold.events.happened import (
     ApproachChanged,
     ApprovalDecided,
     ApprovalRequested,
-    BreakerState,
-    CallTool,
     Changed,
     Checkpointed,
     ContextCompacted,
     Delta,
     DisplayRef,
-    Effect,
     Event,
     FileChange,
-    Mode,
     ModelCalled,
     ModelFailed,
     ModelReplied,
     Noticed,
     OutputDelta,
-    Reach,
-    Result,
-    Rewindable,
-    RunCell,
-    Scope,
     Sent,
     SessionChanged,
     SessionForked,
@@ -75,13 +81,13 @@ from pinfold.events.happened import (
     TurnInterrupted,
     Unknown,
     UserSpoke,
-    What,
 )
-from pinfold.events.ids import ActionId, BlobId, SessionId, TurnId, new_action_id, new_session_id, new_turn_id
-from pinfold.events.talk import (
+from pinfold.events.messages import (
     FILES_TOLD,
+    ActionId,
     Arrow,
     AssistantMessage,
+    BlobId,
     Call,
     Finish,
     Image,
@@ -89,13 +95,17 @@ from pinfold.events.talk import (
     Message,
     Reply,
     Request,
+    SessionId,
     Thought,
     ToolMessage,
     ToolSchema,
+    TurnId,
     Usage,
     UserMessage,
+    new_action_id,
+    new_session_id,
+    new_turn_id,
 )
-from pinfold.events.verdict import FLOW, Allow, Ask, Deny, Verdict
 
 __all__ = [
     "FILES_TOLD",
@@ -186,11 +196,9 @@ __all__ = [
     "Verdict",
     "What",
     "decode",
-    "decode_all",
     "decode_command",
     "decode_line",
     "decode_object",
-    "delta_line",
     "encode",
     "entry_line",
     "line_of",

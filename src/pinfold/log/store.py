@@ -24,7 +24,6 @@ from pinfold.events import (
     SessionId,
     Unknown,
     decode,
-    decode_all,
     encode,
     line_of,
     parse_json,
@@ -109,11 +108,9 @@ class Log:
 
     def read(self, after: int = 0, damage: Damage | None = None) -> Iterator[Entry]:
         """Events after `after` that are still what was written; the rest is noted in `damage`."""
-        session = self.session
         for page in self._pages(after, damage if damage is not None else Damage()):
-            events = decode_all([row[3] for row in page]) or [_event(row[2], row[3]) for row in page]
-            for row, event in zip(page, events, strict=True):
-                yield Entry(seq=row[0], session=session, at=row[1].decode(), event=event)
+            for seq, at, kind, body, _ in page:
+                yield Entry(seq=seq, session=self.session, at=at.decode(), event=_event(kind, body))
 
     def lines(self, damage: Damage) -> Iterator[str]:
         """Every readable event as a JSON line, with fields this version does not know."""

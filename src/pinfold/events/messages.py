@@ -1,33 +1,38 @@
-"""What goes to a model and what comes back, free of any provider's format."""
+"""Ids, and the messages that go to a model and come back, independent of any provider's format."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NewType, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.events.ids import ActionId, BlobId
+SessionId = NewType("SessionId", str)
+TurnId = NewType("TurnId", str)
+ActionId = NewType("ActionId", str)
+BlobId = NewType("BlobId", str)
+"""`sha256:` and the hex digest of the content."""
 
 Json: TypeAlias = Any
-"""Whatever `json` can write: checked by the codec, not by the type."""
+"""Plain JSON data; the codec checks it, not the type."""
 
 
 class Arrow(bytes):
-    """A table as an Arrow IPC stream. Code that gets one as a result sees a `pyarrow.Table`."""
+    """A table as an Arrow IPC stream. Code that receives it gets a `pyarrow.Table`."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
     """Tokens as the provider counted them."""
 
     input_tokens: int = 0
-    """All of them, those read from a cache included."""
+    """Including those read from a cache."""
     output_tokens: int = 0
-    """Reasoning included."""
+    """Including reasoning."""
     cached_tokens: int = 0
     """Of the input: read from the provider's cache."""
     written_tokens: int = 0
-    """Of the input: written to the provider's cache, where that has a price of its own."""
+    """Of the input: written to the provider's cache, where that is priced separately."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -43,7 +48,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """A tool call as the model wrote it, before anyone judged whether it makes sense."""
+    """A tool call as the model wrote it, not yet validated."""
 
     id: ActionId
     tool: str
@@ -58,7 +63,7 @@ class Image(Struct, frozen=True, kw_only=True):
 
 
 FILES_TOLD = "[Files in the current folder:"
-"""How a message goes on that tells what files there are, up to `]` at its end."""
+"""Begins the file list in a user message; `]` ends it."""
 
 
 class UserMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="user"):
@@ -70,13 +75,13 @@ class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag=
     text: str
     calls: tuple[Call, ...] = ()
     in_text: bool = False
-    """The calls were read out of the text, which is as the model wrote it."""
+    """The calls were parsed from the text, which is unchanged."""
     echo: Json = None
-    """What the provider wants back with this message, as it gave it."""
+    """Provider data to send back with this message, unchanged."""
 
 
 class ToolMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="tool"):
-    """What the model sees of the call `id`."""
+    """The result of the call `id`."""
 
     id: ActionId
     text: str
@@ -86,7 +91,7 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 class ToolSchema(Struct, frozen=True, kw_only=True):
-    """A tool as the model is told of it."""
+    """A tool as described to the model."""
 
     name: str
     description: str
@@ -94,7 +99,7 @@ class ToolSchema(Struct, frozen=True, kw_only=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One call of a model."""
+    """One request to a model."""
 
     system: str
     messages: tuple[Message, ...]
@@ -105,17 +110,17 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Thought(Struct, frozen=True):
-    """A piece of a model's reasoning, as it comes."""
+    """A streamed piece of a model's reasoning."""
 
     text: str
 
 
 Finish: TypeAlias = Literal["stop", "length", "filter"]
-"""Why a reply ends where it does: it is whole, it hit the limit of tokens, or the provider cut it off."""
+"""Why a reply ended: it is complete, it hit the token limit, or the provider's filter cut it off."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The whole of a model's answer."""
+    """A model's complete reply."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -126,14 +131,26 @@ class Reply(Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     finish: Finish = "stop"
     in_text: bool = False
-    """The calls were read out of the text."""
+    """The calls were parsed from the text."""
     correction: str = ""
-    """What the model must be told of this reply before it can count, if it has no calls."""
+    """The correction to send back instead of accepting this reply, if it has no calls."""
     unreadable: bool = False
-    """A call was clearly meant and could not be understood: the text is no answer."""
+    """A call was meant but could not be parsed: the text is not an answer."""
     from_cache: bool = False
-    """Nobody was asked: the same request was answered before."""
+    """Taken from the response cache; no model was called."""
     echo: Json = None
-    """What the provider wants back with this message."""
+    """Provider data to send back with this message."""
     notices: tuple[str, ...] = ()
     """For the user."""
+
+
+def new_session_id() -> SessionId:
+    return SessionId(f"s_{os.urandom(6).hex()}")
+
+
+def new_turn_id() -> TurnId:
+    return TurnId(f"t_{os.urandom(6).hex()}")
+
+
+def new_action_id() -> ActionId:
+    return ActionId(f"a_{os.urandom(6).hex()}")

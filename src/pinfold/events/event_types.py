@@ -1,4 +1,4 @@
-"""What can happen, as it is written to the log. Plain data: no behaviour, no rendering.
+"""The events of the log and the deltas beside it. Plain data: no behaviour, no rendering.
 
 Fields are only ever added, with a default; a rename goes through an upcaster.
 """
@@ -6,52 +6,12 @@ Fields are only ever added, with a default; a rename goes through an upcaster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from pinfold.events.ids import ActionId, BlobId, SessionId, TurnId
-from pinfold.events.talk import Call, Finish, Image, Json, Usage
-
-Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
-Effect: TypeAlias = Literal["pure", "keyed", "once"]
-"""Whether an action may be run again: freely, under the same key, or never."""
-Reach: TypeAlias = Literal["nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"]
-"""How far an action goes: it only computes or asks the user; reads what the session sees; changes the workspace; changes a
-file that steers the agent; adds a package; reaches another machine; acts by means we know nothing of; runs on the host."""
-What: TypeAlias = Literal["all", "variables", "files"]
-"""That an undo takes back; files are those of the workspace."""
-Rewindable: TypeAlias = Literal["all", "chat", "files", "variables"]
-"""What can go back to before a turn; `all` includes the conversation."""
-Scope: TypeAlias = Literal["once", "session", "always"]
-"""How long a yes holds: for this action, or for all that its pattern covers, in this session or in any."""
-BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
-"""Of what may fail: in use, left alone for a while, or tried once more."""
-Result: TypeAlias = Literal["ok", "error", "denied", "interrupted", "timeout", "killed", "outcome_unknown", "not_run"]
-"""`outcome_unknown`: it was started and nobody saw its end. `not_run`: it was never started."""
-
-
-class RunCell(Struct, frozen=True, kw_only=True, tag_field="type", tag="cell"):
-    """Run Python in the session's interpreter."""
-
-    code: str
-    timeout_s: float | None = None
-
-
-class CallTool(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool"):
-    """Call any other tool by name."""
-
-    tool: str
-    args: Json
-
-    @property
-    def given(self) -> Mapping[str, Json]:
-        """Its arguments by name; none where they make no sense."""
-        args = cast("object", self.args)
-        return cast("dict[str, Json]", args) if isinstance(args, dict) else {}
-
-
-Action: TypeAlias = RunCell | CallTool
+from pinfold.events.actions import Action, BreakerState, Effect, Mode, Result, Scope, What
+from pinfold.events.messages import ActionId, BlobId, Call, Finish, Image, Json, SessionId, TurnId, Usage
 
 
 class DisplayRef(Struct, frozen=True, kw_only=True):
@@ -61,7 +21,7 @@ class DisplayRef(Struct, frozen=True, kw_only=True):
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """Bytes that left this machine, and what came back."""
+    """Bytes that left this machine, and bytes that came back."""
 
     to: str
     """`host:port`."""
@@ -70,23 +30,23 @@ class Sent(Struct, frozen=True, kw_only=True):
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
-    """What became of a file of the workspace."""
+    """How a workspace file changed."""
 
     path: str
     how: Literal["added", "changed", "removed"]
     before: BlobId | None = None
-    """Its content, of small files of text."""
+    """The content, for small text files."""
     after: BlobId | None = None
 
 
 class Changed(Struct, frozen=True, kw_only=True):
-    """Names of variables, as far as their own type, shape and size tell."""
+    """Names of changed variables, judged by type, shape and size."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     shapes: tuple[tuple[str, str], ...] = ()
-    """Of the tables and arrays among them, by name: `DataFrame 1000 x 5`. What the model knows of data it has not printed."""
+    """Name and shape of tables and arrays: `DataFrame 1000 x 5`. All the model knows of data it has not printed."""
 
 
 class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
@@ -111,9 +71,9 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
     replayed: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     imported: bool = False
-    """What comes before was written elsewhere: it is told, but it grants nothing and starts nothing."""
+    """The events before this were written elsewhere: they are shown, but grant nothing and start nothing."""
     untrusted: bool = False
-    """What it works on holds what somebody else wrote."""
+    """The workspace holds outside text."""
 
 
 class SessionChanged(_Event, frozen=True, kw_only=True):
@@ -121,13 +81,13 @@ class SessionChanged(_Event, frozen=True, kw_only=True):
     checkpoints: bool | None = None
     """Whether git checkpoints are made from here on; None: as before."""
     mode: Mode | None = None
-    """What may run unasked from here on; None: as before."""
+    """What the agent may do without asking, from here on; None: as before."""
     revoked: tuple[str, ...] = ()
     """Patterns that were granted to this session and are not any more."""
     model: str = ""
-    """Who is asked from here on; empty: as before."""
+    """The model in use from here on; empty: as before."""
     prompt: str = ""
-    """What it is told first; empty: as before."""
+    """Its system prompt; empty: as before."""
 
 
 class SessionRewound(_Event, frozen=True, kw_only=True):
@@ -139,7 +99,7 @@ class SessionRewound(_Event, frozen=True, kw_only=True):
     undone: tuple[int, ...] = ()
     redone: tuple[int, ...] = ()
     effects: tuple[str, ...] = ()
-    """What has happened since and cannot be undone."""
+    """Effects of the undone cells that cannot be undone."""
     notices: tuple[str, ...] = ()
     forgotten: tuple[TurnId, ...] = ()
     """Turns that the model is not told of any more."""
@@ -150,28 +110,28 @@ class SessionRewound(_Event, frozen=True, kw_only=True):
 
 
 class SessionForked(_Event, frozen=True, kw_only=True):
-    """All before was copied from another session, which goes its own way."""
+    """The events before this were copied from another session."""
 
     source: SessionId = field(name="from")
     last: int = 0
-    """The number of its last event then."""
+    """Number of the last event copied."""
 
 
 class ContextCompacted(_Event, frozen=True, kw_only=True):
-    """The model is not told of the turns before this any more; they stay on record."""
+    """The model no longer sees the turns before this; they stay on record."""
 
     summary: str = ""
-    """What it is told instead."""
+    """What it sees instead."""
 
 
 class Noticed(_Event, frozen=True, kw_only=True):
-    """Something the user should know that is no action's outcome."""
+    """A notice to the user that is not the outcome of an action."""
 
     text: str
 
 
 class Checkpointed(_Event, frozen=True, kw_only=True):
-    """The workspace's files are in a commit on the session's side ref."""
+    """The workspace files were committed to the session's side ref."""
 
     number: int
     """Counted from 1 in the session."""
@@ -179,7 +139,7 @@ class Checkpointed(_Event, frozen=True, kw_only=True):
     message: str
     """Its first line."""
     restored: int | None = None
-    """The files were brought back to this checkpoint, on the user's own behalf."""
+    """The user restored the files to this checkpoint."""
 
 
 class UserSpoke(_Event, frozen=True, kw_only=True):
@@ -187,11 +147,11 @@ class UserSpoke(_Event, frozen=True, kw_only=True):
     text: str
     images: tuple[Image, ...] = ()
     glance: str = ""
-    """What files there were, where the model is told without asking."""
+    """The file list that the model gets with the message, if any."""
     tools: str = ""
-    """What it is told of tools that may be of use, where there are more than it knows."""
+    """Hints on useful tools that the model may not know."""
     private: bool = False
-    """It was told, or has seen, what is the user's own."""
+    """The model was given private data."""
 
 
 class ModelCalled(_Event, frozen=True, kw_only=True):
@@ -199,9 +159,9 @@ class ModelCalled(_Event, frozen=True, kw_only=True):
     model: str
     attempt: int = 1
     size: int = 0
-    """Bytes of the conversation that it is given, pictures included, before they are put into its provider's format."""
+    """Bytes of the request with its pictures, before conversion to the provider's format."""
     to: str = ""
-    """Whom they go to, if they leave this machine: `host:port`, a provider, or the model itself where nobody knows more."""
+    """Where they go if they leave this machine: `host:port`, a provider, or at least the model's name."""
 
 
 class ModelReplied(_Event, frozen=True, kw_only=True):
@@ -217,12 +177,12 @@ class ModelReplied(_Event, frozen=True, kw_only=True):
     in_text: bool = False
     """The actions were read out of the text."""
     correction: str = ""
-    """What the model is told of this reply, which does not count as an answer."""
+    """The correction the model gets; the reply does not count as an answer."""
     unreadable: bool = False
-    """A call was clearly meant and could not be understood: the text is no answer."""
+    """A call was meant but could not be parsed: the text is not an answer."""
     from_cache: bool = False
     echo: Json = None
-    """What the provider wants back with this message."""
+    """Provider data to send back with this message."""
 
 
 class ModelFailed(_Event, frozen=True, kw_only=True):
@@ -235,9 +195,9 @@ class ModelFailed(_Event, frozen=True, kw_only=True):
     retry_in_s: float | None = None
     request_id: str = ""
     breaker: BreakerState = "closed"
-    """Whether the model is called again at all, for now."""
+    """The circuit breaker of this model after the failure."""
     instead: str = ""
-    """Who is asked now, where there is someone else."""
+    """The fallback model asked next, if any."""
 
 
 class ActionProposed(_Event, frozen=True, kw_only=True):
@@ -252,7 +212,7 @@ class ActionAllowed(_Event, frozen=True, kw_only=True):
     id: ActionId
     rule: str = ""
     read_only: bool = False
-    """It runs with all files read-only. If it fails for that reason, a question or a second verdict follows its start."""
+    """It runs with all files read-only. If it fails for that reason, a question or a second verdict follows."""
 
 
 class ActionDenied(_Event, frozen=True, kw_only=True):
@@ -261,23 +221,23 @@ class ActionDenied(_Event, frozen=True, kw_only=True):
 
 
 class ApprovalRequested(_Event, frozen=True, kw_only=True):
-    """The user must decide; `digest` binds the decision to the exact bytes of the action, and to what was shown of it."""
+    """The user must decide; `digest` binds the decision to the exact bytes of the action and its preview."""
 
     id: ActionId
     reason: str
     digest: str
     shows: str = ""
-    """What it would do, as far as that can be told before: a diff, a parsed command, what would be deleted."""
+    """A preview: a diff, a parsed command, what would be deleted."""
     pattern: str = ""
-    """What a yes for the session or for always covers; empty where there is no such yes."""
+    """What "session" and "always" would allow; empty if only "once" is offered."""
     stored: str = ""
-    """Where a yes for always is kept; empty where there is no such yes."""
+    """Where "always" is stored; empty if it is not offered."""
     bundled: bool = False
-    """A yes covers all calls of the pattern that the same cell makes."""
+    """Allowing once covers all calls of this pattern by the same cell."""
     question: bool = False
-    """It is the agent's own question: the words of the decision are the answer."""
+    """The agent asks the user; the words of the decision are the answer."""
     options: tuple[str, ...] = ()
-    """Answers it would like to choose from."""
+    """Suggested answers."""
 
 
 class ApprovalDecided(_Event, frozen=True, kw_only=True):
@@ -294,9 +254,9 @@ class ActionStarted(_Event, frozen=True, kw_only=True):
     id: ActionId
     effect: Effect
     cell: int | None = None
-    """Which cell of the session this is, or is a part of, counted from 1: an undo of that cell takes it back."""
+    """The cell this is or belongs to, counted from 1; undoing that cell undoes this."""
     instead_of: int | None = None
-    """The cell that was this action's before, and was taken back to be run again."""
+    """The action's earlier cell, which was undone to run it again."""
 
 
 class ActionFinished(_Event, frozen=True, kw_only=True):
@@ -304,48 +264,48 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     outcome: Result
     observation: str
     value: str | None = None
-    """Of a cell: the text of its last expression."""
+    """Of a cell: the value of its last expression, as text."""
     error: str | None = None
     """Of a cell: its traceback, or why it is gone."""
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
     variables: Changed | None = None
-    """Of a cell: what it did to them, if anything."""
+    """Of a cell: variables it changed, if any."""
     files: tuple[FileChange, ...] = ()
-    """Of the workspace, that it changed; the first of them."""
+    """Workspace files it changed; the first of them."""
     more_files: int = 0
-    """How many others."""
+    """How many more files it changed."""
     rolled_back: bool = False
-    """Of a cell: everything is as it was before it."""
+    """Of a cell: its changes were rolled back."""
     notices: tuple[str, ...] = ()
-    """Of a cell: what the sandbox did about it, a line each; the observation says it too."""
+    """Of a cell: notices of the sandbox, one line each; also part of the observation."""
     lacked: str = ""
-    """What was wanted and could not be had: a tool that is broken, the network."""
+    """What was unavailable: a broken tool, the network."""
     private: bool = False
-    """It may have read what is the user's own."""
+    """It may have read private data."""
     untrusted: bool = False
-    """It brought in what somebody else wrote."""
+    """It brought in outside text."""
     sent: tuple[Sent, ...] = ()
-    """What left this machine on its behalf."""
+    """What it sent out of this machine."""
     usage: Usage | None = None
-    """Of a model that was asked by it, on behalf of somebody else."""
+    """Tokens of a model that the action itself called."""
     cost: float | None = None
     duration_s: float = 0.0
 
 
 class ApproachChanged(_Event, frozen=True, kw_only=True):
-    """The same error came again and again: the model is told how things are, or starts over without its tries."""
+    """The same error kept coming: the model gets a fresh look at the state, or starts the turn over."""
 
     turn: TurnId
     error: str
-    """Its last line."""
+    """The last line of the error."""
     times: int
     look: str = ""
-    """Files and variables, as they are now."""
+    """Current files and variables."""
     started_over: bool = False
-    """The tries are forgotten; where a SessionRewound stands before this, they are undone too."""
+    """The attempts were removed from the conversation; a SessionRewound before this means they were undone too."""
     private: bool = False
-    """It was told what is the user's own."""
+    """The model was given private data."""
 
 
 class TurnEnded(_Event, frozen=True, kw_only=True):
@@ -354,9 +314,9 @@ class TurnEnded(_Event, frozen=True, kw_only=True):
     usage: Usage = Usage()
     cost: float | None = None
     without: tuple[str, ...] = ()
-    """What was wanted and could not be had."""
+    """Tools or models that were unavailable during the turn."""
     printed: bool = False
-    """The text is what the last cell printed, word for word, in the form that was asked for: no model said it."""
+    """The text is what the last cell printed, verbatim, in the form the prompt asked for; the model did not write it."""
 
 
 class TurnInterrupted(_Event, frozen=True, kw_only=True):
@@ -369,12 +329,12 @@ class TurnFailed(_Event, frozen=True, kw_only=True):
     turn: TurnId
     error: str
     temporary: bool = False
-    """The same turn may well succeed later: an overloaded model, a full disk."""
+    """The turn may succeed later: an overloaded model, a full disk."""
     usage: Usage = Usage()
 
 
 class TextDelta(_Event, frozen=True, kw_only=True):
-    """Broadcast only; the whole comes in ModelReplied."""
+    """Broadcast only; ModelReplied has the whole text."""
 
     turn: TurnId
     text: str
@@ -382,7 +342,7 @@ class TextDelta(_Event, frozen=True, kw_only=True):
 
 
 class OutputDelta(_Event, frozen=True, kw_only=True):
-    """Broadcast only; the whole comes in ActionFinished."""
+    """Broadcast only; ActionFinished has the whole output."""
 
     id: ActionId
     stream: Literal["stdout", "stderr"]
@@ -390,7 +350,7 @@ class OutputDelta(_Event, frozen=True, kw_only=True):
 
 
 class Unknown(Struct, frozen=True, kw_only=True):
-    """An event of a newer version: kept as it is, passed on, never interpreted."""
+    """An event of a newer version: kept and passed on unchanged, never interpreted."""
 
     kind: str
     body: Mapping[str, Json]
