@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import anyio
 from msgspec.structs import replace
 
-from pinfold.engine.context import request_of
 from pinfold.engine.core import Core, TurnStopped
 from pinfold.engine.hooks import HookFailed
 from pinfold.engine.ports import Model
-from pinfold.engine.state import Turn
+from pinfold.engine.state import State, Turn
 from pinfold.events import (
+    Json,
     ModelCalled,
     ModelFailed,
     ModelReplied,
@@ -27,6 +28,7 @@ from pinfold.events import (
     RequestFailed,
     TextDelta,
     Thought,
+    ToolSchema,
     TurnId,
     UserMessage,
     plain_json,
@@ -56,7 +58,8 @@ def the_model(name: str) -> str:
 async def ask(core: Core, turn: Turn) -> None:
     """The next reply, on record. Raises TurnStopped when there will be none."""
     try:
-        request = await core.hooks.before_model(_with_pictures(core, _request(core)))
+        request = request_of(core.state, core.hands.schemas(), core.settings)
+        request = await core.hooks.before_model(_with_pictures(core, request))
     except HookFailed as failure:
         raise TurnStopped(f"a before_model hook {failure}") from failure
     models = _to_ask(core, turn)
@@ -80,13 +83,19 @@ def _to_ask(core: Core, turn: Turn) -> Sequence[Model]:
     stronger = core.escalate
     if stronger and (turn.is_stuck or turn.model == stronger.name):
         return (stronger, core.model, *core.fallbacks)
-    chain = (core.model, *core.fallbacks)
-    names = [model.name for model in chain]
-    return chain[names.index(turn.model) :] if turn.model in names else chain
+    models = (core.model, *core.fallbacks)
+    names = [model.name for model in models]
+    return models[names.index(turn.model) :] if turn.model in names else models
 
 
-def _request(core: Core) -> Request:
-    return request_of(core.state, core.hands.schemas(), core.settings)
+def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
+    """What the model sees: a projection of the state, nothing else."""
+    return Request(
+        system=state.opened.prompt if state.opened else "",
+        messages=tuple(chain.from_iterable(turn.messages for turn in state.turns)),
+        tools=tools,
+        settings=settings,
+    )
 
 
 def _with_pictures(core: Core, request: Request) -> Request:
