@@ -51,7 +51,7 @@ _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
 _TRIED = "This was run with all files read-only, and it failed because it has to change some."
 _CELL_ENDED = "This was not run: the cell that asked for it ended first."
-_RECORDED = frozenset(Performed.__struct_fields__) & frozenset(ActionFinished.__struct_fields__)
+_RECORDED = frozenset(Performed.__struct_fields__) & frozenset(ActionFinished.__struct_fields__) - {"lacked"}
 """Fields of an outcome that are recorded as they are."""
 
 
@@ -206,7 +206,7 @@ def _finish_event(id_: ActionId, how: Performed, duration_s: float = 0.0) -> Act
     if how.at_fault and not lacked:
         lacked = f"{the_tool(how.at_fault)} ({how.observation.removeprefix(f'{how.at_fault} failed: ')})"
     fields = {name: getattr(how, name) for name in _RECORDED}
-    return ActionFinished(id=id_, duration_s=duration_s, **fields | {"lacked": lacked})
+    return ActionFinished(id=id_, duration_s=duration_s, lacked=lacked, **fields)
 
 
 async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:
