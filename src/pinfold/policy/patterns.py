@@ -23,8 +23,7 @@ from pathlib import PurePosixPath
 
 from pinfold.events import FLOW, Action, CallTool
 from pinfold.policy.facts import Facts
-from pinfold.policy.shell import Script, read_script
-from pinfold.policy.shell.script import base_name
+from pinfold.policy.shell import Script, base_name, read_script
 
 SHELL = "shell"
 
