@@ -1,11 +1,19 @@
 """The way out: which destinations there are, which are allowed, and the only code that connects to them."""
 
 from pinfold.net.allow_list import AllowList
-from pinfold.net.dns import Resolver
-from pinfold.net.egress import Egress, EgressLimits, Gate, How, Unlisted
-from pinfold.net.errors import BadDestination, BadPattern, NetError, Refused, Unreachable
+from pinfold.net.egress import Egress, EgressLimits, Gate, How, Resolver, Unlisted
 from pinfold.net.fetch import Fetched, FetchLimits, fetch, read_url
-from pinfold.net.hosts import Destination, Url, parse_authority, parse_url
+from pinfold.net.hosts import (
+    BadDestination,
+    BadPattern,
+    Destination,
+    NetError,
+    Refused,
+    Unreachable,
+    Url,
+    parse_authority,
+    parse_url,
+)
 from pinfold.net.proxy import OnTraffic, Proxy, ProxyLimits, Traffic
 from pinfold.net.ranges import WhyNot, why_special
 

@@ -13,22 +13,11 @@ WhyNot: TypeAlias = Callable[[Address], str | None]
 """Why an address may not be connected to unless it is listed itself; None if it may."""
 
 METADATA = frozenset(
-    map(
-        ip_address,
-        (
-            "169.254.169.254",
-            "169.254.170.2",
-            "169.254.170.23",
-            "100.100.100.200",
-            "168.63.129.16",
-            "192.0.0.192",
-            "fd00:ec2::254",
-            "fd00:ec2::23",
-            "fd20:ce::254",
-        ),
-    )
+    ip_address(text)
+    for text in """169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 168.63.129.16 192.0.0.192
+    fd00:ec2::254 fd00:ec2::23 fd20:ce::254""".split()  # noqa: SIM905
 )
-"""Where clouds hand out the machine's own credentials. Listed one by one or not at all: no range means these."""
+"""Where clouds hand out the machine's credentials. They must be listed one by one: no range includes them."""
 _IPV4 = tuple(
     (IPv4Network(network), what)
     for network, what in (
@@ -70,11 +59,11 @@ _IPV6 = tuple(
 _GLOBAL = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
-_NOBODYS: dict[int, Address] = {4: IPv4Address("192.0.2.1"), 6: IPv6Address("2001:db8::1")}
+_UNOWNED: dict[int, Address] = {4: IPv4Address("192.0.2.1"), 6: IPv6Address("2001:db8::1")}
 
 
 def why_special(address: Address) -> str | None:
-    """What an address is that is not one of the public internet, or is one of this machine's own."""
+    """The kind of an address that is not public, or is one of this machine's own; None for others."""
     return what_is(address) or ("an address of this machine" if _is_own(address) else None)
 
 
@@ -85,7 +74,7 @@ def what_is(address: Address) -> str | None:
     if isinstance(address, IPv4Address):
         return next((what for network, what in _IPV4 if address in network), None)
     if address in _NAT64:
-        # What a resolver of an IPv6-only network answers for any IPv4 host: the one inside is what counts.
+        # Resolvers of IPv6-only networks answer so for any IPv4 host: the address inside counts.
         return what_is(IPv4Address(int(address) & 0xFFFFFFFF))
     if found := carried_ipv4(address):
         return found
@@ -95,8 +84,8 @@ def what_is(address: Address) -> str | None:
 
 
 def _is_own(address: Address) -> bool:
-    """By what the kernel says of it; nothing is sent."""
-    if _can_be_bound(address) and not _can_be_bound(_NOBODYS[address.version]):
+    """Asks the kernel; nothing is sent."""
+    if _can_be_bound(address) and not _can_be_bound(_UNOWNED[address.version]):
         return True
     try:
         with socket.socket(_FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
@@ -107,7 +96,7 @@ def _is_own(address: Address) -> bool:
 
 
 def _can_be_bound(address: Address) -> bool:
-    """Only an address of one's own can, unless the machine is set up to take others' too."""
+    """Only an own address can be bound, unless the machine is set up to accept others too."""
     try:
         with socket.socket(_FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
             probe.bind((str(address), 0))

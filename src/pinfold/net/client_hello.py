@@ -1,49 +1,48 @@
-"""What a program says first through a tunnel: whom it greets there must be whom it asked to be led to.
+"""Checks what a program first sends through a tunnel: it must name the host that the tunnel leads to.
 
-Reads the server name of a TLS ClientHello (RFC 8446, RFC 6066) and the Host of a plain HTTP request. Ends no TLS, so what is
-said inside it is not seen.
+Reads the server name of a TLS ClientHello (RFC 8446, RFC 6066) and the Host of a plain HTTP request. TLS is not
+terminated, so its content is not seen.
 """
 
 from __future__ import annotations
 
 import re
 
-from pinfold.net.errors import BadDestination, Refused
-from pinfold.net.hosts import Destination, parse_authority
+from pinfold.net.hosts import BadDestination, Destination, Refused, parse_authority
 
 _CHANGE_CIPHER, _ALERT, _HANDSHAKE = 20, 21, 22
 _RECORDS = range(20, 25)
-"""Kinds of records; only the third begins a conversation."""
+"""Record types; only a handshake may come first."""
 _CLIENT_HELLO = 1
 _SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _LONGEST_HELLO = 132_000
-"""Bytes; no server takes more."""
+"""Bytes; no server accepts more."""
 _HEAD_BYTES = 1 << 14
-"""Of a plain request."""
+"""Limit for the head of a plain request."""
 _METHODS = ("GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ")
 _REQUEST = re.compile(r"[A-Z]+ (?P<target>\S*) HTTP/1\.[01]\s*")
 UNRECOGNIZED_NAME = bytes((_ALERT, 3, 3, 0, 2, 2, 112))
-"""The alert that a program gets in place of an answer."""
+"""The TLS alert that a program gets on refusal."""
 
 
 class Greeting:
-    """Holds back what a program says until it is known whom it greets. An address may be greeted by any name."""
+    """Holds back a program's first bytes until the host they name is known. For an address, any name may be used."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
         self._held = bytearray()
-        """Not yet a whole record, or a whole head."""
+        """Not yet a whole record or head."""
         self._waiting = bytearray()
-        """Records whose message is not whole yet: a server must not see half a name."""
+        """Records whose message is incomplete: a server must not see half a name."""
         self._messages = bytearray()
-        """What is in those records."""
+        """The content of those records."""
         self._is_over = destination.address is not None
         self._is_greeted = self._is_enciphered = False
-        """The first greeting is through; from here on a record may be unreadable."""
+        """After the first ClientHello passed, later records may be unreadable."""
         self.is_tls = False
 
     def let_go(self, data: bytes) -> bytes:
-        """What may be passed on by now. Raises Refused."""
+        """Returns the bytes that may be passed on now. Raises Refused."""
         if self._is_over:
             return data
         self._held += data
@@ -60,7 +59,7 @@ class Greeting:
         return bytes(passed)
 
     def _look_at_request(self) -> None:
-        """The first one. Other protocols have greetings of their own, which are not read."""
+        """Checks the first HTTP request. Other protocols are not checked."""
         text = self._held.decode("latin-1").replace("\r\n", "\n")
         line, ended, _ = text.partition("\n")
         request = _REQUEST.fullmatch(line)
@@ -78,7 +77,7 @@ class Greeting:
             raise Refused(f"the head of the request to {self._destination} is too long")
 
     def _took_record(self) -> bool:
-        """A whole one, judged. The first greeting, and a second if the server asks for it, are written in plain."""
+        """Consume and judge one whole record; False if there is none. The ClientHello, and a second if requested, are plain text."""
         if len(self._held) < 5 or len(self._held) < (end := 5 + int.from_bytes(self._held[3:5])):
             return False
         record = bytes(self._held[:end])
