@@ -2,16 +2,15 @@
 
 from pinfold.engine.approval import digest_of
 from pinfold.engine.breaker import Breaker, Line, OwnLines
-from pinfold.engine.core import Budget, Choice, CommandRefused, Core, TurnStopped
+from pinfold.engine.core import Budget, Choice, CommandRefused, Core
 from pinfold.engine.engine import Engine
-from pinfold.engine.fold import apply, fold
+from pinfold.engine.fold import fold
 from pinfold.engine.hooks import Hook, Hooks
 from pinfold.engine.model_call import request_of, the_model
 from pinfold.engine.ports import (
     Given,
     Hands,
     Journal,
-    Ledger,
     Model,
     NotShown,
     OnCall,
@@ -21,7 +20,7 @@ from pinfold.engine.ports import (
     Spent,
     Stopped,
 )
-from pinfold.engine.state import OpenAction, State, Turn, changed_in_words, rewound_in_words
+from pinfold.engine.state import OpenAction, State, changed_in_words, rewound_in_words
 
 __all__ = [
     "Breaker",
@@ -35,7 +34,6 @@ __all__ = [
     "Hook",
     "Hooks",
     "Journal",
-    "Ledger",
     "Line",
     "Model",
     "NotShown",
@@ -48,9 +46,6 @@ __all__ = [
     "Spent",
     "State",
     "Stopped",
-    "Turn",
-    "TurnStopped",
-    "apply",
     "changed_in_words",
     "digest_of",
     "fold",

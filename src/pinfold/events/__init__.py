@@ -19,11 +19,9 @@ from pinfold.events.actions import (
     What,
 )
 from pinfold.events.codec import (
-    UPCASTERS,
     BadEvent,
     Entry,
     NotPlain,
-    Upcast,
     decode,
     decode_command,
     decode_line,
@@ -110,7 +108,6 @@ from pinfold.events.messages import (
 __all__ = [
     "FILES_TOLD",
     "FLOW",
-    "UPCASTERS",
     "Action",
     "ActionAllowed",
     "ActionDenied",
@@ -189,7 +186,6 @@ __all__ = [
     "Unavailable",
     "Undo",
     "Unknown",
-    "Upcast",
     "Usage",
     "UserMessage",
     "UserSpoke",

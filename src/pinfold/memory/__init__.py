@@ -1,11 +1,9 @@
 """Long-term memory: notes that outlive sessions, found again by their words."""
 
 from pinfold.memory.store import (
-    MOST_NOTES,
     MOST_TAGS,
     MOST_UNTRUSTED,
     NOTE_CHARS,
-    TAG_CHARS,
     Memory,
     MemoryUnusable,
     Note,
@@ -13,11 +11,9 @@ from pinfold.memory.store import (
 )
 
 __all__ = [
-    "MOST_NOTES",
     "MOST_TAGS",
     "MOST_UNTRUSTED",
     "NOTE_CHARS",
-    "TAG_CHARS",
     "Memory",
     "MemoryUnusable",
     "Note",

@@ -1,7 +1,7 @@
 """The way out: which destinations there are, which are allowed, and the only code that connects to them."""
 
 from pinfold.net.allow_list import AllowList
-from pinfold.net.egress import Egress, EgressLimits, Gate, How, Resolver, Unlisted
+from pinfold.net.egress import Egress, EgressLimits, Gate, How
 from pinfold.net.fetch import Fetched, FetchLimits, fetch, read_url
 from pinfold.net.hosts import (
     BadDestination,
@@ -14,8 +14,8 @@ from pinfold.net.hosts import (
     parse_authority,
     parse_url,
 )
-from pinfold.net.proxy import OnTraffic, Proxy, ProxyLimits, Traffic
-from pinfold.net.ranges import WhyNot, why_special
+from pinfold.net.proxy import Proxy, ProxyLimits, Traffic
+from pinfold.net.ranges import why_special
 
 __all__ = [
     "AllowList",
@@ -29,16 +29,12 @@ __all__ = [
     "Gate",
     "How",
     "NetError",
-    "OnTraffic",
     "Proxy",
     "ProxyLimits",
     "Refused",
-    "Resolver",
     "Traffic",
-    "Unlisted",
     "Unreachable",
     "Url",
-    "WhyNot",
     "fetch",
     "parse_authority",
     "parse_url",

@@ -4,21 +4,17 @@ from pinfold.policy.facts import Facts, Reach, Taint, shell_facts
 from pinfold.policy.guards import Guards, check_code, strict
 from pinfold.policy.judge import explain, judge
 from pinfold.policy.patterns import covers, pattern_of
-from pinfold.policy.rules import NO_RULES, Rule, RuleError, Rules, load_rules
-from pinfold.policy.shell import Command, Script, Word, read_script
+from pinfold.policy.rules import NO_RULES, RuleError, Rules, load_rules
+from pinfold.policy.shell import read_script
 
 __all__ = [
     "NO_RULES",
-    "Command",
     "Facts",
     "Guards",
     "Reach",
-    "Rule",
     "RuleError",
     "Rules",
-    "Script",
     "Taint",
-    "Word",
     "check_code",
     "covers",
     "explain",
