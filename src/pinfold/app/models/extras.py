@@ -91,7 +91,7 @@ def requirements(name: str) -> list[str]:
 
 def extra_for(model: str, calling: CallOptions) -> str | None:
     """The one that this model needs and that is not there."""
-    from pinfold.model.availability import check_installed
+    from pinfold.model.chain import check_installed
 
     try:
         check_installed(model, calling.access())

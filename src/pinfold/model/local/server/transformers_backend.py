@@ -20,10 +20,10 @@ import anyio
 import anyio.to_thread
 
 from pinfold.events import Json
-from pinfold.model.local.errors import CannotServe
-from pinfold.model.local.serving.call_extraction import Chunk
-from pinfold.model.local.serving.openai_requests import Body, Refusal, text_of
-from pinfold.model.traits import ignores_declared_tools
+from pinfold.model.errors import CannotServe
+from pinfold.model.local.server.call_extraction import Chunk
+from pinfold.model.local.server.openai_requests import Body, Refusal, text_of
+from pinfold.model.names import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
 
@@ -190,7 +190,7 @@ class TransformersBackend:
         return settings
 
     async def _generate(self, inputs: Any, settings: dict[str, Any]) -> AsyncGenerator[str | _End]:
-        """In a thread; whoever stops listening stops it at the next token."""
+        """In a thread; closing the generator stops it at the next token."""
         loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | _End]()
         stop = threading.Event()
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import anyio.to_thread
 
+from pinfold.model.errors import CannotServe, NotPulled
 from pinfold.model.local.catalogue import CATALOGUE, weights_named
-from pinfold.model.local.errors import CannotServe, NotPulled
-from pinfold.model.local.gguf import facts_of
 from pinfold.model.local.model_host import Host, Spec
 from pinfold.model.local.runtime import runtime
 from pinfold.model.local.weights import weights_at
 from pinfold.text import join_names
 
 if TYPE_CHECKING:
-    from pinfold.model.local.serving.backend import Backend
+    from pinfold.model.local.server.endpoint import Backend
 
 CONTEXT = 8192
 """More must be asked for: it takes memory."""
@@ -59,7 +59,7 @@ async def serve(
         if find_spec(module) is None:
             raise CannotServe(f"serving needs {module}; install it: pinfold extras add server")
     if serving.host not in _LOOPBACK and not serving.key:
-        raise CannotServe(f"at {serving.host} anybody who reaches this machine could use the model: give it a --key")
+        raise CannotServe(f"at {serving.host} everyone who can reach this machine could use the model: give it a --key")
     with bind_socket(serving.host, serving.port) as opened:
         backend = await _backend(serving, folder, state, uv, notice)
         try:
@@ -85,7 +85,7 @@ async def _run(
 ) -> None:
     import uvicorn
 
-    from pinfold.model.local.serving.endpoint import endpoint
+    from pinfold.model.local.server.endpoint import endpoint
 
     config = uvicorn.Config(
         endpoint(backend, serving.key),
@@ -105,13 +105,13 @@ async def _backend(
 ) -> Backend:
     path, name = _find_model(serving.what, folder / "models")
     if path.is_dir():
-        from pinfold.model.local.serving.transformers_backend import TransformersBackend
+        from pinfold.model.local.server.transformers_backend import TransformersBackend
 
         if serving.context:
             raise CannotServe("--context is for GGUF files; a Transformers folder says itself how much it reads")
         notice(f"loading {path}")
         return await anyio.to_thread.run_sync(TransformersBackend.load, path)
-    from pinfold.model.local.serving.llama import LlamaBackend
+    from pinfold.model.local.server.llama import LlamaBackend
 
     facts = facts_of(path)
     most = facts.number(".context_length") or CONTEXT
@@ -158,3 +158,74 @@ def _find_model(what: str, models: Path) -> tuple[Path, str]:
     if inside:
         raise CannotServe(f"{what} holds {len(inside)} GGUF files; name one of them, such as {inside[0]}")
     raise CannotServe(f"{what} is no model: a Transformers folder has a config.json")
+
+
+_MAGIC = b"GGUF"
+_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_TEXT, _LIST = 8, 9
+_MOST_FACTS = 1000
+_MOST_TEXT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a file says of its model, up to its vocabulary."""
+
+    values: dict[str, str | int | float] = field(default_factory=dict[str, str | int | float])
+
+    def number(self, ending: str) -> int | None:
+        """The first number whose name ends so: names begin with the kind of the model."""
+        found = (value for name, value in self.values.items() if name.endswith(ending))
+        return next((value for value in found if isinstance(value, int)), None)
+
+
+def facts_of(path: Path) -> Facts:
+    """Raises CannotServe for what is no GGUF file."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != _MAGIC:
+                raise CannotServe(f"{path} is not a GGUF file; name one, or a folder with a config.json")
+            return _read(file)
+    except OSError as error:
+        raise CannotServe(f"{path} cannot be read: {error.strerror}") from error
+    except (struct.error, ValueError, KeyError) as error:
+        raise CannotServe(f"{path} is a broken GGUF file; fetch it again") from error
+
+
+def _read(file: BinaryIO) -> Facts:
+    _number(file, "<I")  # the version
+    _number(file, "<Q")  # how many tensors
+    facts = Facts()
+    for _ in range(min(int(_number(file, "<Q")), _MOST_FACTS)):
+        name = _text(file)
+        if name.startswith("tokenizer."):  # long lists, and nothing for us behind them
+            break
+        value = _value(file, int(_number(file, "<I")))
+        if value is not None:
+            facts.values[name] = value
+    return facts
+
+
+def _value(file: BinaryIO, kind: int) -> str | int | float | None:
+    if kind == _TEXT:
+        return _text(file)
+    if kind == _LIST:
+        inner, count = int(_number(file, "<I")), int(_number(file, "<Q"))
+        if count > _MOST_TEXT:
+            raise ValueError("a list that is too long")
+        for _ in range(count):
+            _value(file, inner)
+        return None
+    return _number(file, _NUMBERS[kind])
+
+
+def _text(file: BinaryIO) -> str:
+    length = int(_number(file, "<Q"))
+    if length > _MOST_TEXT:
+        raise ValueError("a text that is too long")
+    return file.read(length).decode("utf-8", "replace")
+
+
+def _number(file: BinaryIO, form: str) -> int | float:
+    (value,) = struct.unpack(form, file.read(struct.calcsize(form)))
+    return value

@@ -6,14 +6,13 @@ import hmac
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from pinfold.events import Json, PinfoldError, plain_json
-from pinfold.model.local.serving.backend import Backend
-from pinfold.model.local.serving.call_extraction import Chunk, extract_calls, extract_calls_from_reply
-from pinfold.model.local.serving.openai_requests import (
+from pinfold.model.local.server.call_extraction import Chunk, extract_calls, extract_calls_from_reply
+from pinfold.model.local.server.openai_requests import (
     Body,
     Refusal,
     check_body,
@@ -28,6 +27,34 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+
+class Backend(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def context(self) -> int | None: ...
+
+    @property
+    def tells_tools(self) -> bool:
+        """The model's template tells it of tools, and it was trained to go by that."""
+        ...
+
+    def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
+        """A reply in chunks. Raises Refusal before the first of them."""
+        ...
+
+    async def answer(self, body: Body) -> Chunk:
+        """A reply in one piece. Raises Refusal."""
+        ...
+
+    async def embed(self, body: Body) -> Json:
+        """Vectors for texts. Raises Refusal."""
+        ...
+
+    async def aclose(self) -> None: ...
+
 
 _BODY_BYTES = 64 << 20
 
@@ -58,26 +85,24 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
     async def completions(request: Request) -> Response:
         return await _respond(backend, check_prompt(await _body(request)))
 
-    def guard_handler(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def route(path: str, method: str, handler: Callable[[Request], Awaitable[Response]]) -> Route:
         async def handle(request: Request) -> Response:
             try:
                 _admit(request, key)
                 return await handler(request)
-            except Refusal as refusal:
-                return JSONResponse(_error(refusal), status_code=refusal.status)
             except PinfoldError as error:
-                return JSONResponse(_error(error), status_code=503)
+                return JSONResponse(_error(error), status_code=_status(error))
 
-        return handle
+        return Route(f"/v1/{path}", handle, methods=[method])
 
     return Starlette(
         routes=[
             Route("/health", health),
-            Route("/v1/models", guard_handler(models)),
-            Route("/v1/models/{name:path}", guard_handler(model)),
-            Route("/v1/chat/completions", guard_handler(chat), methods=["POST"]),
-            Route("/v1/completions", guard_handler(completions), methods=["POST"]),
-            Route("/v1/embeddings", guard_handler(embeddings), methods=["POST"]),
+            route("models", "GET", models),
+            route("models/{name:path}", "GET", model),
+            route("chat/completions", "POST", chat),
+            route("completions", "POST", completions),
+            route("embeddings", "POST", embeddings),
         ]
     )
 
@@ -139,7 +164,10 @@ def _describe_model(backend: Backend) -> Json:
 
 
 def _error(error: PinfoldError) -> dict[str, Json]:
-    status = error.status if isinstance(error, Refusal) else 503
     code = error.code if isinstance(error, Refusal) else ""
-    kind = "invalid_request_error" if status < 500 else "server_error"
+    kind = "invalid_request_error" if _status(error) < 500 else "server_error"
     return {"error": {"message": str(error), "type": kind, "code": code or None}}
+
+
+def _status(error: PinfoldError) -> int:
+    return error.status if isinstance(error, Refusal) else 503

@@ -1,4 +1,4 @@
-"""Locks between processes that the kernel lets go of when their holder dies, however it dies."""
+"""Private folders, and locks between processes that the kernel releases when their holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ import anyio
 LOOK_AGAIN_S = 0.1
 
 
-def ignore_waiting() -> None:
-    """For whoever shows nothing while waiting."""
-
-
 @asynccontextmanager
-async def hold_lock(path: Path, while_waiting: Callable[[], None] = ignore_waiting) -> AsyncGenerator[int]:
+async def hold_lock(path: Path, while_waiting: Callable[[], object] = lambda: None) -> AsyncGenerator[int]:
     """One at a time among all processes; gives the lock's descriptor. Waits as long as its holder lives."""
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -49,3 +45,19 @@ def is_held(path: Path) -> bool:
         return not try_lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
+
+
+def make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def file_size(path: Path) -> int:
+    """In bytes; 0 for a file that is not there."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def forget_file(path: Path) -> None:
+    path.unlink(missing_ok=True)

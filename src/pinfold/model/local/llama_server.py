@@ -1,7 +1,7 @@
-"""Runs llama.cpp for as long as somebody wants it. A program of its own: it imports nothing of ours.
+"""Runs llama.cpp for as long as it has users. A program of its own: it imports nothing of ours.
 
-Its settings come as JSON on stdin; the process that was started ends at once, and a child of nobody's goes on. That one
-holds `server.lock` for as long as it lives, and says in `server.json` where it listens and with which key. Whoever uses
+Its settings come as JSON on stdin; the process that was started ends at once, and a detached child goes on. That child
+holds `server.lock` for as long as it lives, and says in `server.json` where it listens and with which key. A user of
 it holds `users.lock`, shared. The kernel lets go of both with the process that held them, however it ends.
 """
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 def _acquire_lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # Someone who only looks holds it for a moment.
+    # A process that only checks the lock holds it for a moment.
     for _ in range(_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +110,7 @@ def _serve_while_wanted(folder: Path, log: Path, linger_s: float) -> None:
             wanted_at = time.monotonic()
             continue
         if time.monotonic() - wanted_at >= linger_s:
-            # Nobody can come in any more: who wants to has to wait for the lock, which we hold to our end.
+            # New users must wait for the lock, which this process holds until it ends.
             (folder / "server.json").unlink(missing_ok=True)
             return
         fcntl.flock(users, fcntl.LOCK_UN)

@@ -1,18 +1,20 @@
-"""The pieces of a streamed answer: server-sent events, or bare JSON from a server that does not stream."""
+"""A streamed chat answer: server-sent events, or bare JSON, read into a reply."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Literal, TypeAlias
 
 import anyio
+from msgspec.structs import replace
 
-from pinfold.events import BadEvent, Json, RequestFailed
-from pinfold.model.wire.failures import one_line
-from pinfold.model.wire.http import Answer
+from pinfold.events import BadEvent, Json, Reply, Request, RequestFailed, Thought
+from pinfold.model.wire.failures import holds_error, one_line, refusal
+from pinfold.model.wire.http import Answer, Wire
 from pinfold.model.wire.payload import an_object, parse_payload
+from pinfold.model.wire.reply_assembler import ReplyAssembler
 
 Done: TypeAlias = Literal["[DONE]"]
 DONE: Done = "[DONE]"
@@ -21,6 +23,68 @@ DRAIN_S = 0.5
 _LOST = 3
 """Pieces that are passed over: what they held is lost, and the rest of the answer is not."""
 _STREAMS = ("text/event-stream", "application/x-ndjson")
+LOST = "{} of the pieces that the server sent could not be read: something may be missing in the answer"
+
+
+class StreamedModel:
+    """A model whose server streams its replies. Subclasses send the request, and turn what comes into OpenAI's chunks."""
+
+    tail_s: float
+    """For what may follow a finished answer."""
+
+    def __init__(self, name: str, model: str, wire: Wire) -> None:
+        self.name = name
+        self.model = model
+        self._wire = wire
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
+        """Pieces as they come, then the whole reply. Raises RequestFailed."""
+        async with AsyncExitStack() as stack:
+            answer = await self._answer(request, stack)
+            assembler = ReplyAssembler()
+            try:
+                async with aclosing(events(answer, lambda: assembler.finished, tail_s=self.tail_s)) as chunks:
+                    async for chunk in chunks:
+                        if chunk == DONE:
+                            assembler.finished = True
+                            continue
+                        if holds_error(chunk):
+                            raise refusal(None, chunk, url=answer.url, secrets=self._wire.secrets)
+                        for piece in assembler.add(self._to_chunk(chunk)):
+                            yield piece
+                self._check_whole(assembler, answer)
+            except RequestFailed as failure:
+                # What breaks after the last word breaks nothing.
+                if not (assembler.begun and assembler.finished):
+                    failure.request_id = failure.request_id or answer.request_id or assembler.id
+                    raise
+            for piece in assembler.end():
+                yield piece
+            reply = assembler.reply(model=self.name, request_id=answer.request_id)
+            yield await self._complete(
+                replace(reply, notices=(LOST.format(answer.lost),)) if answer.lost else reply, request
+            )
+
+    async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
+        raise NotImplementedError
+
+    def _to_chunk(self, sent: dict[str, Json]) -> dict[str, Json]:
+        return sent
+
+    def _check_whole(self, assembler: ReplyAssembler, answer: Answer) -> None:
+        if not assembler.begun and answer.kind == "application/json":
+            raise not_a_chat(answer, "there are no choices in it")
+        if not assembler.finished:
+            raise RequestFailed("the reply broke off")
+        if not assembler.begun:
+            raise RequestFailed("the server sent an empty reply")
+
+    async def _complete(self, reply: Reply, request: Request) -> Reply:
+        """The reply with what the server did not say itself."""
+        raise NotImplementedError
 
 
 async def events(
@@ -66,7 +130,7 @@ def _first(line: bytes, answer: Answer) -> bytes:
 
 
 def not_a_chat(answer: Answer, what: str) -> RequestFailed:
-    """Someone answers there, but it is not a model."""
+    """A server answers there, but not as a model."""
     return RequestFailed(
         f"{answer.url} answers with something else than a chat reply ({what}); is the URL right?",
         status=404,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from pinfold.events import (
     AssistantMessage,
-    BadEvent,
     Call,
     Json,
     Message,
@@ -16,10 +15,10 @@ from pinfold.events import (
     ToolSchema,
     UserMessage,
     new_action_id,
-    parse_json,
 )
 from pinfold.model.protocol import put_tools_in_prompt
 from pinfold.model.wire.payload import a_list, a_text, an_object
+from pinfold.model.wire.reply_assembler import arguments_in
 
 Body = Mapping[str, Json]
 """Of a request: a chat has `messages`, a text to go on with is a `prompt`."""
@@ -136,17 +135,9 @@ def _calls(message: Body, ids: dict[str, Call]) -> tuple[Call, ...]:
     calls: list[Call] = []
     for given in map(an_object, a_list(message.get("tool_calls"))):
         function = an_object(given.get("function"))
-        call = Call(id=new_action_id(), tool=a_text(function.get("name")), args=_arguments(function))
+        written = function.get("arguments")
+        args = arguments_in(written)[0] if isinstance(written, str) else written
+        call = Call(id=new_action_id(), tool=a_text(function.get("name")), args=args)
         ids[a_text(given.get("id"))] = call
         calls.append(call)
     return tuple(calls)
-
-
-def _arguments(function: Body) -> Json:
-    written = function.get("arguments")
-    if not isinstance(written, str):
-        return written
-    try:
-        return parse_json(written)
-    except BadEvent:
-        return written
