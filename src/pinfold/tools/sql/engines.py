@@ -1,12 +1,73 @@
-"""The databases there are drivers for, all asked alike."""
+"""The databases there are drivers for, all asked alike: a request is read, run and put into a table. Runs in the worker."""
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
 
-from pinfold.tools.sql.bounds import Bounds, Gathered
-from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.statements import Statement
+from pinfold.tools.sql.arrow_tables import Bounds, Gathered, pa, preview
+from pinfold.tools.sql.parameters import bind_params
+from pinfold.tools.sql.sources import TABLES, Kind, Source, Told
+from pinfold.tools.sql.statements import Statement, read_statement
+
+COLUMNS = 200
+_POSTGRES = f"""
+SELECT n.nspname::text AS schema, c.relname::text AS name,
+  CASE c.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' ELSE 'table' END
+    AS kind,
+  CASE WHEN c.reltuples >= 0 AND c.relkind IN ('r', 'm', 'p') THEN c.reltuples::int8 END AS rows,
+  ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum LIMIT {COLUMNS}) AS names,
+  ARRAY(SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+    FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum LIMIT {COLUMNS}) AS types
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition AND n.nspname !~ '^pg_'
+  AND n.nspname <> 'information_schema' AND has_schema_privilege(n.oid, 'USAGE')
+  AND has_any_column_privilege(c.oid, 'SELECT')
+ORDER BY n.nspname <> 'public', n.nspname, c.relname LIMIT {TABLES + 1}
+"""
+_SQLITE = f"""
+SELECT 'main' AS schema, name, type AS kind FROM sqlite_schema
+WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name LIMIT {TABLES + 1}
+"""
+_DUCKDB = f"""
+SELECT c.schema_name AS schema, c.table_name AS name, any_value(coalesce(t.kind, 'view')) AS kind,
+  any_value(t.rows) AS rows, list(c.column_name ORDER BY c.column_index)[:{COLUMNS}] AS names,
+  list(c.data_type || CASE WHEN c.is_nullable THEN '' ELSE ' not null' END ORDER BY c.column_index)[:{COLUMNS}] AS types
+FROM duckdb_columns() c LEFT JOIN
+  (SELECT schema_name, table_name, 'table' AS kind, estimated_size AS rows FROM duckdb_tables()) t
+  USING (schema_name, table_name)
+WHERE NOT c.internal GROUP BY ALL ORDER BY 1, 2 LIMIT {TABLES + 1}
+"""
+
+
+_LISTINGS: dict[Kind, str] = {"postgresql": _POSTGRES, "sqlite": _SQLITE, "duckdb": _DUCKDB}
+
+
+def inventory(engine: Engine, source: Source) -> list[dict[str, Any]]:
+    """Each table with its columns; `rows` is the database's estimate, or None."""
+    found = engine.ask(_LISTINGS[source.kind])
+    if source.kind == "sqlite":
+        found = [_with_columns(engine, row) for row in found]
+    return [
+        {
+            "database": source.name,
+            "schema": row["schema"],
+            "name": row["name"],
+            "kind": row["kind"],
+            "rows": row["rows"],
+            "columns": dict(zip(row["names"], row["types"], strict=True)),
+        }
+        for row in found
+    ]
+
+
+def _with_columns(engine: Engine, row: dict[str, Any]) -> dict[str, Any]:
+    name = row["name"].replace("'", "''")
+    columns = engine.ask(f"SELECT name, type, \"notnull\" FROM pragma_table_xinfo('{name}') LIMIT {COLUMNS}")
+    types = [f"{one['type'] or 'any'}{' not null' if one['notnull'] else ''}" for one in columns]
+    return {**row, "rows": None, "names": [one["name"] for one in columns], "types": types}
 
 
 class Engine(Protocol):
@@ -34,3 +95,25 @@ def open_engine(source: Source) -> Engine:
             from pinfold.tools.sql.duck import DuckDB
 
             return DuckDB(source)
+
+
+def run_request(engine: Engine, source: Source, sql: str | None, params: Any, shelf: int) -> Told:
+    """Raises Refused, DatabaseFault."""
+    if sql is None:
+        return Told(value=inventory(engine, source))
+    is_bound = source.kind == "postgresql"
+    statement = read_statement(bind_params(sql, params) if is_bound else sql, source.kind)
+    bounds = Bounds(source.max_rows, source.max_bytes)
+    found = engine.query(statement, bounds, None if is_bound else params)
+    table = found.marked()
+    return Told(text=preview(table, found.cut), bytes=_put(table, shelf), came=table.nbytes)
+
+
+def _put(table: Any, shelf: int) -> int:
+    os.ftruncate(shelf, 0)
+    os.lseek(shelf, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(shelf), "wb") as file:
+        with pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+        file.flush()
+        return file.tell()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pinfold.tools.sql.statement_pieces import Piece, Refused, clean, pieces_of
+from pinfold.tools.sql.statements import Piece, Refused, clean, pieces_of
 
 Params = Sequence[Any] | Mapping[str, Any]
 _FOREIGN = re.compile(r"%s\b|%\(\w+\)s")

@@ -11,8 +11,7 @@ from pinfold.events import Arrow, Json, Sent
 from pinfold.text import join_names
 from pinfold.tools.errors import BadCall
 from pinfold.tools.results import Result
-from pinfold.tools.sql.inventory import TABLES
-from pinfold.tools.sql.sources import Source
+from pinfold.tools.sql.sources import TABLES, Source
 from pinfold.tools.sql.workers import GRACE_S, Workers
 from pinfold.tools.tool import Tool, tool
 

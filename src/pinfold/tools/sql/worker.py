@@ -12,15 +12,15 @@ import select
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pinfold.tools.sql.engines import Engine, open_engine
-from pinfold.tools.sql.faults import DatabaseFault
-from pinfold.tools.sql.messages import Asked, Told
-from pinfold.tools.sql.request import run_request
-from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.statement_pieces import Refused
+from pinfold.tools.sql.sources import Asked, Source, Told
+from pinfold.tools.sql.statements import DatabaseFault, Refused
+
+if TYPE_CHECKING:
+    from pinfold.tools.sql.engines import Engine
 
 IDLE_S = 60
 """After which it ends by itself."""
@@ -45,6 +45,8 @@ class _Open:
             return engine
         if engine is not None:
             engine.close()
+        from pinfold.tools.sql.engines import open_engine
+
         return open_engine(source)
 
     def put_back(self, source: Source, engine: Engine) -> None:
@@ -84,6 +86,8 @@ class _Work:
     def _execute(self) -> Told:
         asked = self._asked
         self._engine = engine = self._held.engine(asked.source)
+        from pinfold.tools.sql.engines import run_request
+
         try:
             return run_request(engine, asked.source, asked.sql, asked.params, self._shelf)
         finally:

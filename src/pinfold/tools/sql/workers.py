@@ -17,8 +17,7 @@ import msgspec
 
 from pinfold.text import without_known
 from pinfold.tools.errors import BadCall
-from pinfold.tools.sql.messages import Asked, Told
-from pinfold.tools.sql.sources import Source
+from pinfold.tools.sql.sources import Asked, Source, Told
 
 SIDE_BY_SIDE = 4
 """Statements at once; more wait."""
