@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from pinfold.tools import Argument, BadTool, Registry, Tool, as_tool, tool
-from pinfold.tools.arguments import REQUIRED
-from pinfold.tools.docstrings import read_docstring
+from pinfold.tools.arguments import REQUIRED, read_docstring
 from pinfold.tools.schemas import model_of, schema_of
 
 pytestmark = pytest.mark.unit

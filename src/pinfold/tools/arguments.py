@@ -1,4 +1,4 @@
-"""What a tool takes, read from a function's signature."""
+"""What a tool takes, read from a function's signature and docstring."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, Union, cast, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from pinfold.tools.docstrings import Described
 from pinfold.tools.errors import BadTool
 
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -56,6 +55,30 @@ class Argument(Struct, frozen=True, kw_only=True):
     def takes_structure(self) -> bool:
         """Whether it wants a list or an object, and no text."""
         return not self.takes_text and bare(self.hint) not in _SCALARS
+
+
+class Described(Struct, frozen=True):
+    text: str
+    """Without the sections on parameters, results and errors."""
+    parameters: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def describe_function(function: Callable[..., object]) -> Described:
+    return read_docstring(inspect.getdoc(function) or "")
+
+
+def read_docstring(text: str) -> Described:
+    """Google, NumPy and reST style."""
+    if "\n" not in text:
+        return Described(text)
+    from docstring_parser import ParseError, parse
+
+    try:
+        found = parse(text)
+    except ParseError:
+        return Described(text.strip())
+    parameters = {one.arg_name.lstrip("*"): " ".join((one.description or "").split()) for one in found.params}
+    return Described((found.description or "").strip(), parameters)
 
 
 def read_signature(function: Callable[..., Any], title: str, said: Described) -> tuple[Argument, ...]:

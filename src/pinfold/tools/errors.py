@@ -1,4 +1,4 @@
-"""What goes wrong with a tool, by who can mend it."""
+"""What goes wrong with a tool, by who can fix it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ToolError(PinfoldError):
 
     ToolError
       BadTool       the author's: a function or a file that cannot be a tool, a name in the config that is none
-      BadCall       raised by a tool: what it was asked for cannot be had; no fault of its own, unless it says so
+      BadCall       raised by a tool: it cannot do what it was asked for; no fault of its own, unless it says so
       ToolFailed    shown to the model: unknown name, wrong arguments, or the tool's own failure
     """
 
@@ -19,18 +19,7 @@ class BadTool(ToolError):
     exit_code = 2
 
 
-class BadCall(ToolError):
-    def __init__(
-        self, message: str, *, at_fault: bool = False, may_have_happened: bool = False, sent: tuple[Sent, ...] = ()
-    ) -> None:
-        super().__init__(message)
-        self.at_fault = at_fault
-        self.may_have_happened = may_have_happened
-        self.sent = sent
-        """What had left this machine by then."""
-
-
-class ToolFailed(ToolError):
+class _CallError(ToolError):
     def __init__(
         self,
         message: str,
@@ -48,3 +37,10 @@ class ToolFailed(ToolError):
         self.untrusted = untrusted
         """The message may hold somebody else's words."""
         self.sent = sent
+        """What had left this machine by then."""
+
+
+class BadCall(_CallError): ...
+
+
+class ToolFailed(_CallError): ...

@@ -1,7 +1,8 @@
-"""Arguments as a model is told of them, and as pydantic checks them."""
+"""The JSON schema of a tool's arguments, and the check of a call's arguments by pydantic. Repairs nothing."""
 
 from __future__ import annotations
 
+import json
 import math
 import typing
 import warnings
@@ -9,18 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pinfold.events import Json
+from pinfold.text import cap_text
 from pinfold.tools.arguments import REQUIRED, Argument, members
-from pinfold.tools.errors import BadTool
+from pinfold.tools.errors import BadTool, ToolFailed
 
 if TYPE_CHECKING:
     import pydantic
+    from pydantic_core import ErrorDetails
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
 
+_FAULTS = 5
+"""Reported of one call."""
+_GIVEN = 60
+
 
 def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.BaseModel]]) -> dict[str, Json]:
-    """Without pydantic where every type is plain: it costs 0.1 s to import."""
+    """Made without pydantic where every type is plain: importing it takes 0.1 s."""
     properties: dict[str, Json] = {}
     for argument in arguments:
         told = _plain(argument.hint)
@@ -114,7 +121,7 @@ def _trim_schema(schema: Json) -> Json:
 
 
 def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]) -> type[pydantic.BaseModel]:
-    """What checks the arguments, or BadTool. `hints` are types that were only names when it was declared."""
+    """The pydantic model that checks the arguments, or BadTool. `hints` resolve types that were only names before."""
     import pydantic
 
     fields: dict[str, Any] = {}
@@ -147,3 +154,61 @@ def _why(arguments: Sequence[Argument], hints: Mapping[str, Any], error: Excepti
             name = getattr(hint, "__name__", None) or str(hint)
             return f"no JSON can give {argument.name!r} a {name}; {TAKEN}"
     return str(error).partition("\n")[0]
+
+
+def check_arguments(
+    tool: str, model: type[pydantic.BaseModel], arguments: Sequence[Argument], args: Json
+) -> dict[str, Any]:
+    """The arguments as the function takes them, or ToolFailed saying exactly what to fix."""
+    import pydantic
+
+    if not isinstance(args, Mapping):
+        raise ToolFailed(f"wrong arguments for {tool}: they must be an object, not {_short(args)}; {_takes(arguments)}")
+    try:
+        given = model.model_validate(args)
+    except pydantic.ValidationError as error:
+        faults = error.errors(include_url=False)
+        words = [_fault(fault, arguments) for fault in faults[:_FAULTS]]
+        if len(faults) > _FAULTS:
+            words.append(f"and {len(faults) - _FAULTS} more")
+        if any(len(fault["loc"]) == 1 and fault["type"] in ("missing", "extra_forbidden") for fault in faults):
+            words.append(_takes(arguments))
+        raise ToolFailed(f"wrong arguments for {tool}: {'; '.join(words)}") from error
+    return {field.alias or name: getattr(given, name) for name, field in type(given).model_fields.items()}
+
+
+def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
+    from difflib import get_close_matches
+
+    where = ".".join(map(str, fault["loc"]))
+    known = [argument.name for argument in arguments] if len(fault["loc"]) == 1 else []
+    match fault["type"]:
+        case "missing":
+            told = next((a.description for a in arguments if known and a.name == where), "")
+            return f"{where!r} is missing" + (f" ({cap_text(told, 200)})" if told else "")
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            near = get_close_matches(where, known, n=1)
+            return f"unknown argument {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        case _:
+            said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            return f"{where!r} {said}, not {_short(fault['input'])}"
+
+
+def _takes(arguments: Sequence[Argument]) -> str:
+    if not arguments:
+        return "it takes none"
+    parts = [
+        argument.name if argument.is_required or argument.default is None else f"{argument.name}={argument.default!r}"
+        for argument in arguments
+    ]
+    needed = [argument.name for argument in arguments if argument.is_required]
+    more = "" if len(needed) == len(arguments) else f", of which {' and '.join(needed) or 'none'} must be given"
+    return f"it takes {', '.join(parts)}{more}"
+
+
+def _short(value: Any) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= _GIVEN else f"{text[: _GIVEN - 3]}..."

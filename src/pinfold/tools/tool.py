@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
-from pinfold.tools.argument_checks import check_arguments
-from pinfold.tools.arguments import Argument, read_result, read_signature
-from pinfold.tools.docstrings import describe_function
+from pinfold.tools.arguments import Argument, describe_function, read_result, read_signature
 from pinfold.tools.errors import BadTool
-from pinfold.tools.schemas import model_of, schema_of, schema_of_result
+from pinfold.tools.schemas import check_arguments, model_of, schema_of, schema_of_result
 
 if TYPE_CHECKING:
     import pydantic
@@ -132,18 +130,7 @@ def tool(
     server: str = "tools",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
-    function: Callable[P, R] | None = None,
-    *,
-    effect: Effect = "once",
-    name: str | None = None,
-    reach: Reach = "outside",
-    trust: Trust = "trusted",
-    timeout_s: float = TIMEOUT_S,
-    max_output: int = MAX_OUTPUT,
-    parallel_safe: bool | None = None,
-    cache: bool = False,
-    aliases: Mapping[str, str] | None = None,
-    server: str = "tools",
+    function: Callable[P, R] | None = None, *, effect: Effect = "once", name: str | None = None, **options: Any
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool: `@tool` or `@tool(effect="pure")`.
 
@@ -152,6 +139,9 @@ def tool(
     `server`: code finds it as `servers.SERVER.NAME`.
     Only `pure` tools run side by side unless `parallel_safe` says otherwise, and only they may be cached.
     """
+
+    if options.get("parallel_safe") is None:
+        options["parallel_safe"] = effect == "pure"
 
     def make(function: Callable[P, R]) -> Tool[P, R]:
         title = name or getattr(function, "__name__", "")
@@ -164,15 +154,8 @@ def tool(
             name=title,
             description=describe_function(function).text,
             effect=effect,
-            timeout_s=timeout_s,
-            parallel_safe=effect == "pure" if parallel_safe is None else parallel_safe,
-            reach=reach,
-            trust=trust,
-            max_output=max_output,
-            cache=cache,
-            aliases=aliases,
-            server=server,
             returns=schema_of_result(read_result(function, title)),
+            **options,
         )
         if not any(isinstance(argument.hint, str) for argument in made.arguments):
             _ = made.schema  # what no model can be told is refused here, where its author looks
