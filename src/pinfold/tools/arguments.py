@@ -23,6 +23,14 @@ class _Required:
 
 
 REQUIRED: Final = _Required()
+JSON_TYPES: Final[Mapping[str, Any]] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+}
 
 
 class Argument(Struct, frozen=True, kw_only=True):

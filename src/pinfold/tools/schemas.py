@@ -163,7 +163,7 @@ def check_arguments(
     import pydantic
 
     if not isinstance(args, Mapping):
-        raise ToolFailed(f"wrong arguments for {tool}: they must be an object, not {_short(args)}; {_takes(arguments)}")
+        raise ToolFailed(f"wrong arguments for {tool}: they must be an object, not {short(args)}; {_takes(arguments)}")
     try:
         given = model.model_validate(args)
     except pydantic.ValidationError as error:
@@ -191,7 +191,7 @@ def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
             return f"unknown argument {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
         case _:
             said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            return f"{where!r} {said}, not {_short(fault['input'])}"
+            return f"{where!r} {said}, not {short(fault['input'])}"
 
 
 def _takes(arguments: Sequence[Argument]) -> str:
@@ -206,9 +206,10 @@ def _takes(arguments: Sequence[Argument]) -> str:
     return f"it takes {', '.join(parts)}{more}"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as JSON, cut, for a message."""
     try:
         text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         text = repr(value)
     return text if len(text) <= _GIVEN else f"{text[: _GIVEN - 3]}..."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pinfold.events import Json
-from pinfold.tools.arguments import REQUIRED, Argument
+from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument
 from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.errors import BadCall
 
@@ -20,14 +20,6 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("boolean", "bool"), "boolean"),
     **dict.fromkeys(("array", "list"), "array"),
     **dict.fromkeys(("object", "dict", "mapping"), "object"),
-}
-_PYTHON: Mapping[Kind, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "array": list[Any],
-    "object": dict[str, Any],
 }
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "pattern")
@@ -140,7 +132,7 @@ def _parameter(top: Table, name: Json, content: Json, needed: frozenset[str] | N
     items = table.take("items")
     bounds = _bounds(table, kind)
     table.end(_KEYS)
-    hint = Literal[tuple(choices)] if choices else _PYTHON[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
+    hint = Literal[tuple(choices)] if choices else JSON_TYPES[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
     if not is_required and default in (_NOTHING, None):
         hint, default = cast("Any", hint) | None, None
     schema: dict[str, Json] = {"type": kind}
@@ -156,7 +148,7 @@ def _kind(table: Table, choices: Sequence[Json]) -> Kind:
     given = table.take("type", "string" if all(isinstance(one, str) for one in choices) else "number")
     kind = _KINDS.get(given) if isinstance(given, str) else None
     if kind is None:
-        table.fault("type", f"should be one of {', '.join(_PYTHON)}, not {given!r}")
+        table.fault("type", f"should be one of {', '.join(JSON_TYPES)}, not {given!r}")
     for one in choices:
         if not _fits(one, kind, ()):
             quotes = "; put it in quotes" if kind == "string" else ""

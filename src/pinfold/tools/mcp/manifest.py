@@ -1,4 +1,4 @@
-"""What a server says it offers, byte for byte, and how that differs from what the user agreed to. Asks nobody."""
+"""What a server says it offers, byte for byte, and how that differs from what the user agreed to."""
 
 from __future__ import annotations
 
@@ -67,6 +67,9 @@ class Manifest:
 
     def only(self, names: Iterable[str]) -> Manifest:
         return Manifest({name: self.entries[name] for name in names if name in self.entries})
+
+    def offerable(self) -> Manifest:
+        return self.only(name for name, entry in self.entries.items() if not why_not(entry))
 
     def to_json(self) -> dict[str, Json]:
         tools = [

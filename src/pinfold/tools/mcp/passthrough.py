@@ -1,6 +1,6 @@
-"""A server's own protocol over a connection of its own: for clients of ours that speak it themselves.
+"""A server's own protocol over a separate connection, for clients of Pinfold that speak it themselves.
 
-Messages go through as they are. What the server asks is passed on too; nothing is answered here.
+Messages pass through unchanged. The server's requests are passed on too; nothing is answered here.
 """
 
 from __future__ import annotations
@@ -29,17 +29,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from pinfold.events import Json
 from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.connection import EXTRAS, explain
-from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.manifest import Manifest, read_tools, why_not
-from pinfold.tools.mcp.oauth import signing_in
-from pinfold.tools.mcp.over_http import over_http
-from pinfold.tools.mcp.patience import Patience
-from pinfold.tools.mcp.ports import Pins
+from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_streams
+from pinfold.tools.mcp.limits import Limits, Patience
+from pinfold.tools.mcp.manifest import Manifest, read_tools
+from pinfold.tools.mcp.ports import Pins, World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.stdio import over_stdio
 from pinfold.tools.mcp.traffic import Over, Watch
-from pinfold.tools.mcp.world import World
 
 Wire = Mapping[str, Any]
 LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
@@ -178,7 +173,7 @@ class Line:
         self.agreed, self._mirrored = other.agreed, other._mirrored
 
     def _agree(self) -> None:
-        good = self.manifest.only(name for name, entry in self.manifest.entries.items() if not why_not(entry))
+        good = self.manifest.offerable()
         kept = self._pins.get(self._spec.name)
         if kept is None:
             self._pins.put(self._spec.name, good.to_json())
@@ -191,20 +186,17 @@ class Line:
 
     async def every(self, method: str, key: str) -> list[Wire]:
         """All pages of a list. Raises MCPError, BadCall."""
-        found: list[Wire] = []
-        limits = self._limits
-        cursor: Any = None
-        for _ in range(limits.pages):
+
+        async def page(cursor: str | None) -> tuple[Sequence[Wire], str | None]:
             params: dict[str, Any] = {"_meta": self.envelope()} if self._speech.is_modern else {}
-            page = await self.request(method, {**params, "cursor": cursor} if cursor else params)
-            more: Any = page.get(key)
-            found += cast("list[Wire]", more) if isinstance(more, list) else []
-            if len(found) > limits.tools:
-                raise BadCall(f"{self._spec.name} lists more than {limits.tools:,}; that is too many")
-            cursor = page.get("nextCursor")
-            if not cursor:
-                return found
-        raise BadCall(f"a list of {self._spec.name} has more than {limits.pages} pages")
+            found = await self.request(method, {**params, "cursor": cursor} if cursor else params)
+            more: Any = found.get(key)
+            return cast("list[Wire]", more) if isinstance(more, list) else [], found.get("nextCursor")
+
+        try:
+            return await all_pages(page, self._limits)
+        except BadCall as error:
+            raise BadCall(f"{self._spec.name}: {error}") from None
 
 
 @asynccontextmanager
@@ -228,7 +220,8 @@ async def line_to(
     begun = False
     try:
         async with AsyncExitStack() as stack:
-            streams = await _streams(stack, spec, world, watch, patience)
+            opening, _ = await open_streams(stack, spec, world, watch, patience)
+            streams = await stack.enter_async_context(opening)
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(*streams)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
@@ -257,13 +250,3 @@ def _only(error: BaseException) -> BaseException:
         return error
     group = cast("BaseExceptionGroup[BaseException]", error)
     return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group
-
-
-async def _streams(stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience) -> Any:
-    if spec.transport == "stdio":
-        process = await stack.enter_async_context(world.programs.start(spec))
-        opening = over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
-    else:
-        auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
-        opening = over_http(spec, watch, auth)
-    return await stack.enter_async_context(opening)

@@ -1,4 +1,4 @@
-"""One server from its first use to the end: started when it is needed, started again when it failed, left alone when it keeps failing."""
+"""One server from its first use to its end: started when needed, restarted after a failure, paused if it keeps failing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from anyio.abc import TaskGroup
 from pinfold.events import Json
 from pinfold.text import join_names
 from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
-from pinfold.tools.mcp.patience import Patience
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.world import World
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -82,22 +81,17 @@ class Life:
         is_paused = left > 0 and self._failures >= self._limits.quick_failures
         live = self._connection if self._connection and not self._connection.over.event.is_set() else None
         why = "" if live else self._connection.over.why if self._connection else self._why
-        state: State = (
-            "ready"
-            if live
-            else "starting"
-            if self._start and not self._connection
-            else "paused"
-            if is_paused
-            else "failed"
-            if why
-            else "idle"
+        states: tuple[tuple[State, bool], ...] = (
+            ("ready", live is not None),
+            ("starting", self._start is not None and self._connection is None),
+            ("paused", is_paused),
+            ("failed", bool(why)),
         )
         pinned = self.load_pinned() or Manifest()
         there = pinned if self._now is None else pinned.only(self._now.entries)
         held = self.difference()
         return Status(
-            state=state,
+            state=next((state for state, holds in states if holds), "idle"),
             tools=len(there.entries),
             held=len(held.names("changed")) + len(held.names("new")),
             why=why,
@@ -124,7 +118,7 @@ class Life:
         """What it says now is what the user agreed to. Raises BadCall if it was not asked yet."""
         if self._now is None:
             raise BadCall(f"{self.spec.name} has not said what it offers yet; start it first")
-        self._world.pins.put(self.spec.name, self._offerable(self._now).to_json())
+        self._world.pins.put(self.spec.name, self._now.offerable().to_json())
         self._world.on_changed(self.spec.name)
 
     async def connect(self) -> Connection:
@@ -147,7 +141,7 @@ class Life:
         return await self.ask(tool, agreed, lambda one: one.call(tool, arguments, self.spec.timeout_s))
 
     async def ask(self, tool: str, agreed: str, ask: Callable[[Connection], Awaitable[T]]) -> T:
-        """For a tool. `agreed` is the digest of what the user saw of it: a connection that describes it otherwise is not asked."""
+        """Ask for a tool. `agreed` is the digest of what the user saw of it: a connection that describes it otherwise is not asked."""
         from pinfold.tools.mcp.connection import SessionLost
 
         for _ in range(2):
@@ -312,10 +306,10 @@ class Life:
         self._wake.set()
 
     def _saw(self, manifest: Manifest) -> None:
-        """The first sight is what the user agreed to by naming the server; after that only they can agree."""
+        """The user agreed to the first listing by naming the server; later changes need their consent."""
         name = self.spec.name
         pinned = self.load_pinned()
-        good = self._offerable(manifest)
+        good = manifest.offerable()
         self._now = manifest.only(
             one for one in manifest.entries if one in good.entries or (pinned and one in pinned.entries)
         )
@@ -332,10 +326,6 @@ class Life:
             if line not in self._told_of:
                 self._world.notice(line)
         self._told_of = frozenset(lines)
-
-    @staticmethod
-    def _offerable(manifest: Manifest) -> Manifest:
-        return manifest.only(name for name, entry in manifest.entries.items() if not why_not(entry))
 
 
 def _count_changes(held: Difference) -> str:

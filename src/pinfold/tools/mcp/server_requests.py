@@ -1,10 +1,10 @@
-"""What a server may ask of us: a person's answer, a page, a model's words, the folders. A bounded number at a time."""
+"""What a server may ask: a person's answer, a page, a model's text, the folders. A bounded number at a time."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import mcp_types as types
@@ -51,17 +51,12 @@ class Answers:
         del context
         if self._open >= self._limits.questions:
             return self._too_many()
-        self._open += 1
-        try:
-            with self._asking():
-                if isinstance(params, types.ElicitRequestURLParams):
-                    agreed = await self.open_page(params.url, params.message)
-                    return types.ElicitResult(action="accept" if agreed else "decline")
-                filled = await self._person.elicit(
-                    self._server, cap_text(params.message, MESSAGE), dict(params.requested_schema)
-                )
-        finally:
-            self._open -= 1
+        with self._question():
+            if isinstance(params, types.ElicitRequestURLParams):
+                agreed = await self.open_page(params.url, params.message)
+                return types.ElicitResult(action="accept" if agreed else "decline")
+            message = cap_text(params.message, MESSAGE)
+            filled = await self._person.elicit(self._server, message, dict(params.requested_schema))
         if filled is None:
             return types.ElicitResult(action="decline")
         try:
@@ -83,17 +78,13 @@ class Answers:
         del context
         if self._open >= self._limits.questions:
             return self._too_many()
-        self._open += 1
-        try:
-            with self._asking():
-                said = await self._sampler.sample(
-                    self._server,
-                    [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in params.messages],
-                    system=params.system_prompt or "",
-                    max_tokens=max(1, min(params.max_tokens, SAMPLED_TOKENS)),
-                )
-        finally:
-            self._open -= 1
+        with self._question():
+            said = await self._sampler.sample(
+                self._server,
+                [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in params.messages],
+                system=params.system_prompt or "",
+                max_tokens=max(1, min(params.max_tokens, SAMPLED_TOKENS)),
+            )
         if said is None:
             return types.ErrorData(code=-1, message="the user's settings do not let this server ask a model")
         text, model = said
@@ -112,6 +103,15 @@ class Answers:
         if self._logged <= _LOGGED:
             said = presentable_line(str(params.data)[:_LOGGED_LINE])
             log.debug("%s says (%s): %s", self._server, params.level, said)
+
+    @contextmanager
+    def _question(self) -> Generator[None]:
+        self._open += 1
+        try:
+            with self._asking():
+                yield
+        finally:
+            self._open -= 1
 
     def _too_many(self) -> types.ErrorData:
         return types.ErrorData(

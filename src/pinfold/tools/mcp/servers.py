@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -14,11 +14,10 @@ from anyio.abc import TaskGroup
 from pinfold.tools.errors import BadCall, BadTool
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.ports import Credentials, Person, Pins, Programs, Sampler
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.server_lifecycle import Life, Status
 from pinfold.tools.mcp.server_tools import offered_tools
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.world import World
 from pinfold.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -26,39 +25,14 @@ if TYPE_CHECKING:
 
 
 class Servers:
-    """Use as an async context; what it started ends with it.
+    """Use as an async context; what it started ends with it."""
 
-    `on_changed` is told the name of a server whose tools are not what they were, `notice` one line for the user.
-    """
-
-    def __init__(
-        self,
-        specs: Sequence[ServerSpec],
-        *,
-        programs: Programs,
-        pins: Pins,
-        credentials: Credentials,
-        person: Person,
-        sampler: Sampler,
-        roots: Sequence[Path],
-        on_changed: Callable[[str], None],
-        notice: Callable[[str], None],
-        limits: Limits | None = None,
-    ) -> None:
+    def __init__(self, specs: Sequence[ServerSpec], world: World, limits: Limits | None = None) -> None:
         self._specs = {spec.name: spec for spec in specs}
         if len(self._specs) != len(specs):
             raise BadTool("two MCP servers have the same name; rename one")
         self._limits = limits or Limits()
-        self._world = World(
-            programs=programs,
-            pins=pins,
-            credentials=credentials,
-            person=person,
-            sampler=sampler,
-            roots=tuple(roots),
-            on_changed=on_changed,
-            notice=notice,
-        )
+        self._world = world
         self._tasks: TaskGroup | None = None
         self._lives: dict[str, Life] = {}
 
