@@ -1,4 +1,4 @@
-"""What tools need of the world. The app puts the concrete things in."""
+"""What tools need from the app, which puts the concrete things in."""
 
 from __future__ import annotations
 
@@ -90,3 +90,11 @@ class Secrets(Protocol):
     async def secret(self, name: str, host: str) -> str | None:
         """Its value, if the user has set it for this host."""
         ...
+
+
+class Ports(Struct, frozen=True, kw_only=True):
+    """What declared tools run with; a missing one is reported when it is needed."""
+
+    inside: Inside | None = None
+    web: Web | None = None
+    secrets: Secrets | None = None

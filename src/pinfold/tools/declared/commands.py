@@ -12,11 +12,10 @@ from typing import Any, cast
 from pinfold.events import Json
 from pinfold.text import NO_OUTPUT
 from pinfold.tools.declared.parameters import Parameter
-from pinfold.tools.declared.ports import Ports
 from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.declared.templates import Template, template
 from pinfold.tools.errors import BadCall
-from pinfold.tools.ports import Ran
+from pinfold.tools.ports import Ports, Ran
 from pinfold.tools.results import Result
 
 KEYS = ("command", "stdin", "workdir", "env")

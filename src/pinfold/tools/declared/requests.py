@@ -14,13 +14,11 @@ from msgspec.structs import replace
 
 from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body
-from pinfold.tools.declared.json_path import select
 from pinfold.tools.declared.parameters import Parameter
-from pinfold.tools.declared.ports import Ports
 from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.declared.templates import Template, template
 from pinfold.tools.errors import BadCall
-from pinfold.tools.ports import Fetched
+from pinfold.tools.ports import Fetched, Ports
 from pinfold.tools.results import Result
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -298,3 +296,24 @@ def _response_result(answer: Fetched, outline: Outline) -> Result:
     if answer.is_cut:
         text += f"\n[only the first {len(answer.body):,} bytes were read]"
     return Result(text=text or "(an empty answer)", value=value, sent=answer.sent)
+
+
+def select(value: Json, path: str) -> Json:
+    """A part of JSON: `data.items.0.name`, `*` for each of a list. Raises LookupError with the first step that leads nowhere."""
+    return _select_steps(value, [step for step in path.replace("[", ".").replace("]", "").split(".") if step], "")
+
+
+def _select_steps(value: Json, steps: list[str], so_far: str) -> Json:
+    if not steps:
+        return value
+    step, *rest = steps
+    here = f"{so_far}.{step}".lstrip(".")
+    if step == "*" and isinstance(value, list):
+        return [_select_steps(item, rest, here) for item in cast("list[Json]", value)]
+    if isinstance(value, dict) and step in value:
+        return _select_steps(cast("dict[str, Json]", value)[step], rest, here)
+    if isinstance(value, list) and step.lstrip("-").isdecimal():
+        items = cast("list[Any]", value)
+        if -len(items) <= int(step) < len(items):
+            return _select_steps(items[int(step)], rest, here)
+    raise LookupError(repr(here))
