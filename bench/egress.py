@@ -20,11 +20,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
-from bench.sandboxing.figures import Figure, table
+from bench.sandbox_suite.figures import Figure, table
 
 from pinfold.net import AllowList, Egress, Proxy
 from pinfold.sandbox import Session, Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 BODY = bytes(64_000_000)
 REQUESTS = 50

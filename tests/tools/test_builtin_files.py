@@ -11,7 +11,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from pinfold.sandbox import Session, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import BadCall, Registry, ToolFailed
 from pinfold.tools.builtin import Measured, file_tools, list_directory, measure, preview
 
