@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -52,35 +53,25 @@ class SessionLost(Exception):
     """The server dropped the session and did nothing: the call may be repeated over a new connection."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Connection:
-    def __init__(
-        self,
-        spec: ServerSpec,
-        client: Client,
-        *,
-        over: Over,
-        patience: Patience,
-        answers: Answers,
-        limits: Limits,
-        where: str,
-    ) -> None:
-        self.over = over
-        self.worked = False
-        """Whether a call has succeeded."""
-        self.where = where
-        self._spec = spec
-        self._client = client
-        self._patience = patience
-        self._answers = answers
-        self._limits = limits
+    spec: ServerSpec
+    client: Client
+    over: Over
+    patience: Patience
+    answers: Answers
+    limits: Limits
+    where: str
+    worked: bool = False
+    """A call has succeeded."""
 
     @property
     def version(self) -> str:
-        return self._client.protocol_version
+        return self.client.protocol_version
 
     async def manifest(self) -> Manifest:
         """All that it offers now. Raises BadCall where that never ends."""
-        can = self._client.server_capabilities
+        can = self.client.server_capabilities
         tools = await self._all("list_tools") if can.tools is not None else ()
         has = {"resources": can.resources is not None, "prompts": can.prompts is not None}
         extras = [(name, kind) for kind, names in EXTRAS.items() if has[kind] for name in names]
@@ -88,44 +79,43 @@ class Connection:
         return read_tools(dumped, extras)
 
     async def call(self, tool: str, arguments: Mapping[str, Json], timeout_s: float) -> types.CallToolResult:
-        async def ask(heard: ProgressFnT) -> types.CallToolResult:
-            return await self._client.call_tool(tool, dict(arguments), progress_callback=heard)
-
-        return await self._request(ask, timeout_s)
+        return await self._request(
+            lambda heard: self.client.call_tool(tool, dict(arguments), progress_callback=heard), timeout_s
+        )
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        return await self._request(lambda _: self._client.read_resource(uri), self._spec.timeout_s)
+        return await self._request(lambda _: self.client.read_resource(uri), self.spec.timeout_s)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        return await self._request(lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s)
+        return await self._request(lambda _: self.client.get_prompt(name, dict(arguments)), self.spec.timeout_s)
 
     async def list_all(self, what: str) -> Sequence[Any]:
         """Resources, templates or prompts."""
-        return await self._request(lambda _: self._all(what), self._spec.timeout_s)
+        return await self._request(lambda _: self._all(what), self.spec.timeout_s)
 
     async def tell_roots(self) -> None:
         if self.version not in MODERN_PROTOCOL_VERSIONS:
-            await self._client.session.send_notification(types.RootsListChangedNotification())
+            await self.client.session.send_notification(types.RootsListChangedNotification())
 
     async def listen(self, changed: Callable[[], None]) -> None:
         """For as long as the connection lasts; servers of the older protocol tell without being asked."""
-        can = self._client.server_capabilities
+        can = self.client.server_capabilities
         if self.version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
             return
         while not self.over.event.is_set():
             try:
-                async with self._client.listen(tools_list_changed=True) as events:
+                async with self.client.listen(tools_list_changed=True) as events:
                     changed()  # what was missed since they were read
                     async for _ in events:
                         changed()
             except (MCPError, RuntimeError, TimeoutError) as error:
-                logging.getLogger(__name__).debug("%s tells no changes: %s", self._spec.name, error)
+                logging.getLogger(__name__).debug("%s tells no changes: %s", self.spec.name, error)
                 return
-            await anyio.sleep(self._limits.reread_s)
+            await anyio.sleep(self.limits.reread_s)
 
     async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
         """The answer, or BadCall with what became of the question."""
-        with self._patience.waiting(timeout_s) as wait:
+        with self.patience.waiting(timeout_s) as wait:
 
             async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                 del progress, total, message
@@ -175,7 +165,7 @@ class Connection:
             case _:
                 pages = []
         agreed = [
-            await self._answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
+            await self.answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
         ]
         if agreed and all(agreed):
             return BadCall("the user must first finish what a page asks, which was opened; then call it again")
@@ -183,10 +173,10 @@ class Connection:
 
     async def _all(self, method: str) -> list[Any]:
         async def page(cursor: str | None) -> tuple[Sequence[Any], str | None]:
-            found: Any = await getattr(self._client, method)(cursor=cursor)
+            found: Any = await getattr(self.client, method)(cursor=cursor)
             return getattr(found, method.removeprefix("list_")), found.next_cursor
 
-        return await all_pages(page, self._limits)
+        return await all_pages(page, self.limits)
 
 
 async def all_pages(page: Callable[[str | None], Awaitable[tuple[Sequence[T], str | None]]], limits: Limits) -> list[T]:
@@ -220,7 +210,7 @@ async def connect(
 ) -> AsyncGenerator[Connection]:
     """Negotiates the version of the protocol; raises whatever goes wrong with that."""
     answers = Answers(
-        spec.name,
+        server=spec.name,
         person=world.person,
         sampler=world.sampler,
         roots=lambda: spec.folders() or world.roots,
@@ -252,7 +242,9 @@ async def connect(
         await stack.enter_async_context(client)
         # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
         client.session.validate_tool_result = _skip_check
-        yield Connection(spec, client, over=over, patience=patience, answers=answers, limits=limits, where=where)
+        yield Connection(
+            spec=spec, client=client, over=over, patience=patience, answers=answers, limits=limits, where=where
+        )
 
 
 async def _skip_check(name: str, result: types.CallToolResult) -> None:

@@ -86,12 +86,13 @@ class Life:
             ("starting", self._start is not None and self._connection is None),
             ("paused", is_paused),
             ("failed", bool(why)),
+            ("idle", True),
         )
         pinned = self.load_pinned() or Manifest()
         there = pinned if self._now is None else pinned.only(self._now.entries)
         held = self.difference()
         return Status(
-            state=next((state for state, holds in states if holds), "idle"),
+            state=next(state for state, holds in states if holds),
             tools=len(there.entries),
             held=len(held.names("changed")) + len(held.names("new")),
             why=why,

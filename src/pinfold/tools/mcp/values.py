@@ -1,4 +1,4 @@
-"""What a server answers, as values for code and as text for the model. Asks nobody anything."""
+"""What a server answers, as values for code and as text for the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
     """
     if result.is_error:
         said = "\n".join(_describe_part(part) for part in result.content).strip()
-        raise BadCall(cap_text(said, TOLD) or "it says that it failed, and not why")
+        raise BadCall(cap_text(said, TOLD) or "the server reported an error without a message")
     structured = result.structured_content
     if shape is not None:
         _hold_to(shape, result)
@@ -71,15 +71,11 @@ def of_listing(listed: Sequence[Any]) -> Result:
 
 
 def _hold_to(shape: Shape, result: types.CallToolResult) -> None:
+    broken = "the server broke its word: "
     if result.structured_content is None and "structured_content" not in result.model_fields_set:
-        raise BadCall(
-            "the server broke its word: the tool promises structured values (outputSchema) and gave none; it was run"
-        )
+        raise BadCall(f"{broken}the tool promises structured values (outputSchema) and gave none; it was run")
     if faults := shape.faults(result.structured_content):
-        raise BadCall(
-            "the server broke its word: what the tool gave does not fit its own outputSchema; it was run: "
-            + "; ".join(faults)
-        )
+        raise BadCall(f"{broken}what the tool gave does not fit its own outputSchema; it was run: {'; '.join(faults)}")
 
 
 def _parse_value(text: str) -> Json:
@@ -108,14 +104,12 @@ def _alone(part: types.ContentBlock) -> Json:
 def _among(part: types.ContentBlock) -> Json:
     """Where there are several, each says what it is; text is text."""
     match part:
-        case types.TextContent(text=text):
-            return text
         case types.ImageContent() | types.AudioContent():
             return {"type": part.type, "mime": part.mime_type, "data": _decode_base64(part.data)}
         case types.EmbeddedResource(resource=resource):
             return {"type": "resource", **_contents_among(resource)}
-        case types.ResourceLink():
-            return _plain(part)
+        case _:
+            return _alone(part)
 
 
 def _contents(resource: _Contents) -> Json:

@@ -200,7 +200,8 @@ class _Plan:
 
 
 def _metadata(field: Any, key: bytes, default: bytes = b"") -> str:
-    return (field.metadata or {}).get(key, default).decode()
+    metadata: dict[bytes, bytes] = field.metadata or {}
+    return metadata.get(key, default).decode()
 
 
 def _cast(field: Any, kind: str) -> str:

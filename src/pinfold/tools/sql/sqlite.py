@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -69,7 +70,7 @@ class SQLite(FileEngine):
             except sqlite3.OperationalError as error:
                 if "decode to UTF-8" not in str(error):
                     raise
-                self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
+                self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                 return self._rows(statement.text, bounds, params)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
