@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 
 from pinfold.text import first_line
-from pinfold.tools.errors import BadTool
+from pinfold.tools.results import BadTool
 from pinfold.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:

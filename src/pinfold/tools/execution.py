@@ -13,8 +13,7 @@ from typing import Any
 
 import anyio
 
-from pinfold.tools.errors import BadCall, ToolFailed
-from pinfold.tools.results import Result, as_result
+from pinfold.tools.results import BadCall, Result, ToolFailed, as_result
 from pinfold.tools.tool import Tool
 
 

@@ -120,8 +120,6 @@ class Index:
         self._postings: dict[str, dict[int, float]] = {}
         self._vocabulary: list[str] = []
         self._forms: list[str] = []
-        self._lines: dict[int, str] = {}
-        self._hints: dict[int, str] = {}
 
     def search(self, words: str, limit: int = LIMIT) -> list[str]:
         """Never empty: where nothing fits, it says so and lists the servers."""
@@ -263,18 +261,14 @@ class Index:
 
     def _hint(self, at: int) -> str:
         """A line that is read again with every request: of words only what the call itself does not say."""
-        if at not in self._hints:
-            entry = self._entries[at]
-            call = short_call(entry.form, entry.path)
-            clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
-            self._hints[at] = f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
-        return self._hints[at]
+        entry = self._entries[at]
+        call = short_call(entry.form, entry.path)
+        clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
+        return f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
 
     def _line(self, at: int) -> str:
-        if at not in self._lines:
-            entry = self._entries[at]
-            self._lines[at] = _add_description(short_call(entry.form, entry.path), entry)
-        return self._lines[at]
+        entry = self._entries[at]
+        return _add_description(short_call(entry.form, entry.path), entry)
 
     def _short_line(self, at: int) -> str:
         entry = self._entries[at]

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
-from pinfold.tools.arguments import Argument, describe_function, read_result, read_signature
-from pinfold.tools.errors import BadTool
-from pinfold.tools.schemas import check_arguments, model_of, schema_of, schema_of_result
+from pinfold.tools.arguments import (
+    Argument,
+    check_arguments,
+    describe_function,
+    model_of,
+    read_result,
+    read_signature,
+    schema_of,
+    schema_of_result,
+)
+from pinfold.tools.results import BadTool
 
 if TYPE_CHECKING:
     import pydantic

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias, cast
 
-from pinfold.tools.errors import BadCall
+from pinfold.tools.results import BadCall
 from pinfold.tools.tool import tool
 
 Number: TypeAlias = int | float | bool

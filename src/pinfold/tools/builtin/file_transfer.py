@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from pinfold.text import cap_text
 from pinfold.tools.builtin.files import write_reach
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 from pinfold.tools.tool import Tool, tool
 
 TRANSFER_S = 30.0

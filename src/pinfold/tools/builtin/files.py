@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
 from pinfold.tools.builtin.programs import Program, Reply, ask
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Kept
+from pinfold.tools.results import BadCall
 from pinfold.tools.tool import Tool, tool
 
 Found: TypeAlias = Literal["lines", "files", "count"]

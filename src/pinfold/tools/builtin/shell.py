@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
 from pinfold.text import NO_OUTPUT
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Host, Inside, Ran
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 from pinfold.tools.tool import Tool, tool
 
 SHELL_S = 30.0

@@ -14,9 +14,8 @@ from pinfold.text import NO_OUTPUT
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.declared.templates import Template, template
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Ports, Ran
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 
 KEYS = ("command", "stdin", "workdir", "env")
 _SCRIPTED = re.compile(r"(?:ba|da|z|k|c|fi)?sh|python[\d.]*|perl|ruby|node|php|awk|gawk|mawk")

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from pinfold.events import Json
 from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument
 from pinfold.tools.declared.tables import Table, kind_of
-from pinfold.tools.errors import BadCall
+from pinfold.tools.results import BadCall
 
 Kind = Literal["string", "integer", "number", "boolean", "array", "object"]
 _KINDS: Mapping[str, Kind] = {

@@ -17,9 +17,8 @@ from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.declared.templates import Template, template
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched, Ports
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BYTES = 2_000_000

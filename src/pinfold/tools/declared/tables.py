@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from pinfold.events import Json
 from pinfold.text import first_line
-from pinfold.tools.errors import BadTool
+from pinfold.tools.results import BadTool
 
 FILE_BYTES = 64_000
 _DEPTH = 20

@@ -14,9 +14,8 @@ from pinfold.tools.declared.commands import command_of
 from pinfold.tools.declared.parameters import Parameter, read_parameters, schema_of
 from pinfold.tools.declared.requests import request_of
 from pinfold.tools.declared.tables import FILE_BYTES, Table, parse
-from pinfold.tools.errors import BadTool
 from pinfold.tools.ports import Ports
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadTool, Result
 from pinfold.tools.tool import MAX_OUTPUT, Tool, Trust
 
 TIMEOUT_S = 30.0

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from pinfold._version import __version__
 from pinfold.events import Json
 from pinfold.text import cap_text, presentable_line
-from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.oauth import signing_in
@@ -29,6 +28,7 @@ from pinfold.tools.mcp.server_requests import Answers
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.stdio import over_stdio
 from pinfold.tools.mcp.traffic import Over, Streams, Watch
+from pinfold.tools.results import BadCall
 
 T = TypeVar("T")
 _MESSAGE = 2_000

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 import httpx2
 from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.shared.auth import (
@@ -40,6 +41,7 @@ _OURS = (
 _NOBODYS = ("request", "request_uri", "response_mode")
 """These would replace ours."""
 _HEAD_BYTES = 16_384
+_BROKEN = (anyio.DelimiterNotFound, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 _VISIT_S = 10.0
 _PAGE = (
     "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n"
@@ -268,19 +270,17 @@ def check_page(url: str, home: str) -> str:
 
 async def _read_callback(stream: SocketStream, state: str) -> Mapping[str, str] | None:
     """What a browser brought back; None for any other request."""
-    head = bytearray()
     with anyio.move_on_after(_VISIT_S):
         try:
-            while b"\r\n\r\n" not in head and len(head) < _HEAD_BYTES:
-                head += await stream.receive()
-            found = _parse_callback(bytes(head), state)
+            head = await BufferedByteReceiveStream(stream).receive_until(b"\r\n\r\n", _HEAD_BYTES)
+            found = _parse_callback(head, state)
             if found is None:
                 page = _PAGE.format(status="404 Not Found", words="Nothing is here.")
             else:
                 outcome = "Not signed in" if "error" in found else "You are signed in"
                 page = _PAGE.format(status="200 OK", words=f"{outcome}. You can close this page.")
             await stream.send(page.encode())
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except _BROKEN:
             return None
         return found
     return None

@@ -14,10 +14,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from pinfold.net import BadDestination, Url, parse_url
 from pinfold.text import presentable_line
-from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.server_config import is_loopback, why_not_led_to
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.traffic import Streams, Watch, WatchedReading, WatchedWriting
+from pinfold.tools.results import BadCall
 
 UNSENT = "pinfold: not sent"
 """Marks, in an error that we made ourselves, that the server never got the request."""
@@ -31,7 +31,8 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
     client = HttpClient(spec, watch, auth)
     async with AsyncExitStack() as stack:
         if spec.transport == "sse":
-            opening = sse_client(spec.url, httpx_client_factory=_same(client))
+            make: Any = lambda **_: client  # noqa: E731 - this transport makes its client itself, and closes it
+            opening = sse_client(spec.url, httpx_client_factory=make)
         else:
             await stack.enter_async_context(client)
             opening = streamable_http_client(spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes)
@@ -64,7 +65,8 @@ class HttpClient(httpx2.AsyncClient):
             return self._answer(request, over.why, unsent=True, error=httpx2.ConnectError(over.why))
         if request.method == "DELETE":
             # A courtesy at the end, for which nobody waits long.
-            request.extensions = {**request.extensions, "timeout": _within(self._watch.limits.close_s)}
+            limits = dict.fromkeys(("connect", "read", "write", "pool"), self._watch.limits.close_s)
+            request.extensions = {**request.extensions, "timeout": limits}
         if request.method == "GET" and request.headers.get("accept") == "text/event-stream":
             self._open_stream(request)
         if self._watch.on_resume and "last-event-id" in request.headers:
@@ -171,19 +173,6 @@ def _parse_target(text: str, request: httpx2.Request) -> Url:
         return parse_url(text)
     except BadDestination as error:
         raise httpx2.UnsupportedProtocol(f"the server leads nowhere: {error}", request=request) from None
-
-
-def _same(client: httpx2.AsyncClient) -> Any:
-    """The SDK's legacy transport makes its client itself, and closes it."""
-
-    def make(**_: Any) -> httpx2.AsyncClient:
-        return client
-
-    return make
-
-
-def _within(seconds: float) -> dict[str, float]:
-    return dict.fromkeys(("connect", "read", "write", "pool"), seconds)
 
 
 def _words(error: Exception) -> str:

@@ -28,13 +28,13 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from pinfold.events import Json
-from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_streams
 from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.ports import Pins, World
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.traffic import Over, Watch
+from pinfold.tools.results import BadCall
 
 Wire = Mapping[str, Any]
 LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]

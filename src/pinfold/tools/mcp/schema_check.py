@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from pinfold.events import Json
 from pinfold.text import join_names
-from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument
-from pinfold.tools.schemas import short
+from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument, short
 from pinfold.tools.stubs.schema_types import as_list, as_object
 
 WORK_S = 0.5

@@ -12,14 +12,13 @@ from typing import Any, TypeAlias, cast
 
 from pinfold.events import Effect, Json, Reach, Sent
 from pinfold.net import BadDestination, parse_url
-from pinfold.tools.errors import BadCall, ToolFailed
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Entry, Manifest
 from pinfold.tools.mcp.schema_check import Shape, arguments_of
 from pinfold.tools.mcp.server_config import is_loopback
 from pinfold.tools.mcp.server_lifecycle import Life
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result, ToolFailed
 from pinfold.tools.tool import Tool
 
 Relay: TypeAlias = Callable[[str], Awaitable[Result]]

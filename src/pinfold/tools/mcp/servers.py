@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
-from pinfold.tools.errors import BadCall, BadTool
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.server_lifecycle import Life, Status
 from pinfold.tools.mcp.server_tools import offered_tools
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.results import BadCall, BadTool
 from pinfold.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import mcp_types as types
 
 from pinfold.events import Json
 from pinfold.text import cap_text
-from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.schema_check import Shape
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 
 TOLD = 4_000
 """Characters of a tool's own complaint."""

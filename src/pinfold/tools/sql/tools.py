@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from pinfold.events import Arrow, Json, Sent
 from pinfold.text import join_names
-from pinfold.tools.errors import BadCall
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 from pinfold.tools.sql.sources import TABLES, Source
 from pinfold.tools.sql.workers import GRACE_S, Workers
 from pinfold.tools.tool import Tool, tool

@@ -7,16 +7,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import msgspec
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from pinfold.text import without_known
-from pinfold.tools.errors import BadCall
+from pinfold.tools.results import BadCall
 from pinfold.tools.sql.sources import Asked, Source, Told
 
 SIDE_BY_SIDE = 4
@@ -40,7 +41,8 @@ class Answered:
 class _Worker:
     process: anyio.abc.Process
     shelf: int
-    _held: bytearray = field(default_factory=bytearray)
+    """A file that both processes hold open; tables are passed in it."""
+    replies: BufferedByteReceiveStream
 
     async def ask(self, asked: Asked) -> Told:
         """Raises _Gone."""
@@ -48,20 +50,12 @@ class _Worker:
         message = msgspec.msgpack.encode(asked)
         try:
             await self.process.stdin.send(len(message).to_bytes(4, "big") + message)
-            size = int.from_bytes(await self._exactly(4), "big")
+            size = int.from_bytes(await self.replies.receive_exactly(4), "big")
             if size > _LONGEST:
                 raise _Gone
-            return msgspec.msgpack.decode(await self._exactly(size), type=Told)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
+            return msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=Told)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead) as error:
             raise _Gone from error
-
-    async def _exactly(self, count: int) -> bytes:
-        assert self.process.stdout is not None
-        while len(self._held) < count:
-            self._held += await self.process.stdout.receive()
-        data = bytes(self._held[:count])
-        del self._held[:count]
-        return data
 
     def table(self, size: int) -> bytes:
         """What it put on the shelf, which is empty then."""
@@ -155,7 +149,8 @@ async def _start_worker() -> _Worker:
         pass_fds=(shelf,),
         start_new_session=True,
     )
-    return _Worker(process=process, shelf=shelf)
+    assert process.stdout is not None
+    return _Worker(process=process, shelf=shelf, replies=BufferedByteReceiveStream(process.stdout))
 
 
 def _temporary() -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
@@ -19,7 +19,6 @@ from pinfold.tools.tool import Tool
 PARAMETERS = 64
 """With a name of their own; what is beyond goes into `**more`."""
 DEFAULT_CHARS = 200
-DEFAULT_DEPTH = 5
 _TITLE = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
 
 
@@ -140,29 +139,8 @@ def _result_name(schema: Mapping[str, Json], identifier: str) -> str:
 
 def literal(value: Json) -> str | None:
     """A JSON value as Python, if it is short."""
-    text = _literal(value, DEFAULT_DEPTH)
-    return text if text is not None and len(text) <= DEFAULT_CHARS else None
-
-
-def _literal(value: Json, depth: int) -> str | None:
-    match value:
-        case None | bool():
-            return repr(value)
-        case int():
-            return int.__repr__(value) if value.bit_length() <= 64 else None
-        case float():
-            return float.__repr__(value) if math.isfinite(value) else None
-        case str():
-            return str.__repr__(value) if len(value) <= DEFAULT_CHARS else None
-        case list() if depth and len(cast("list[Json]", value)) <= DEFAULT_CHARS:
-            parts = [_literal(one, depth - 1) for one in cast("list[Json]", value)]
-            return None if None in parts else f"[{', '.join(map(str, parts))}]"
-        case dict() if depth and len(cast("dict[str, Json]", value)) <= DEFAULT_CHARS:
-            pairs = [
-                (_literal(key, 0), _literal(one, depth - 1)) for key, one in cast("dict[str, Json]", value).items()
-            ]
-            if any(None in pair for pair in pairs):
-                return None
-            return f"{{{', '.join(f'{key}: {one}' for key, one in pairs)}}}"
-        case _:
-            return None
+    try:
+        text = repr(json.loads(json.dumps(value, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return text if len(text) <= DEFAULT_CHARS else None

@@ -49,6 +49,15 @@ _SCALARS: Mapping[str, Type] = {
     "boolean": Plain("bool"),
     "null": NONE,
 }
+_VALUE_TYPES: Mapping[type, Type] = {
+    type(None): NONE,
+    bool: Plain("bool"),
+    int: Plain("int"),
+    float: Plain("float"),
+    str: Plain("str"),
+    list: ListOf(ANY),
+    dict: DictOf(ANY),
+}
 _SAYS_TYPE = {"type", "properties", "items", "prefixItems", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"}
 _KEYWORDS = (
     *("type", "enum", "const", "anyOf", "oneOf", "nullable", "properties", "required", "additionalProperties"),
@@ -308,7 +317,8 @@ def _choice(values: list[Json]) -> Type:
     chars = sum(len(repr(value)) for value in named)
     is_whole = len(values) <= VALUES and chars <= ALL_VALUES_CHARS
     return either(
-        Choice((value,)) if is_whole and _is_named(value) else _type_of(value) for value in islice(values, 10 * VALUES)
+        Choice((value,)) if is_whole and _is_named(value) else _VALUE_TYPES.get(type(value), ANY)
+        for value in islice(values, 10 * VALUES)
     )
 
 
@@ -316,23 +326,3 @@ def _is_named(value: Json) -> bool:
     if isinstance(value, str):
         return len(value) <= VALUE_CHARS
     return isinstance(value, bool) or (isinstance(value, int) and -_INTEGERS <= value < _INTEGERS)
-
-
-def _type_of(value: Json) -> Type:
-    match value:
-        case None:
-            return NONE
-        case bool():
-            return Plain("bool")
-        case int():
-            return Plain("int")
-        case float():
-            return Plain("float")
-        case str():
-            return Plain("str")
-        case list():
-            return ListOf(ANY)
-        case dict():
-            return DictOf(ANY)
-        case _:
-            return ANY
