@@ -196,15 +196,17 @@ class Registry:
                 fit = [(one, given) for one, given in found if self._fits(one, given)]
                 return fit[0] if len(fit) == 1 else (name, args)
 
-    def _meant_args(self, name: str, args: Json) -> Json:
-        if name == PYTHON.name:
-            return meant_args(name, _CODE, {}, args)
+    def _arguments(self, name: str) -> tuple[Argument, ...] | None:
+        """None where the tool is switched off."""
         tool = self._tools.get(name)
-        return args if tool is None else meant_args(name, tool.arguments, tool.aliases or {}, args)
+        return _CODE if name == PYTHON.name else tool.arguments if tool else None
+
+    def _meant_args(self, name: str, args: Json) -> Json:
+        tool, arguments = self._tools.get(name), self._arguments(name)
+        return args if arguments is None else meant_args(name, arguments, (tool and tool.aliases) or {}, args)
 
     def _fits(self, name: str, args: Json) -> bool:
-        tool = self._tools.get(name)
-        arguments = _CODE if name == PYTHON.name else tool.arguments if tool else ()
+        arguments = self._arguments(name) or ()
         needed = {argument.name for argument in arguments if argument.is_required}
         return isinstance(args, Mapping) and needed <= args.keys() <= {one.name for one in arguments}
 

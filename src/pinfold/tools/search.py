@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from operator import is_
 from os.path import commonprefix
@@ -176,10 +176,7 @@ class Index:
     def _named_by(self, at: int) -> list[int]:
         """Tools that this one's author names: mostly where an argument comes from."""
         tool = self._entries[at].tool
-        told = [tool.description[:_TEXT_CHARS]]
-        for schema in islice(as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS):
-            description: Json = as_object(schema).get("description")
-            told.append(description[:_PARAMETER_CHARS] if isinstance(description, str) else "")
+        told = [tool.description[:_TEXT_CHARS], *(description for _, description, _ in _parameters(tool))]
         words = set(_IDENTIFIER.findall(" ".join(told)))
         return [
             other
@@ -304,20 +301,22 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
     sentence = first_sentence(tool.description)
     for text, weight in ((local_name(tool), _NAME), (tool.server, _SERVER), (sentence, _SENTENCE)):
         _count(weights, text, weight, forms=True)
-    names: list[str] = []
-    texts: list[str] = []
-    properties = as_object(as_object(tool.schema.parameters).get("properties"))
-    for name, schema in islice(properties.items(), _PARAMETERS):
-        names.append(str(name)[:100])
-        said = as_object(schema)
-        description: Json = said.get("description")
-        if isinstance(description, str):
-            texts.append(description[:_PARAMETER_CHARS])
-        names += [value[:100] for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
-    rest = tool.description[len(sentence) :]
-    for text, weight in ((rest, _TEXT), (" ".join(names), _PARAMETER), (" ".join(texts), _PARAMETER_TEXT)):
+    parameters = list(_parameters(tool))
+    names = " ".join(word[:100] for name, _, values in parameters for word in (name, *values))
+    texts = " ".join(description for _, description, _ in parameters)
+    for text, weight in ((tool.description[len(sentence) :], _TEXT), (names, _PARAMETER), (texts, _PARAMETER_TEXT)):
         _count(weights, text[:_TEXT_CHARS], weight)
     return weights
+
+
+def _parameters(tool: Tool[..., Any]) -> Iterator[tuple[str, str, list[str]]]:
+    """Name, description and possible values of each; bounded."""
+    properties = as_object(as_object(tool.schema.parameters).get("properties"))
+    for name, schema in islice(properties.items(), _PARAMETERS):
+        said = as_object(schema)
+        text: Json = said.get("description")
+        values = [value for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
+        yield str(name), text[:_PARAMETER_CHARS] if isinstance(text, str) else "", values
 
 
 def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool = False) -> None:

@@ -99,9 +99,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{name: _statistic(name) for name in ("mean", "median", "mode", "stdev", "pstdev", "variance")},
     **{name: getattr(builtins, name) for name in ("abs", "divmod", "float", "int", "max", "min", "sum")},
     **{one.__name__[1:]: one for one in (_comb, _factorial, _lcm, _perm, _prod, _round)},
+    **{name: getattr(operator, name) for name in ("mod", "xor")},
     "ln": math.log,
-    "mod": operator.mod,
-    "xor": operator.xor,
 }
 
 

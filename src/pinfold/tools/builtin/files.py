@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -42,6 +43,12 @@ class Measured(Struct, frozen=True, kw_only=True):
     """There is more than was counted."""
 
 
+class _Entry(Struct, frozen=True):
+    name: str
+    type: Literal["file", "directory", "link", "other"]
+    size: int
+
+
 class FileTools:
     def __init__(self, inside: Inside, kept: Kept | None = None) -> None:
         self._inside = inside
@@ -60,7 +67,10 @@ class FileTools:
     async def list_directory(self, path: str = ".") -> dict[str, Json]:
         """List a folder: {"entries": [{"name", "type", "size"}]}."""
         reply = await ask(self._inside, "file_reader", "entries", {"path": path}, timeout_s=QUICK_S)
-        entries = [_entry(one) for one in _list(reply.get("entries"))]
+        try:
+            entries = msgspec.to_builtins(msgspec.convert(reply.get("entries"), list[_Entry]))
+        except msgspec.ValidationError:
+            raise BadCall("the session gave no answer that can be read") from None
         more = reply.count("more")
         return {"entries": entries, "more": more} if more else {"entries": entries}
 
@@ -237,20 +247,6 @@ def _reply_text(reply: Reply) -> str:
     if reply.notices:
         raise BadCall("; ".join(reply.notices))
     return reply.text()
-
-
-def _list(value: Json) -> list[Json]:
-    if not isinstance(value, list):
-        raise BadCall("the session gave no answer that can be read")
-    return cast(list[Json], value)
-
-
-def _entry(value: Json) -> dict[str, Json]:
-    match value:
-        case {"name": str(name), "type": "file" | "directory" | "link" | "other" as kind, "size": int(size)}:
-            return {"name": name, "type": kind, "size": size}
-        case _:
-            raise BadCall("the session gave no answer that can be read")
 
 
 def _line(entry: Mapping[str, Json]) -> str:

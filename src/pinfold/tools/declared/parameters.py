@@ -21,14 +21,20 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("array", "list"), "array"),
     **dict.fromkeys(("object", "dict", "mapping"), "object"),
 }
-_TYPES: Mapping[Kind, Any] = {**JSON_TYPES, "array": list, "object": dict}  # pyright: ignore[reportAssignmentType]
+_TYPES: Mapping[str, Any] = {**JSON_TYPES, "array": list, "object": dict}
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+
+
+def _matches(value: str, pattern: str) -> bool:
+    return re.search(pattern, value) is not None
+
+
 _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "minimum": (lambda value, limit: value >= limit, "must be at least {limit}, not {value}"),
     "maximum": (lambda value, limit: value <= limit, "must be at most {limit}, not {value}"),
     "minLength": (lambda value, limit: len(value) >= limit, "must have at least {limit} characters"),
     "maxLength": (lambda value, limit: len(value) <= limit, "must have at most {limit} characters, not {size}"),
-    "pattern": (lambda value, limit: bool(re.search(limit, value)), "must match {limit}, and {value!r} does not"),
+    "pattern": (_matches, "must match {limit}, and {value!r} does not"),
 }
 _KEYS = ("type", "description", "default", "enum", "required", "items", *_BOUNDS)
 _NOTHING: Any = object()
@@ -51,6 +57,12 @@ class Parameter:
                 )
 
 
+def check_values(parameters: Mapping[str, Parameter], values: Mapping[str, Json]) -> None:
+    for name, value in values.items():
+        if value is not None:
+            parameters[name].check(value)
+
+
 def read_parameters(top: Table) -> dict[str, Parameter]:
     content = top.take("parameters")
     if content is None:
@@ -59,13 +71,14 @@ def read_parameters(top: Table) -> dict[str, Parameter]:
     match content:
         case list():
             named = _of_list(top, cast("list[Json]", content))
-        case {"properties": dict() as named}:
+        case {"properties": dict()}:
+            named = cast("dict[str, Json]", content)["properties"]
             needed = _required_names(top, cast("dict[str, Json]", content))
-        case dict() as named:
-            pass
+        case dict():
+            named = cast("dict[str, Json]", content)
         case _:
             top.fault("parameters", f"should be a mapping of names, not {kind_of(content)}")
-    return {name: _parameter(top, name, value, needed) for name, value in cast("dict[str, Json]", named).items()}
+    return {name: _parameter(top, name, value, needed) for name, value in named.items()}
 
 
 def schema_of(parameters: Mapping[str, Parameter]) -> dict[str, Json]:

@@ -54,6 +54,17 @@ class Table:
             self.fault(key, f"should be text, not {kind_of(value)}; put it in quotes")
         return value
 
+    def texts(self, key: str) -> dict[str, str]:
+        content: Json = self.take(key) or cast("Json", {})
+        if not isinstance(content, dict):
+            self.fault(key, f"should be a mapping of names to texts, not {kind_of(content)}")
+        found: dict[str, str] = {}
+        for name, value in cast("dict[Json, Json]", content).items():
+            if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, str | int | float):
+                self.fault(f"{key}.{name}", f"should be text, not {kind_of(value)}; put it in quotes")
+            found[name] = str(value)
+        return found
+
     def flag(self, key: str, default: bool | None) -> bool | None:
         value = self.take(key, default)
         if value is not default and not isinstance(value, bool):

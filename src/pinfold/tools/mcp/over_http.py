@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -31,8 +32,8 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
     client = HttpClient(spec, watch, auth)
     async with AsyncExitStack() as stack:
         if spec.transport == "sse":
-            make: Any = lambda **_: client  # noqa: E731 - this transport makes its client itself, and closes it
-            opening = sse_client(spec.url, httpx_client_factory=make)
+            # This transport makes its client itself, and closes it.
+            opening = sse_client(spec.url, httpx_client_factory=cast("Any", partial(_return, client)))
         else:
             await stack.enter_async_context(client)
             opening = streamable_http_client(spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes)
@@ -173,6 +174,10 @@ def _parse_target(text: str, request: httpx2.Request) -> Url:
         return parse_url(text)
     except BadDestination as error:
         raise httpx2.UnsupportedProtocol(f"the server leads nowhere: {error}", request=request) from None
+
+
+def _return(client: httpx2.AsyncClient, **_: object) -> httpx2.AsyncClient:
+    return client
 
 
 def _words(error: Exception) -> str:

@@ -273,7 +273,7 @@ def _text(table: Mapping[str, Json], key: str) -> str:
     return value
 
 
-def _given_texts(table: Mapping[str, Json], *keys: str) -> dict[str, str]:
+def _given_texts(table: Mapping[str, Json], *keys: str) -> dict[str, Any]:
     return {key: _text(table, key) for key in keys if key in table}
 
 

@@ -1,4 +1,4 @@
-"""The host's side: processes that talk to databases, a few at a time, kept while the session lives."""
+"""The host's side: a few processes that talk to databases, kept while the session lives."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Worker:
     """A file that both processes hold open; tables are passed in it."""
     replies: BufferedByteReceiveStream
 
-    async def ask(self, asked: Asked) -> Told:
+    async def ask(self, asked: Asked) -> Answered:
         """Raises _Gone."""
         assert self.process.stdin is not None
         message = msgspec.msgpack.encode(asked)
@@ -53,12 +53,14 @@ class _Worker:
             size = int.from_bytes(await self.replies.receive_exactly(4), "big")
             if size > _LONGEST:
                 raise _Gone
-            return msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=Told)
+            told = msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=Told)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead) as error:
             raise _Gone from error
+        table = await anyio.to_thread.run_sync(self._read_table, told.bytes) if told.bytes else b""
+        return Answered(told=told, table=table)
 
-    def table(self, size: int) -> bytes:
-        """What it put on the shelf, which is empty then."""
+    def _read_table(self, size: int) -> bytes:
+        """Take the table out of the shared file."""
         with os.fdopen(os.dup(self.shelf), "rb") as file:
             file.seek(0)
             data = file.read(size)
@@ -66,7 +68,7 @@ class _Worker:
         return data
 
     async def end(self) -> int:
-        """How it ended. It ends what it runs on the server first, if there is time."""
+        """End it, and return its exit code. It cancels its query on the server first, if there is time."""
         assert self.process.stdin is not None
         code = 0
         with anyio.CancelScope(shield=True):
@@ -94,7 +96,7 @@ class Workers:
             answered: Answered | None = None
             with anyio.move_on_after(source.timeout_s + GRACE_S):
                 try:
-                    answered = await _ask_worker(worker, Asked(source=source, sql=sql, params=params))
+                    answered = await worker.ask(Asked(source=source, sql=sql, params=params))
                     self._idle.setdefault(source.name, []).append(worker)
                 except _Gone:
                     code = await worker.end()
@@ -107,7 +109,7 @@ class Workers:
                     f"{source.name} did not answer in {source.timeout_s:g} s; ask for less, or aggregate in SQL"
                 )
         if answered.told.refused:
-            raise BadCall(_without_secrets(answered.told.refused, source))
+            raise BadCall(without_known(answered.told.refused, filter(None, [source.address.password])))
         return answered
 
     def _take_worker(self, source: Source) -> _Worker | None:
@@ -128,12 +130,6 @@ class Workers:
         for workers in self._idle.values():
             while workers:
                 await workers.pop().end()
-
-
-async def _ask_worker(worker: _Worker, asked: Asked) -> Answered:
-    told = await worker.ask(asked)
-    table = await anyio.to_thread.run_sync(worker.table, told.bytes) if told.bytes else b""
-    return Answered(told=told, table=table)
 
 
 async def _start_worker() -> _Worker:
@@ -159,14 +155,10 @@ def _temporary() -> int:
 
 
 def _environment(whole: Mapping[str, str]) -> dict[str, str]:
-    """What a driver may want of the user's: none of the keys of models."""
+    """The variables a driver may need; no API keys."""
     return {name: value for name, value in whole.items() if name in _NEEDED or name.startswith(_FAMILIES)}
 
 
 def _describe_exit(code: int) -> str:
     why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
     return f"what reads the database ended before it answered: {why}; ask for less"
-
-
-def _without_secrets(text: str, source: Source) -> str:
-    return without_known(text, (source.address.password,) if source.address.password else ())

@@ -317,7 +317,7 @@ def _choice(values: list[Json]) -> Type:
     chars = sum(len(repr(value)) for value in named)
     is_whole = len(values) <= VALUES and chars <= ALL_VALUES_CHARS
     return either(
-        Choice((value,)) if is_whole and _is_named(value) else _VALUE_TYPES.get(type(value), ANY)
+        Choice((value,)) if is_whole and _is_named(value) else _VALUE_TYPES.get(type(cast("object", value)), ANY)
         for value in islice(values, 10 * VALUES)
     )
 
