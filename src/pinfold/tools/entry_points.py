@@ -67,7 +67,7 @@ def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
             tools += _as_tools(point.load())
         except BadTool as fault:
             faults.append(_describe_fault(point, str(fault)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's package must not take us with it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's fault must not stop Pinfold
             faults.append(_describe_fault(point, f"{type(error).__name__}: {error}"))
     return Plugged(tuple(tools), tuple(faults))
 

@@ -35,7 +35,7 @@ class Ran(Protocol):
 
 
 class Inside(Protocol):
-    """The session: what runs here reaches exactly what its code can."""
+    """The session: what runs here can reach exactly what its code can."""
 
     async def command(
         self,
@@ -51,7 +51,7 @@ class Inside(Protocol):
 
 
 class Kept(Protocol):
-    """What is kept of results that were too long to be shown."""
+    """Results that were too long to be shown whole."""
 
     def get(self, handle: str) -> bytes | None: ...
 
@@ -77,7 +77,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
 
 
 class Web(Protocol):
-    """Other machines, as far as policy lets anything reach them."""
+    """Other machines, as far as policy allows."""
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int

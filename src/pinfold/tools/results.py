@@ -48,7 +48,7 @@ class _CallError(ToolError):
         self.may_have_happened = may_have_happened
         """It was given up while it ran."""
         self.untrusted = untrusted
-        """The message may hold somebody else's words."""
+        """The message may hold text that the user did not write."""
         self.sent = sent
         """What had left this machine by then."""
 
@@ -63,11 +63,11 @@ class Result(Struct, frozen=True, kw_only=True):
     """A tool may return one itself where text and value are not the same thing."""
 
     text: str
-    """For the model; bounded by whoever shows it."""
+    """For the model; the caller limits its length."""
     value: Json = None
     """For a cell that called: what JSON can hold, with bytes and tables (`Arrow`) anywhere inside."""
     untrusted: bool = False
-    """It may hold somebody else's words."""
+    """It may hold text that the user did not write."""
     sent: tuple[Sent, ...] = ()
     notices: tuple[str, ...] = ()
     """For the user."""

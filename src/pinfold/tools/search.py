@@ -108,7 +108,7 @@ _last: list[tuple[tuple[Tool[..., Any], ...], Index]] = []
 
 
 class Index:
-    """The words of many tools, read when the first question comes."""
+    """The words of many tools, indexed at the first search."""
 
     def __init__(self, tools: Iterable[Tool[..., Any]], *, servers: Iterable[str] = ()) -> None:
         """`servers` are those whose tools are not known yet."""
@@ -144,9 +144,9 @@ class Index:
         return lines
 
     def fitting(self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
-        """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it.
+        """Lines of tools that may help with a message; empty where none shares a rare enough word with it.
 
-        Those of servers in `used` come first among equals: conversations stay with their subject.
+        Tools of servers in `used` score higher: conversations stay with their subject.
         """
         if not self._entries:
             self._read()
@@ -257,7 +257,7 @@ class Index:
         return [*longer, *shorter[-1:]]
 
     def _hint(self, at: int) -> str:
-        """A line that is read again with every request: of words only what the call itself does not say."""
+        """A short line, because every request repeats it: it leaves out words that the call itself has."""
         entry = self._entries[at]
         call = short_call(entry.form, entry.path)
         clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
@@ -287,7 +287,7 @@ class Index:
 
 
 def _in_own_words(tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
-    """Without the sentences that the descriptions of all tools of a server begin with: they tell none from another."""
+    """Drop the sentences that all descriptions of a server begin with: they distinguish nothing."""
     shared = commonprefix([tool.description for tool in tools])  # noqa: RUF071 - these are no paths
     ends = [match.end() for match in _SENTENCE_END.finditer(shared)]
     if len(tools) < _MANY or not ends or any(len(tool.description) <= ends[-1] for tool in tools):
@@ -331,6 +331,6 @@ def _add_description(call: str, entry: _Entry) -> str:
 
 
 def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:
-    """Whether it is worth its room: more than one word of it is new. Words in `nothing` say nothing."""
+    """True if more than one word of it is new. Words in `nothing` do not count."""
     said = {stem_of(word) for word in WORD.findall(sentence) if word.lower() not in nothing}
     return len(said - stems_of(known)) > 1

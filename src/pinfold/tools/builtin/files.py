@@ -243,7 +243,7 @@ def _page(data: bytes, name: str, first: int, most_lines: int | None, most: int)
 
 
 def _reply_text(reply: Reply) -> str:
-    """What was done; what the sandbox took back of it is said and makes it fail."""
+    """What was done; anything the sandbox rolled back makes the call fail."""
     if reply.notices:
         raise BadCall("; ".join(reply.notices))
     return reply.text()

@@ -1,4 +1,4 @@
-"""Runs the programs of the toolbox inside the session. What comes back is the session's word, and checked."""
+"""Runs the programs of the toolbox inside the session. Replies are untrusted and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that only compute or ask: the time, a list of things to do, a question to the user."""
+"""Tools that only compute or ask: the time, a to-do list, a question to the user."""
 
 from __future__ import annotations
 

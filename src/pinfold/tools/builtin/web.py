@@ -1,4 +1,4 @@
-"""Reads one address of the web. Where it may go is decided by whoever gives the way there."""
+"""Reads one address of the web. The port `Web` decides where it may go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as a tool: its arguments are a list, each value fills its own place, and no shell reads them."""
+"""A program as a tool: its arguments are a list, each value fills its own place, and no shell is involved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request to one server as a tool: host fixed by the file, values encoded for their place, secrets in headers only."""
+"""A request to one server as a tool: the file fixes the host, values are encoded for their place, secrets go in headers only."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
 
 
 def _without(text: str, secrets: Mapping[str, str]) -> str:
-    """However a server or a library would say them back."""
+    """In every form in which a server or a library might echo them."""
     for value in sorted(secrets.values(), key=len, reverse=True):
         as_json, as_python = json.dumps(value)[1:-1], repr(value)[1:-1]
         for form in dict.fromkeys((value, as_json, as_python, quote(value, safe=""), quote(value))):

@@ -1,4 +1,4 @@
-"""A YAML file as tables whose every fault names the file, the key and what to write instead."""
+"""A YAML file as tables; each error names the file, the key and what to write instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=str)
 
 
 class Table:
-    """One mapping of the file. What is not taken out of it is a fault."""
+    """One mapping of the file. A key that is not taken out of it is an error."""
 
     def __init__(self, source: str, where: str, content: Json) -> None:
         self.source = source

@@ -1,4 +1,4 @@
-"""Text with `{parameter}` in it. A hole is filled by one value, which is never read as a template again."""
+"""Text with `{parameter}` placeholders. A value that fills one is never read as a template again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A YAML file as a tool. The file is the user's own, or trusted by them; what it says of itself is believed."""
+"""A YAML file as a tool. The file is the user's own or trusted by them, so its claims are believed."""
 
 from __future__ import annotations
 

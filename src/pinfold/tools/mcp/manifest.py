@@ -31,7 +31,7 @@ class Entry:
 
     name: str
     content: Mapping[str, Json]
-    """Of FIELDS those that it has; for what the protocol itself offers, `extra` alone."""
+    """Those of FIELDS that it has; for what the protocol itself offers, only `extra`."""
 
     @cached_property
     def digest(self) -> str:
@@ -79,7 +79,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, pinned: Mapping[str, Json]) -> Manifest:
-        """As it was written. What is not just so holds nothing: then every tool is a new one."""
+        """Read what `to_json` wrote. Anything altered counts as empty: then every tool is new."""
         match pinned:
             case {"version": 1, "sha256": str(digest), "tools": [*tools]}:
                 read = [_read_pinned_entry(tool) for tool in tools]
@@ -118,7 +118,7 @@ class Difference:
 
 
 def canonical(value: Json) -> bytes:
-    """One text for one value: keys sorted, characters as they are and none of them folded into another."""
+    """The same bytes for the same value: sorted keys, no Unicode normalisation."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
@@ -168,7 +168,7 @@ def compare(pinned: Manifest, now: Manifest) -> Difference:
 
 
 def show_ascii(text: str) -> str:
-    """In plain ASCII, so that what looks alike does not look alike."""
+    """In plain ASCII, so that look-alike characters are told apart."""
     return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
 
 

@@ -38,8 +38,8 @@ _OURS = (
     *("response_type", "client_id", "redirect_uri", "state"),
     *("code_challenge", "code_challenge_method", "resource", "scope"),
 )
-_NOBODYS = ("request", "request_uri", "response_mode")
-"""These would replace ours."""
+_FORBIDDEN = ("request", "request_uri", "response_mode")
+"""Parameters that would replace ours."""
 _HEAD_BYTES = 16_384
 _BROKEN = (anyio.DelimiterNotFound, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 _VISIT_S = 10.0
@@ -262,7 +262,7 @@ def check_page(url: str, home: str) -> str:
         raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
     said = parse_qs(urlsplit(url).query, keep_blank_values=True)
     # A page that brings some of these itself could have the user agree to something else than what is asked here.
-    is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _NOBODYS)
+    is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _FORBIDDEN)
     if is_changed or "state" not in said:
         raise OAuthFlowError("the sign-in page's address has parameters of its own that only this sign-in may set")
     return said["state"][0]

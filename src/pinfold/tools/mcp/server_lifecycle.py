@@ -33,18 +33,18 @@ State: TypeAlias = Literal["idle", "starting", "ready", "paused", "failed"]
 class Status:
     state: State
     tools: int = 0
-    """That are offered."""
+    """Tools that are offered."""
     held: int = 0
-    """That the user has not agreed to as they are now."""
+    """Tools that changed since the user agreed to them."""
     why: str = ""
-    """What went wrong last."""
+    """The last error."""
     where: str = ""
     retry_in_s: float = 0.0
     """Until it is tried again, where it is paused."""
 
 
 class _Start:
-    """One attempt, which any number of callers wait for."""
+    """One attempt to start; any number of callers may wait for it."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -63,7 +63,7 @@ class Life:
         self._wake = anyio.Event()
         self._is_stopping = False
         self._heard = 0
-        """How often it told of a change, of which so many have been read: a call waits for what is between them."""
+        """Changes the server reported; `_read` of them have been read. A call waits until both are equal."""
         self._read = 0
         self._reread = anyio.Event()
         self._is_awaited = anyio.Event()
@@ -106,7 +106,7 @@ class Life:
 
     @property
     def now(self) -> Manifest | None:
-        """What it said last; None if it was never asked."""
+        """What it offered last; None if it was never asked."""
         return self._now
 
     def difference(self) -> Difference:
@@ -116,7 +116,7 @@ class Life:
         return compare(pinned, self._now)
 
     def accept(self) -> None:
-        """What it says now is what the user agreed to. Raises BadCall if it was not asked yet."""
+        """The user agrees to what it offers now. Raises BadCall if it was not asked yet."""
         if self._now is None:
             raise BadCall(f"{self.spec.name} has not said what it offers yet; start it first")
         self._world.pins.put(self.spec.name, self._now.offerable().to_json())
@@ -127,7 +127,7 @@ class Life:
         if self._connection and not self._connection.over.event.is_set():
             return self._connection
         if self._connection:
-            # It has just ended; whoever attends to it is about to clear up.
+            # It has just ended; its task is about to clear up.
             await self._idle.wait()
         if self._start is None:
             self._begin()
@@ -231,7 +231,7 @@ class Life:
                         why = over.why
                 if wait.scope.cancelled_caught:
                     why = over.why or f"it did not answer within {start_s:g} s"
-            except Exception as error:  # noqa: BLE001 - whatever a server does ends that server, and no other
+            except Exception as error:  # noqa: BLE001 - a server's failure ends that server and no other
                 why = module.explain(error, over)
             over.end(why or "it was closed")
         finally:
@@ -273,7 +273,7 @@ class Life:
         return limits.first_wait_s * 2 ** (self._failures - 2) if self._failures > 1 else 0.0
 
     async def _attend(self, connection: Connection) -> None:
-        """Until it ends or is to end. What it tells of changes is read again, and not too often."""
+        """Serve it until it ends or is stopped: read its tools again when it reports a change, but not too often."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(connection.listen, self._heard_of_change))
             tasks.start_soon(self._wake_at_end, connection)
@@ -288,7 +288,7 @@ class Life:
             tasks.cancel_scope.cancel()
 
     async def _look(self, connection: Connection) -> None:
-        """Read what it offers. What it tells of meanwhile is for the next time."""
+        """Read what it offers. Changes reported meanwhile are read next time."""
         heard, self._is_awaited = self._heard, anyio.Event()
         self._saw(await connection.manifest())
         self._read = heard

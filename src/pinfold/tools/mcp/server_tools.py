@@ -1,4 +1,4 @@
-"""A server's tools as tools of ours: the user's agreement, and nothing the server says, decides what they may be."""
+"""A server's tools as tools of the registry. Only what the user agreed to is offered, whatever the server says."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def relaying(relay: Relay) -> Generator[None]:
 
 
 def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[Tool[..., Any], ...]:
-    """What was agreed to and is still there, as it was agreed to; what differs now is held."""
+    """The tools the user agreed to that are still there; those that differ now are held for approval."""
     made: list[Tool[..., Any]] = []
     held = life.difference()
     for name, entry in sorted(pinned.entries.items()):
@@ -111,7 +111,7 @@ def _effect(entry: Entry, *, is_trusted: bool) -> Effect:
 
 
 def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
-    """A program is shut into what its user says it needs, or says itself where it is trusted; somebody else's machine is not."""
+    """What a call can reach: for a program, what the user configured, or what it claims if it is trusted; else the outside."""
     if spec.transport == "stdio" and spec.reach:
         return spec.reach
     said = entry.table("annotations") or {}
@@ -145,7 +145,7 @@ def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
 
 
 def _sendable(value: Json) -> Json:
-    """Bytes as base64, which is how JSON has them."""
+    """Bytes become base64 text."""
     match value:
         case bytes() | bytearray():
             return base64.b64encode(value).decode()
@@ -199,7 +199,7 @@ def _with_sent(spec: ServerSpec, result: Result, out: int) -> Result:
 
 
 def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
-    """What a server on another machine got: the arguments, and what they were answered with."""
+    """What was sent to a server on another machine, and how much came back."""
     if spec.transport == "stdio":
         return ()
     try:

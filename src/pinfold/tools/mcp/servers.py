@@ -1,4 +1,4 @@
-"""The MCP servers of a session, by name. Nothing is started before it is used, and none of them can harm another."""
+"""The MCP servers of a session, by name. Each is started when it is first used and fails on its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Servers:
                 await self.close()
         finally:
             self._tasks.cancel_scope.cancel()
-            # What went wrong in the body is the caller's, and reaches them as it is.
+            # An error of the body reaches the caller unchanged.
             await self._tasks.__aexit__(None, None, None)
 
     @property
@@ -121,7 +121,7 @@ class Servers:
             await life.tell_roots()
 
     async def close(self) -> None:
-        """End all of them. What they are asked after that fails."""
+        """End all of them. Later calls fail."""
         for life in self._lives.values():
             life.stop()
         with anyio.move_on_after(self._limits.close_s * 2):

@@ -47,7 +47,7 @@ class Gathered:
     cut: str = ""
     """Why rows are missing; empty if the table is whole."""
 
-    def marked(self) -> Any:
+    def with_reason(self) -> Any:
         """The table, with the reason in its metadata if it was cut."""
         return self.table.replace_schema_metadata({TRUNCATED: self.cut.encode()} if self.cut else None)
 

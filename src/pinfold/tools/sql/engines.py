@@ -109,7 +109,7 @@ def run_request(engine: Engine, source: Source, sql: str | None, params: Any, sh
     statement = read_statement(bind_params(sql, params) if is_bound else sql, source.kind)
     bounds = Bounds(source.max_rows, source.max_bytes)
     found = engine.query(statement, bounds, None if is_bound else params)
-    table = found.marked()
+    table = found.with_reason()
     return Told(text=preview(table, found.cut), bytes=_put(table, shelf), came=table.nbytes)
 
 

@@ -39,7 +39,7 @@ class FileEngine:
 
 
 class Opened:
-    """Made before the library opens the file; `check` comes after, and before anything is read."""
+    """Made before the library opens the file; `check` runs after that and before anything is read."""
 
     def __init__(self, source: Source, side_files: tuple[str, ...]) -> None:
         """Raises Refused, DatabaseFault."""
@@ -79,7 +79,7 @@ class Opened:
 
 
 def _visited_paths(path: str) -> list[Path]:
-    """Every name on the way, links followed one by one."""
+    """Every path on the way to it, with links followed one by one."""
     seen: list[Path] = []
     waiting = list(Path(path).parts)[1:]
     at = Path("/")
@@ -97,7 +97,7 @@ def _visited_paths(path: str) -> list[Path]:
 
 
 def _open_files() -> set[tuple[int, int]]:
-    """What this process holds open, of regular files."""
+    """Regular files that this process holds open."""
     found: set[tuple[int, int]] = set()
     for fd in range(3, 256):
         try:

@@ -111,7 +111,7 @@ class Postgres:
             )
 
     def _step_down(self, *, has_reader: bool) -> None:
-        """A superuser reads as one who can read everything and do nothing else."""
+        """A superuser reads with the role `pg_read_all_data`, which can do nothing else."""
         if not has_reader:
             raise Refused("the database user is a superuser of an old server; the user must configure another one")
         self._run("SET LOCAL ROLE pg_read_all_data")
@@ -121,7 +121,7 @@ class Postgres:
             raise Refused("the server did not take the powers of a superuser away, so nothing is run")
 
     def _refuse_volatile(self, called: frozenset[str]) -> None:
-        """A function that may write says so to the server by being volatile, which is also what it is if nobody said."""
+        """Refuse functions that the server calls volatile, which is also the default: they may write."""
         asked = sorted(called - HARMLESS - frozenset(self._source.functions))
         if not asked:
             return
@@ -167,7 +167,7 @@ class Postgres:
 
 
 class _Plan:
-    """How to ask for columns so that each can be given as what it is, and what to make of what comes."""
+    """How to select columns so that their values arrive unchanged, and how to convert what arrives."""
 
     def __init__(self, schema: Any) -> None:
         self._fields = list(schema)
@@ -256,7 +256,7 @@ def _decimal_lists(column: Any) -> Any:
 
 @contextmanager
 def _faults() -> Generator[None]:
-    """What the driver says, as words for whoever wrote the statement."""
+    """The driver's error as a message for the statement's author."""
     try:
         yield
     # What goes wrong while rows come is told by the reader of the stream, not by the driver.

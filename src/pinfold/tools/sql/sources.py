@@ -55,9 +55,9 @@ class Source(Struct, frozen=True, kw_only=True):
     max_bytes: int = MAX_MB << 20
     timeout_s: float = TIMEOUT_S
     functions: tuple[str, ...] = ()
-    """Of the database's own, that the user vouches for though the server says that they might write."""
+    """Functions that the user allows although the server calls them volatile."""
     changeable: tuple[str, ...] = ()
-    """Folders that the session's code can write: a file in them may be a trap."""
+    """Folders that the session's code can write: files in them may be forged."""
 
     @property
     def kind(self) -> Kind:
@@ -142,7 +142,7 @@ def _hosts(places: str, is_bare: bool) -> tuple[str, ...]:
 
 
 def show_address(url: str) -> str:
-    """An address as anybody may see it."""
+    """The address without its password."""
     try:
         address = read_address(url)
     except BadAddress:

@@ -131,7 +131,7 @@ def _run_together(before: Piece, piece: Piece, text: str) -> bool:
     """Two pieces without a blank between that some database reads as one."""
     last, first = text[before.end - 1], text[piece.start]
     if before.kind in ("STRING", "IDENTIFIER") or piece.kind in ("IDENTIFIER", "STRING"):
-        # A letter before a quote may be a prefix nobody here knows of; `u&` is one.
+        # A letter before a quote may be an unknown prefix; `u&` is one.
         return last.isalnum() or last in "_$&" or (before.kind != "STRING" and first.isalnum())
     is_wordy = last.isalnum() or last in "_$" or ord(last) > 127
     return is_wordy and (first.isalnum() or first in "_$" or ord(first) > 127) and before.kind != "PARAMETER"
@@ -159,7 +159,7 @@ DUCKDB_PRAGMAS = _names("duckdb", "pragmas")
 
 
 def is_refused(kind: Kind, name: str) -> bool:
-    """Whether a call of it is refused whatever the server thinks of it."""
+    """True if a call is refused, whatever the server says about the function."""
     return (
         name in _names(kind, "refused")
         or name.startswith(tuple(_names(kind, "refused_families")))
@@ -168,7 +168,7 @@ def is_refused(kind: Kind, name: str) -> bool:
 
 
 Form: TypeAlias = Literal["rows", "told"]
-"""What it gives: rows of a query, or what the database tells of itself or of a plan."""
+"""Its result: rows of a query, or a description of the database or of a plan."""
 _TELLING: dict[Kind, tuple[str, ...]] = {
     "postgresql": ("show", "explain"),
     "sqlite": ("pragma", "explain"),
@@ -190,7 +190,7 @@ _CHANGING = (
     "Execute", "Export", "Grant", "Insert", "Install", "Into", "Kill", "LoadData", "Lock", "Merge", "MultitableInserts",
     "Pragma", "Refresh", "Revoke", "Rollback", "Set", "Transaction", "TruncateTable", "Uncache", "Update", "Use",
 )  # fmt: skip
-"""Kinds of nodes that have no place anywhere in what only reads."""
+"""Syntax nodes that never occur in a statement that only reads."""
 _WORDS_FOR = {
     "Into": "SELECT INTO makes a table",
     "Lock": "FOR UPDATE and FOR SHARE lock rows",
@@ -215,7 +215,7 @@ def read_statement(sql: str, kind: Kind) -> Statement:
     if not told and first not in (*_QUERIES, *(_DUCKDB_QUERIES if kind == "duckdb" else ())):
         what = first.upper() if first else "this"
         raise Refused(f"{what} is not for reading; {_ONLY} {_ALSO[kind]}")
-    # The parser takes what follows such a word for one piece.
+    # The parser treats what follows such a word as one token.
     body = text[begins.end() :] if told and begins else text
     pieces = pieces_of(body, kind)
     called = _called_names(pieces, kind)
@@ -265,7 +265,7 @@ def _is_name(piece: Piece) -> bool:
 
 
 def _planned_query(rest: tuple[Piece, ...], kind: Kind) -> tuple[Piece, ...]:
-    """What the plan is of."""
+    """The statement that EXPLAIN is about."""
     if rest and rest[0].text == "(" and len(rest) > 1 and not _begins_query(rest[1]):
         end = next((at for at, piece in enumerate(rest) if piece.text == ")"), len(rest))
         return rest[end + 1 :]

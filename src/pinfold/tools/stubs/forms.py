@@ -1,4 +1,4 @@
-"""A tool as code calls it: parameters that Python can name, and the type of the result."""
+"""A tool as code calls it: parameters with Python names, and the type of the result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Form(Struct, frozen=True, kw_only=True):
 
 
 PLAINEST = Form(parameters=(), more=("arguments", ANY), records={}, result=ANY, result_records={})
-"""Takes whatever it is given by name: for a tool whose schema is not worth its room."""
+"""Takes any keyword arguments: for a tool whose schema would take too much room."""
 
 
 def form_of(tool: Tool[..., Any], identifier: str) -> Form:
@@ -74,7 +74,7 @@ def form_of(tool: Tool[..., Any], identifier: str) -> Form:
 
 
 def _parameters(reader: Reader, schema: Mapping[str, Json], identifier: str) -> tuple[tuple[Parameter, ...], bool]:
-    """And whether there are more than can be named."""
+    """The parameters, and whether there are more than can be named."""
     known = as_object(schema.get("properties"))
     required = names_required(schema)
     keys = list(islice(_order_names(known, required), PARAMETERS))
@@ -101,7 +101,7 @@ def _name_of_more(parameters: Sequence[Parameter]) -> str:
 
 
 def _order_names(known: Mapping[str, Json], required: Mapping[str, None]) -> Iterator[str]:
-    """Those that must be given first, so that a cut does not take them."""
+    """Required names first, so that the limit does not drop them."""
     for key in (*required, *(key for key in known if key not in required)):
         if is_key(key):
             yield key
@@ -111,7 +111,7 @@ def _parameter(schema: Json, shape: Type, *, name: str, identifier: str, is_requ
     details = as_object(schema)
     description = details.get("description")
     default = None
-    # One that its own schema refuses is not sent: the tool knows better what it does without.
+    # A default that its own schema refuses is not sent; the tool has its own.
     if "default" in details and fits(details["default"], shape):
         default = literal(details["default"])
     return Parameter(

@@ -138,7 +138,7 @@ def docstring(description: str, form: Form) -> str:
 
 
 def argument_lines(form: Form) -> list[str]:
-    """Of each argument what its name and type do not say."""
+    """One line per argument with a description."""
     return _limit_lines(_argument(one, "") for one in form.parameters)
 
 
@@ -160,7 +160,7 @@ def _argument(parameter: Parameter, objects: str) -> str:
 
 
 def _objects(parameter: Parameter, records: Records) -> str:
-    """In full, where the type has only a name for them."""
+    """Objects in full, where the type only names them."""
     return short(parameter.type, records) if any(named_in(parameter.type)) else ""
 
 

@@ -1,4 +1,4 @@
-"""A JSON schema as types. Whatever a server sends has a type: what cannot be understood, or goes too far, is Any.
+"""A JSON schema as types. Every schema has one: what is not understood, or is too large, is Any.
 
 Bounded in depth and in the number of schemas looked at, so neither a huge nor an endless schema costs much.
 """
@@ -147,7 +147,7 @@ class Reader:
                 return self._read_kind(_implied_kind(schema), schema, name, depth, ref)
 
     def _members(self, schema: Mapping[str, Json], name: str, depth: int) -> list[Type]:
-        """Of a union; none where they only say more of a type that stands beside them."""
+        """The types of a union; none where its members only refine a type beside them."""
         members = as_list(schema.get("anyOf") or schema.get("oneOf"))
         own = _keywords(schema, without=("anyOf", "oneOf", "nullable"))
         is_object = bool(as_object(own.get("properties")))
@@ -245,7 +245,7 @@ class Reader:
         return at
 
     def _merge_schemas(self, schema: Json, depth: int) -> dict[str, Json]:
-        """It and all that must hold besides, as one schema: keys of objects put together, else the first word counts."""
+        """The schema and its `allOf` and `$ref` as one: properties are combined, for other keywords the first counts."""
         merged: dict[str, Json] = {}
         for part in self._parts(schema, depth):
             for key, value in part.items():
