@@ -98,20 +98,15 @@ class Table:
 
 def kind_of(value: Json) -> str:
     match value:
-        case None:
-            return "nothing"
         case bool():
             return f"the truth value {str(value).lower()}"
         case str():
             return f"the text {first_line(value, 40)!r}"
         case int() | float():
             return f"the number {value}"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
         case _:
-            return f"a {type(cast('object', value)).__name__}"
+            name = type(cast("object", value)).__name__
+            return {"NoneType": "nothing", "dict": "a mapping"}.get(name, f"a {name}")
 
 
 def parse(content: bytes, source: str) -> Json:

@@ -93,10 +93,6 @@ class Connection:
         """Resources, templates or prompts."""
         return await self._request(lambda _: self._all(what), self.spec.timeout_s)
 
-    async def tell_roots(self) -> None:
-        if self.version not in MODERN_PROTOCOL_VERSIONS:
-            await self.client.session.send_notification(types.RootsListChangedNotification())
-
     async def listen(self, changed: Callable[[], None]) -> None:
         """For as long as the connection lasts; servers of the older protocol tell without being asked."""
         can = self.client.server_capabilities

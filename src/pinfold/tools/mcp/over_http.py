@@ -107,7 +107,10 @@ class HttpClient(httpx2.AsyncClient):
 
     async def _leaving(self, request: httpx2.Request) -> None:
         """Refuse requests to this machine or its network, unless the server is there: sign-in goes where the server says."""
-        url = _parse_target(str(request.url), request)
+        try:
+            url = parse_url(str(request.url))
+        except BadDestination as error:
+            raise httpx2.UnsupportedProtocol(f"the server leads nowhere: {error}", request=request) from None
         if why_not_led_to(url, self._home):
             raise httpx2.UnsupportedProtocol(
                 f"the server leads to {url.scheme}://{url.destination}, where nothing is sent", request=request
@@ -167,13 +170,6 @@ def checked_url(spec: ServerSpec) -> Url:
     if url.scheme == "http" and not is_loopback(url) and not spec.allow_http:
         raise BadCall("its URL is plain http to another machine; write https, or add `allow_http`")
     return url
-
-
-def _parse_target(text: str, request: httpx2.Request) -> Url:
-    try:
-        return parse_url(text)
-    except BadDestination as error:
-        raise httpx2.UnsupportedProtocol(f"the server leads nowhere: {error}", request=request) from None
 
 
 def _return(client: httpx2.AsyncClient, **_: object) -> httpx2.AsyncClient:

@@ -178,10 +178,6 @@ class Life:
             f"{self.spec.name} said that its tools have changed, and not to what; nothing was called", at_fault=True
         )
 
-    async def tell_roots(self) -> None:
-        if self._connection:
-            await self._connection.tell_roots()
-
     def stop(self) -> None:
         self._is_stopping = True
         self._wake.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -113,12 +112,6 @@ class Servers:
     def accept(self, name: str) -> None:
         """What the server last said is what the user agrees to."""
         self._life(name).accept()
-
-    async def set_roots(self, roots: Sequence[Path]) -> None:
-        """The folders that servers are told to work in."""
-        self._world.roots = tuple(roots)
-        for life in self._lives.values():
-            await life.tell_roots()
 
     async def close(self) -> None:
         """End all of them. Later calls fail."""

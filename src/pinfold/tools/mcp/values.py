@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 import mcp_types as types
 
@@ -17,6 +17,7 @@ from pinfold.tools.results import BadCall, Result
 
 TOLD = 4_000
 """Characters of a tool's own complaint."""
+T = TypeVar("T")
 _Contents: TypeAlias = types.TextResourceContents | types.BlobResourceContents
 
 
@@ -34,24 +35,24 @@ def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
     if structured is not None:
         return Result(text=_as_text(structured), value=structured)
     match result.content:
-        case []:
-            return Result(text="(nothing)", value=None)
         case [types.TextContent(text=text)]:
             return Result(text=text, value=_parse_value(text))
-        case [one]:
-            return Result(text=_describe_part(one), value=_alone(one))
-        case many:
-            return Result(text="\n".join(map(_describe_part, many)), value=[_among(one) for one in many])
+        case parts:
+            return _join(parts, _describe_part, _alone, _among)
 
 
 def of_resource(result: types.ReadResourceResult) -> Result:
-    match result.contents:
-        case []:
-            return Result(text="(nothing)", value=None)
-        case [one]:
-            return Result(text=_shown_contents(one), value=_contents(one))
-        case many:
-            return Result(text="\n".join(map(_shown_contents, many)), value=[_contents_among(one) for one in many])
+    return _join(result.contents, _shown_contents, _contents, _contents_among)
+
+
+def _join(
+    parts: Sequence[T], show: Callable[[T], str], alone: Callable[[T], Json], among: Callable[[T], Json]
+) -> Result:
+    """One part gives its bare value; of several, each says what it is."""
+    if not parts:
+        return Result(text="(nothing)", value=None)
+    value = alone(parts[0]) if len(parts) == 1 else [among(part) for part in parts]
+    return Result(text="\n".join(map(show, parts)), value=value)
 
 
 def of_prompt(result: types.GetPromptResult) -> Result:
