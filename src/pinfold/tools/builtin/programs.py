@@ -20,7 +20,7 @@ _PARTS: Mapping[Program, tuple[str, ...]] = {
     "patcher": ("program_io", "texts", "differences", "file_writer", "patches", "patcher"),
     "file_finder": ("program_io", "texts", "file_finder"),
     "text_search": ("program_io", "texts", "text_search"),
-    "tables": ("program_io", "texts", "sheets", "sources", "value_counts", "columns", "tables"),
+    "tables": ("program_io", "texts", "sheets", "sources", "tables"),
 }
 # One program of several files: a package that is on no disk.
 _START = """\
