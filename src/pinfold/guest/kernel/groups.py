@@ -62,6 +62,16 @@ class Groups:
             time.sleep(CLOSE_TRY_S)
 
 
+def make_groups() -> Groups | None:
+    """Where this process may make some, once those of launchers that are gone have been removed."""
+    with suppress(OSError):
+        for folder in leftovers():
+            remove_tree(folder)
+        places = usable_places()
+        return Groups(places) if places else None
+    return None
+
+
 class Group:
     def __init__(self, folders: list[str], memory: str | None, version: int) -> None:
         self.folders = folders

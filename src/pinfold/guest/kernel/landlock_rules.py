@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..startup.requests import Request
+from ..startup.messages import Request
 from ..startup.root import DEVICES
 from ..startup.session import FILE, FS_BITS, READ
 from .read_only import MOVE

@@ -14,22 +14,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..kernel import syscalls
 from ..kernel.groups import descendants, memory_in_use, times_out_of_memory
 from ..kernel.memory import memory_of_all
 from ..kernel.process_tree import is_quiet
-from ..kernel.syscalls import (
-    ATTR_RDONLY,
-    PR_SET_DUMPABLE,
-    limit_capabilities,
-    prctl,
-    set_capabilities,
-    set_mount_attributes,
-)
 from ..snapshots.copies import SAVE
 from ..snapshots.freezer import Freezer
 from ..snapshots.registry import SnapshotRegistry
 from ..tool_calls.egress import EgressListener
-from .requests import MESSAGE_BYTES, Request, read_request
+from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
 from .session_mounts import attach_mounts, guard, open_mount
 
 CAPABILITIES = (2, 19, 21)
@@ -89,14 +82,10 @@ class Init:
 
     def run(self) -> None:
         """Never returns."""
-        prctl(PR_SET_DUMPABLE, 0)
-        limit_capabilities(CAPABILITIES)
-        set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
-        wake, wake_in = os.pipe()
-        for fd in (wake, wake_in):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _ignore_signal)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        syscalls.limit_capabilities(CAPABILITIES)
+        syscalls.set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
+        wake = wake_on_child_exit()
         for source in (self._host, wake, self._kept.line):
             self._poll.register(source, select.POLLIN)
         self._reap()
@@ -143,7 +132,7 @@ class Init:
             if request.get("egress"):
                 self._way_out = EgressListener(request["egress"])
                 self._poll.register(self._way_out, select.POLLIN)
-            set_capabilities(CAPABILITIES)
+            syscalls.set_capabilities(CAPABILITIES)
             guard(request)
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
@@ -175,7 +164,7 @@ class Init:
                 except OSError as error:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
         os.close(paper)
-        _answer(reply, answer)
+        send_answer(reply, answer)
 
     def _report_leftovers(self, paper: int, reply: int) -> None:
         """Whether anything but copies can run while no cell does."""
@@ -184,20 +173,20 @@ class Init:
         self._kept.accept_all()
         ours = {os.getpid(), self._runner} | self._processes_to_keep() | self._kept.pids
         others = self._kept.list_processes() - ours
-        _answer(reply, {"running": bool(others) or not is_quiet(self._runner)})
+        send_answer(reply, {"running": bool(others) or not is_quiet(self._runner)})
 
     def _expect(self, paper: int, reply: int) -> None:
         """The host will have the runner leave a copy of this state."""
         self._kept.expect(read_request(paper)["cell"])
         os.close(paper)
-        _answer(reply, {})
+        send_answer(reply, {})
 
     def _forget(self, paper: int, reply: int) -> None:
         """States that nobody can go to any more."""
         self._kept.accept_all()
         self._kept.keep_only({0, *read_request(paper)["known"]})
         os.close(paper)
-        _answer(reply, {})
+        send_answer(reply, {})
 
     def _branch(self, paper: int, reply: int, *given: int) -> None:
         """Wake a copy to live beside the runner. Meanwhile nobody may write to the workspace: it is one for all of them."""
@@ -215,7 +204,7 @@ class Init:
             answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
         if not self._branches:
             self._unlock_places()
-        _answer(reply, answer, pidfd)
+        send_answer(reply, answer, pidfd)
         for fd in (paper, *given, *pidfd):
             os.close(fd)
 
@@ -234,31 +223,31 @@ class Init:
         self._branches.clear()
         self._kept.end_all_but({self._runner} | self._relays)
         self._unlock_places()
-        _answer(reply, {})
+        send_answer(reply, {})
 
     def _reap_now(self, paper: int, reply: int) -> None:
         """Whoever hears the answer knows that what has ended is known here."""
         os.close(paper)
         self._reap()
-        _answer(reply, {})
+        send_answer(reply, {})
 
     def _freeze(self, paper: int, reply: int) -> None:
         """Stop all of the program's processes until `thaw`; copies stand still anyway, and stay so."""
         os.close(paper)
         self._kept.accept_all()
-        _answer(reply, {"frozen": self._freezer.freeze()})
+        send_answer(reply, {"frozen": self._freezer.freeze()})
 
     def _thaw(self, paper: int, reply: int) -> None:
         os.close(paper)
         self._freezer.thaw()
-        _answer(reply, {})
+        send_answer(reply, {})
 
     def _lock_places(self) -> None:
         """Raises OSError where something is open for writing; then all is as it was."""
         for path in self._places:
             try:
                 with open_mount(path) as tree:
-                    set_mount_attributes(tree, ATTR_RDONLY)
+                    syscalls.set_mount_attributes(tree, syscalls.ATTR_RDONLY)
             except OSError as error:
                 self._unlock_places()
                 raise OSError(error.errno, "a file there is open for writing", path) from error
@@ -266,7 +255,7 @@ class Init:
     def _unlock_places(self) -> None:
         for path in self._places:
             with open_mount(path) as tree:
-                set_mount_attributes(tree, 0, cleared=ATTR_RDONLY)
+                syscalls.set_mount_attributes(tree, 0, cleared=syscalls.ATTR_RDONLY)
 
     def _interrupt_group(self) -> None:
         if self._runner:
@@ -296,7 +285,7 @@ class Init:
         self._candidate = copy.pid if copy and is_wanted else 0
         self._state = copy.cell if copy else 0
         answer = {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
-        _answer(reply, answer)
+        send_answer(reply, answer)
 
     def _promote_candidate(self, paper: int, reply: int) -> None:
         """The woken copy is the runner from now on, and all that the other one started ends."""
@@ -306,14 +295,14 @@ class Init:
         self._candidate = 0
         self._kept.end_all_but({self._runner} | self._processes_to_keep())
         self._kept.hold_after(self._state)
-        _answer(reply, {})
+        send_answer(reply, {})
 
     def _end_since(self, paper: int, reply: int) -> None:
         """End what was started since a process got this number; the runner stays, and what is not its doing."""
         self._kept.accept_all()
         first = read_request(paper)["pid"]
         os.close(paper)
-        _answer(reply, {"ended": self._kept.end_from(first, {self._runner} | self._processes_to_keep())})
+        send_answer(reply, {"ended": self._kept.end_from(first, {self._runner} | self._processes_to_keep())})
 
     def _save(self, paper: int, reply: int, given: int) -> None:
         """Have a copy tell `given` what its variables are made of; another of the same state takes its place."""
@@ -327,12 +316,12 @@ class Init:
                 self._kept.await_snapshot(copy.cell)
         os.close(paper)
         os.close(given)
-        _answer(reply, {"cell": copy.cell} if copy else {})
+        send_answer(reply, {"cell": copy.cell} if copy else {})
 
     def _end_savers(self, paper: int, reply: int) -> None:
         os.close(paper)
         self._drop_savers()
-        _answer(reply, {})
+        send_answer(reply, {})
 
     def _drop_savers(self) -> bool:
         """Whether there were any."""
@@ -428,12 +417,3 @@ class Init:
                 self._on_runner_exit(-signal.SIGKILL)
         soonest, latest = LOOK_AGAIN_S
         self._next_look = time.monotonic() + min(latest, max(soonest, (enough - used) / FILL_BYTES_PER_S))
-
-
-def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
-    with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
-        socket.send_fds(host, [json.dumps(words).encode()], fds or [])
-
-
-def _ignore_signal(_number: int, _frame: object) -> None:
-    """A handler there must be, or the wake-up descriptor is not written to."""

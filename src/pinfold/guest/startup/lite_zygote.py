@@ -10,7 +10,7 @@ import signal
 import socket
 
 from .lite_session import become_session
-from .requests import MESSAGE_BYTES, read_request
+from .messages import MESSAGE_BYTES, read_request
 from .warm import warm
 from .zygote import LEISURE_S, fitness
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from ..kernel.syscalls import MS_BIND, MS_NODEV, MS_NOSUID, MS_RDONLY, MS_REC, mount, open_without_links
-from .requests import Request
+from ..kernel import syscalls
+from .messages import Request
 from .root import lock_root, make_read_only, mount_tree, unlock_root
 from .views import mount_view
 
@@ -19,7 +19,7 @@ IN_VIEW = 0
 @contextmanager
 def open_mount(path: str) -> Generator[int]:
     """What is mounted there."""
-    fd = open_without_links(path)
+    fd = syscalls.open_without_links(path)
     try:
         yield fd
     finally:
@@ -49,16 +49,22 @@ def guard(request: Request) -> None:
             seen = os.stat(place)
             if device not in (seen.st_dev, IN_VIEW) or seen.st_ino != inode:
                 raise OSError(0, "it changed while the session began", path)
-            mount(EMPTY, place, None, MS_BIND)
+            syscalls.mount(EMPTY, place, None, syscalls.MS_BIND)
     for path in request.get("hidden", ()):
         with _pin_path(path) as place:
-            mount("hidden", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=555")
+            syscalls.mount(
+                "hidden",
+                place,
+                "tmpfs",
+                syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV,
+                "size=4k,mode=555",
+            )
     for path in request["pinned"]:
         with _pin_path(path) as place:
-            mount(place, place, None, MS_BIND)
+            syscalls.mount(place, place, None, syscalls.MS_BIND)
     for path in request["protected"]:
         with _pin_path(path) as place:
-            mount(place, place, None, MS_BIND | MS_REC)
+            syscalls.mount(place, place, None, syscalls.MS_BIND | syscalls.MS_REC)
         with _pin_path(path) as place:
             make_read_only(place)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from ..kernel import syscalls
 from ..kernel.mount_trees import write_map
-from ..kernel.syscalls import CLONE_NEWNS, CLONE_NEWUSER, MS_NODEV, MS_NOSUID, mount, unmount, unshare
 from .root import BASE, isolate_mounts, make_folder, make_read_only, mount_tree
 
 LAYERS = "/.pinfold-view"
@@ -24,7 +24,7 @@ def mount_view(place: str, below: int, above: int, *, work: str, writable: bool)
     if not writable:
         make_read_only(place)
     for layer in (BELOW, ABOVE):
-        unmount(layer)
+        syscalls.unmount(layer)
         os.rmdir(layer)
     os.rmdir(LAYERS)
 
@@ -32,11 +32,11 @@ def mount_view(place: str, below: int, above: int, *, work: str, writable: bool)
 def try_view() -> None:
     """In a process of its own, on files of its own. Raises OSError."""
     ids = os.geteuid(), os.getegid()
-    unshare(CLONE_NEWUSER)
+    syscalls.unshare(syscalls.CLONE_NEWUSER)
     write_map("self", (0, 0), ids, privileged=False)
-    unshare(CLONE_NEWNS)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
     isolate_mounts()
-    mount("view", BASE, "tmpfs", MS_NOSUID | MS_NODEV)
+    syscalls.mount("view", BASE, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV)
     below, above, place = (f"{BASE}/{name}" for name in ("below", "above", "place"))
     for folder in (f"{below}/folder", f"{above}/files", f"{above}/work", place):
         os.makedirs(folder)
@@ -51,7 +51,7 @@ def _mount_view(place: str, below: str, above: str, work: str) -> None:
     # Without xino a file that was not changed has the inode number it has on the host: by it a secret is known.
     options = f"userxattr,xino=off,lowerdir={below},upperdir={above}/files,workdir={above}/{work}"
     try:
-        mount("view", place, "overlay", MS_NOSUID | MS_NODEV, options)
+        syscalls.mount("view", place, "overlay", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
     except OSError as error:
         raise OSError(error.errno, error.strerror, WHAT) from error
     if os.statvfs(place).f_flag & os.ST_RDONLY:

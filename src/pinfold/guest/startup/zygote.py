@@ -10,27 +10,23 @@ import signal
 import socket
 
 from ..cells.randomness import reseed
-from ..kernel.syscalls import (
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    CLONE_NEWUTS,
-    PR_SET_DUMPABLE,
-    clone,
-    prctl,
-    trim,
-)
+from ..kernel import syscalls
 from .immortal import immortalise
-from .requests import MESSAGE_BYTES, Request, read_request
+from .messages import MESSAGE_BYTES, Request, read_request
 from .root import find_existing
 from .session import become_session
 from .warm import warm
 from .zygote_handle import LONE_SESSIONS
 
 LEISURE_S = 0.5
-FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+FLAGS = (
+    syscalls.CLONE_NEWUSER
+    | syscalls.CLONE_NEWPID
+    | syscalls.CLONE_NEWNS
+    | syscalls.CLONE_NEWNET
+    | syscalls.CLONE_NEWIPC
+    | syscalls.CLONE_NEWUTS
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -59,7 +55,7 @@ def main(arguments: list[str]) -> None:
             import_libraries()
         try:
             unfit = fitness()
-            pid = -1 if unfit else clone(FLAGS | signal.SIGCHLD)
+            pid = -1 if unfit else syscalls.clone(FLAGS | signal.SIGCHLD)
         except OSError as error:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
@@ -86,7 +82,7 @@ def _prepare(settings: Request) -> None:
     # Sessions end by themselves; nobody waits for them here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     if settings["warm"] == "now":
         import_libraries()
     os.environ.clear()
@@ -94,7 +90,7 @@ def _prepare(settings: Request) -> None:
     settings["found"] = find_existing([*settings["read_only"], "/etc", "/dev"])
     gc.collect()
     gc.freeze()
-    trim()
+    syscalls.trim()
     if settings["warm"] == "now":
         _settle()  # before the sessions of the pool are made: every page written later is there twice
     reseed()
@@ -103,14 +99,14 @@ def _prepare(settings: Request) -> None:
 def _settle() -> None:
     """Takes a fifth of a second, which nobody should wait for."""
     immortalise()
-    trim()
+    syscalls.trim()
 
 
 def import_libraries() -> None:
     warm()
     gc.collect()
     gc.freeze()
-    trim()
+    syscalls.trim()
 
 
 def fitness() -> Request:

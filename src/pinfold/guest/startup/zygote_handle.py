@@ -9,21 +9,8 @@ import socket
 from collections import deque
 from contextlib import suppress
 
-from ..kernel.syscalls import (
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUTS,
-    PR_SET_NO_NEW_PRIVS,
-    PR_SET_PDEATHSIG,
-    clone,
-    close_all_but,
-    drop_capabilities,
-    leave_old_root,
-    prctl,
-)
-from .requests import MESSAGE_BYTES, Request
+from ..kernel import syscalls
+from .messages import MESSAGE_BYTES, Request
 from .root import Root, begin_with_devices, find_existing, isolate_mounts
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -46,8 +33,15 @@ class Zygote:
         self._settings = settings
         self._drop_to = drop_to
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | signal.SIGCHLD
-        self._pid = clone(flags)
+        flags = (
+            syscalls.CLONE_NEWNS
+            | syscalls.CLONE_NEWPID
+            | syscalls.CLONE_NEWNET
+            | syscalls.CLONE_NEWIPC
+            | syscalls.CLONE_NEWUTS
+            | signal.SIGCHLD
+        )
+        self._pid = syscalls.clone(flags)
         if self._pid == 0:
             try:
                 self._become_zygote(theirs)
@@ -97,7 +91,7 @@ class Zygote:
             self._pid = 0
 
     def _become_zygote(self, channel: socket.socket) -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         settings = self._settings
         isolate_mounts()
         root = Root()
@@ -108,17 +102,17 @@ class Zygote:
             root.write(path, text)
         root.processes()
         root.enter()
-        leave_old_root()
+        syscalls.leave_old_root()
         os.dup2(channel.fileno(), 0)
-        close_all_but()
+        syscalls.close_all_but()
         if self._drop_to is not None:
             os.setgroups([])
             os.setresgid(self._drop_to, self._drop_to, self._drop_to)
             os.setresuid(self._drop_to, self._drop_to, self._drop_to)
-        drop_capabilities()
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        syscalls.drop_capabilities()
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         # Again: a change of user ids clears it.
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         paper = os.memfd_create("settings", 0)
         os.write(paper, json.dumps(settings).encode())
         python = settings["python"]

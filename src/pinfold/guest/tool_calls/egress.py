@@ -14,17 +14,8 @@ import socket
 import time
 from contextlib import suppress
 
-from ..kernel.syscalls import (
-    PR_SET_DUMPABLE,
-    Landlock,
-    close_all_but,
-    drop_capabilities,
-    fork,
-    landlock_abi,
-    prctl,
-    seccomp,
-)
-from ..startup.requests import Request
+from ..kernel import syscalls
+from ..startup.messages import Request
 
 BACKLOG = 128
 AGAIN_S = 0.1
@@ -64,7 +55,7 @@ class EgressListener:
     def open_relay(self) -> None:
         """Somebody waits."""
         try:
-            self.relay = fork()
+            self.relay = syscalls.fork()
         except OSError:  # no room for another process now
             self.schedule_listening()
             return
@@ -106,18 +97,18 @@ def _confine(listener: socket.socket, program: bytes) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
-    close_all_but(listener.fileno())
+    syscalls.close_all_but(listener.fileno())
     for kind, most in (("CORE", 0), ("FSIZE", 0), ("MEMLOCK", 0), ("NPROC", 0), ("NOFILE", 2 * PAIRS + 16)):
         number = getattr(resource, f"RLIMIT_{kind}")
         resource.setrlimit(number, (most, most))
-    drop_capabilities()
-    prctl(PR_SET_DUMPABLE, 0)
-    abi = landlock_abi()
+    syscalls.drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    abi = syscalls.landlock_abi()
     if abi:
         everything = (1 << FS_BITS.get(abi, 16)) - 1
         scoped = ABSTRACT_SOCKETS | SIGNALS if abi >= 6 else 0
-        Landlock(everything, scoped=scoped, network=TCP if abi >= 4 else 0).restrict()
-    seccomp(program)
+        syscalls.Landlock(everything, scoped=scoped, network=TCP if abi >= 4 else 0).restrict()
+    syscalls.seccomp(program)
 
 
 class _Flow:
