@@ -60,7 +60,7 @@ GUEST: dict[str, dict[str, str]] = {
         "kernel/memory": "def memory_of_all(enough): return 0",
         "kernel/groups": "def usable_places(): return {}",
     },
-    "watch-bound": {"kernel/watches": "def bound_watches(most): pass"},
+    "watch-bound": {"kernel/processes": "def bound_watches(most): pass"},
     "limits": {"kernel/syscalls": "import resource\nresource.setrlimit = lambda *_: None\n"},
     "descriptors": {
         "kernel/syscalls": """

@@ -1,10 +1,10 @@
-"""Meets foreign modules as they are imported, to fit them to where they run. Imports none of them."""
+"""Adapts libraries to the session as they are imported. Imports none of them."""
 
 from __future__ import annotations
 
 import sys
 
-from . import displays, figures, losses, plots
+from . import displays, figures, losses
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -12,10 +12,21 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+
+def _patch_pyplot(pyplot: ModuleType) -> None:
+    """`plt.show()` displays all open figures."""
+    vars(pyplot)["show"] = lambda *_arguments, **_options: figures.show_open(displays.display)
+
+
+def _patch_plotly(renderers: ModuleType) -> None:
+    """`figure.show()` displays the figure."""
+    vars(renderers)["show"] = lambda figure, *_arguments, **_options: displays.display(figure)
+
+
 WATCHED: dict[str, Callable[[ModuleType], None]] = {
-    "matplotlib.pyplot": figures.patch_pyplot,
+    "matplotlib.pyplot": _patch_pyplot,
     "pandas": losses.patch_pandas,
-    "plotly.io._renderers": plots.patch_plotly,
+    "plotly.io._renderers": _patch_plotly,
     "IPython.core.display_functions": displays.patch_ipython,
 }
 

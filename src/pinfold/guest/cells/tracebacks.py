@@ -9,9 +9,8 @@ import sys
 from traceback import FrameSummary, StackSummary, TracebackException
 from types import FrameType, TracebackType
 
-from .inventory import columns_of, is_library_type
+from .inventory import columns_of, describe_value, is_data, is_library_type
 from .packages import OWN_NAME, package_of
-from .value_summary import describe_value, is_data
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:

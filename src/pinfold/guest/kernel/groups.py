@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 
-from .proc import put
+from .processes import put
 
 ROOT_NAME = "pinfold-"
 """Followed by the launcher's process id and its start time: whose it is can be told after a crash."""

@@ -6,7 +6,7 @@ import os
 
 from ..startup.messages import Request
 from . import syscalls
-from .proc import put
+from .processes import put
 
 
 class Owners:

@@ -15,6 +15,8 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_PARENT = 0x8000
 CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x200000, 0x1000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+NAMESPACES = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+"""All that a session has of its own, but for its users."""
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -24,6 +26,13 @@ PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_SECCOMP = 22
 _PR_GET_TID_ADDRESS = 40
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+
+# Rights of Landlock for files.
+READ = 0b1101
+"""Execute, read file, read folder."""
+FILE = 0b111 | 1 << 14 | 1 << 15
+"""What makes sense for a file: execute, write, read, truncate, ioctl."""
+FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
@@ -218,6 +227,10 @@ def landlock_abi() -> int:
         return _call(_LANDLOCK_CREATE, "landlock", None, 0, 1)
     except OSError:
         return 0
+
+
+def all_file_rights(abi: int) -> int:
+    return (1 << FS_BITS.get(abi, 16)) - 1
 
 
 class Landlock:

@@ -9,7 +9,7 @@ from _weakref import ReferenceType
 from collections import OrderedDict
 from types import CellType, CodeType, FunctionType
 
-from .kinds import SESSION, dict_of, kind_of, module_of, name_of
+from .introspection import SESSION, dict_of, kind_of, module_of, name_of
 from .pickler import ATOMS, has_own_ways
 from .reducers import PLAIN
 

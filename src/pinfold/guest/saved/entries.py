@@ -1,10 +1,12 @@
-"""What is known of a saved variable, and of one that was restored. Plain data, for JSON; no bytes of the values."""
+"""What is known of a saved variable, and of one that was restored; and which variables are saved together. No bytes of values."""
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
+
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 
@@ -61,3 +63,41 @@ class Label:
     def row(self) -> dict[str, object]:
         """For JSON."""
         return {"name": self.name, "status": self.status, "reason": self.reason}
+
+
+class VariableGroups:
+    """Names that belong together."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._leader = {name: name for name in names}
+
+    def leader(self, name: str) -> str:
+        leader = self._leader
+        while leader[name] != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        self._leader[self.leader(one)] = self.leader(other)
+
+    def sort_by_use(self, uses: Mapping[str, set[str]]) -> list[list[str]]:
+        """Whoever is used comes first; those that use each other are joined."""
+        while True:
+            graph: dict[str, set[str]] = {}
+            for name in self._leader:
+                held = graph.setdefault(self.leader(name), set())
+                held.update(map(self.leader, uses[name]))
+            for name, held in graph.items():
+                held.discard(name)
+            try:
+                order = list(TopologicalSorter(graph).static_order())
+                break
+            except CycleError as cycle:
+                first, *rest = cycle.args[1]
+                for name in rest:
+                    self.join(first, name)
+        members: dict[str, list[str]] = {}
+        for name in self._leader:
+            members.setdefault(self.leader(name), []).append(name)
+        return [members[name] for name in order]

@@ -20,10 +20,8 @@ from types import (
     MethodType,
 )
 
-from . import arrays, reducers, references
-from . import rebuilding as again
-from .kinds import SESSION, dict_of, kind_of, module_of, of_session, paths_of
-from .modules import find_in_library, is_named
+from . import arrays, constructors, reducers, references
+from .introspection import SESSION, dict_of, find_in_library, is_named, kind_of, module_of, of_session, paths_of
 from .reasons import OPEN_FILE, Unsaved, why_unsavable
 from .reducers import ClassMethods, ModuleGlobals
 
@@ -312,7 +310,7 @@ class Found:
         self.states: dict[int, object] = {}
         """Dicts that are the attributes of an object of the session's."""
         self.twice: set[int] = set()
-        """Dicts that came again."""
+        """Dicts that came constructors."""
         self.framed: set[int] = set()
         """Arrays that belong to a frame already."""
         self.notes: list[str] = []
@@ -358,10 +356,10 @@ class Pickler(_Pickler):
         kind = kind_of(obj)
         how = self.graph.how(kind)
         if how.kept and id(obj) in how.kept:
-            return again.attribute, how.kept[id(obj)]
+            return constructors.attribute, how.kept[id(obj)]
         if how.reducer is not None:
             reduced = how.reducer(self, obj)
-            if how.has_identity and reduced is not NotImplemented and reduced[0] is not again.attribute:
+            if how.has_identity and reduced is not NotImplemented and reduced[0] is not constructors.attribute:
                 self.seen[id(obj)] = obj
             return reduced
         if how.has_identity and not (how.may_be_named and _is_named(obj)):

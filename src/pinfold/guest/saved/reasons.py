@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .kinds import name_of, paths_of
+from .introspection import name_of, paths_of
 
 CHARS = 200
 """Of a reason; it is a line, not a story."""

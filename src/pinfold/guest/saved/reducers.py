@@ -22,9 +22,8 @@ from types import (
     WrapperDescriptorType,
 )
 
-from . import rebuilding as again
-from .kinds import SESSION, dict_of, kind_of, module_of, name_of
-from .modules import import_name, is_named
+from . import constructors
+from .introspection import SESSION, dict_of, import_name, is_named, kind_of, module_of, name_of
 from .reasons import Unsaved
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -87,15 +86,15 @@ class ModuleGlobals:
 
 
 def code(_: Pickler, value: CodeType) -> object:
-    return again.make_code, (MAGIC_NUMBER, dumps(value, MARSHAL))
+    return constructors.make_code, (MAGIC_NUMBER, dumps(value, MARSHAL))
 
 
 def cell(_: Pickler, value: CellType) -> object:
     try:
         content = value.cell_contents
     except ValueError:  # nothing in it yet
-        return again.make_cell, ()
-    return again.make_cell, (), (content,), None, None, again.fill_cell
+        return constructors.make_cell, ()
+    return constructors.make_cell, (), (content,), None, None, constructors.fill_cell
 
 
 def function(pickler: Pickler, value: FunctionType) -> object:
@@ -107,7 +106,7 @@ def function(pickler: Pickler, value: FunctionType) -> object:
         if held:
             state[name] = held
     args = (value.__code__, _globals_of(pickler, value), value.__name__, value.__closure__)
-    return again.make_function, args, state, None, None, again.fill_function
+    return constructors.make_function, args, state, None, None, constructors.fill_function
 
 
 def _globals_of(pickler: Pickler, value: FunctionType) -> object:
@@ -124,11 +123,11 @@ def _globals_of(pickler: Pickler, value: FunctionType) -> object:
 
 
 def names(_: Pickler, value: ModuleGlobals) -> object:
-    return again.names_of, (value.module,)
+    return constructors.names_of, (value.module,)
 
 
 def method(_: Pickler, value: MethodType) -> object:
-    return again.make_method, (value.__func__, value.__self__)
+    return constructors.make_method, (value.__func__, value.__self__)
 
 
 def wrapped_method(_: Pickler, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> object:
@@ -140,7 +139,7 @@ def property_(_: Pickler, value: property) -> object:
 
 
 def cached_property(_: Pickler, value: Any) -> object:
-    return again.make_cached_property, (value.func, value.attrname, value.__doc__)
+    return constructors.make_cached_property, (value.func, value.attrname, value.__doc__)
 
 
 def cached_function(_: Pickler, value: Any) -> object:
@@ -148,7 +147,7 @@ def cached_function(_: Pickler, value: Any) -> object:
         return NotImplemented
     options = value.cache_parameters()
     attributes: dict[str, Any] = dict(value.__dict__)
-    return again.make_cached, (attributes.pop("__wrapped__"), options["maxsize"], options["typed"], attributes)
+    return constructors.make_cached, (attributes.pop("__wrapped__"), options["maxsize"], options["typed"], attributes)
 
 
 def descriptor(_: Pickler, value: Any) -> object:
@@ -160,7 +159,7 @@ def descriptor(_: Pickler, value: Any) -> object:
 def new_type(_: Pickler, value: Any) -> object:
     if is_named(value, value.__module__, value.__qualname__):
         return NotImplemented
-    return again.make_new_type, (value.__name__, value.__supertype__, value.__module__)
+    return constructors.make_new_type, (value.__name__, value.__supertype__, value.__module__)
 
 
 def type_variable(_: Pickler, value: Any) -> object:
@@ -173,13 +172,13 @@ def type_variable(_: Pickler, value: Any) -> object:
     if value.__bound__ is not None:
         options["bound"] = value.__bound__
     constraints = getattr(value, "__constraints__", ())
-    return again.make_type_variable, (kind, value.__name__, constraints, options, value.__module__)
+    return constructors.make_type_variable, (kind, value.__name__, constraints, options, value.__module__)
 
 
 def type_alias(_: Pickler, value: Any) -> object:
     if is_named(value, value.__module__, value.__name__):
         return NotImplemented
-    return again.make_type_alias, (value.__name__, value.__value__, value.__type_params__)
+    return constructors.make_type_alias, (value.__name__, value.__value__, value.__type_params__)
 
 
 # Classes
@@ -197,7 +196,7 @@ def class_(_: Pickler, value: type) -> object:
     methods, attributes = _parts(value, own)
     args = (_meta(value), name_of(value), value.__bases__, start)
     state = (ClassMethods(value, methods), attributes, _virtual_subclasses(value))
-    return again.make_class, args, state, None, None, again.finish_class
+    return constructors.make_class, args, state, None, None, constructors.finish_class
 
 
 _UNNAMED = (type(None), type(Ellipsis), type(NotImplemented))
@@ -214,7 +213,7 @@ def _built_in(kind: type) -> object:
     for module_name in ("types", "typing", "collections.abc"):
         for name, held in vars(sys.modules.get(module_name, types)).items():
             if held is kind:
-                return again.attribute, (module_name, name)
+                return constructors.attribute, (module_name, name)
     raise Unsaved(f"the built-in type {name_of(kind)} has no name to find it by")
 
 
@@ -259,7 +258,7 @@ def _enum(kind: Any) -> object:
     methods.pop("__new__", None)  # the one it keeps only finds members
     args = (meta, name_of(kind), kind.__bases__, start, members)
     state = (ClassMethods(kind, methods), attributes, {name: more for name, more in held.items() if more})
-    return again.make_enum, args, state, None, None, again.finish_enum
+    return constructors.make_enum, args, state, None, None, constructors.finish_enum
 
 
 def _own_of(member: Any) -> dict[str, Any]:
@@ -274,7 +273,7 @@ def _is_generated(name: str) -> bool:
 
 
 def class_methods(_: Pickler, value: ClassMethods) -> object:
-    return again.fill_class, (value.kind, value.attributes)
+    return constructors.fill_class, (value.kind, value.attributes)
 
 
 # Instances of the session's classes
@@ -295,11 +294,11 @@ def instance(value: Any, plain: type | None, attributes: dict[str, Any] | None) 
     make, args, *rest = value.__reduce_ex__(5)
     state, items, pairs = (*rest, None, None, None)[:3]
     if plain is not None:
-        make, args = again.make_value, (plain, kind_of(value), PLAIN[plain](value))
+        make, args = constructors.make_value, (plain, kind_of(value), PLAIN[plain](value))
     if attributes is None:
         return make, args, state, items, pairs
     slots: Any = state[1] if type(state) is tuple else None  # pyright: ignore[reportUnknownVariableType]
-    return make, args, (attributes, slots), items, pairs, again.fill_instance
+    return make, args, (attributes, slots), items, pairs, constructors.fill_instance
 
 
 PLAIN: dict[type, Callable[[Any], Any]] = {
@@ -320,6 +319,6 @@ PLAIN: dict[type, Callable[[Any], Any]] = {
 def module(_: Pickler, value: ModuleType) -> object:
     name = "__main__" if value is sys.modules.get("__main__") else import_name(value)
     if name is not None:
-        return again.module, (name,)
+        return constructors.module, (name,)
     state = {name: held for name, held in vars(value).items() if name != "__builtins__"}
-    return again.make_module, (value.__name__, value.__doc__), state, None, None, again.fill_module
+    return constructors.make_module, (value.__name__, value.__doc__), state, None, None, constructors.fill_module

@@ -18,12 +18,10 @@ from . import arrays
 from .bounds import OutOfTime, TimeLimit
 from .comparison import Comparison
 from .deserialization import LENGTH, read_stream
-from .entries import Entry
-from .kinds import SESSION, module_of
-from .modules import find_in_modules, full_name, import_name, inner_modules, is_empty
+from .entries import Entry, VariableGroups
+from .introspection import SESSION, find_in_modules, full_name, import_name, inner_modules, is_empty, module_of
 from .pickler import ATOMS, Found, Graph, Pickler, Stream, TooLarge
 from .reasons import Unsaved, cut, one_line, why_unsavable
-from .variable_groups import VariableGroups
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import descendants, memory_in_use, times_out_of_memory
 from ..kernel.memory import memory_of_all
-from ..kernel.process_tree import is_quiet
+from ..kernel.processes import is_quiet
 from ..snapshots.copies import SAVE
 from ..snapshots.freezer import Freezer
 from ..snapshots.registry import SnapshotRegistry

@@ -17,14 +17,12 @@ from contextlib import suppress
 
 from ..kernel.groups import Groups, descendants, make_groups
 from ..kernel.mount_trees import Owners, maps_up_to, open_tree, write_map
-from ..kernel.proc import pid_of
+from ..kernel.processes import OF_ALL, bound_watches, pid_of
 from ..kernel.syscalls import CLONE_NEWNS, CLONE_NEWUSER, unshare
-from ..kernel.watches import OF_ALL, bound_watches
 from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
 from .probe import try_in_child
-from .spare_sessions import SpareSession
-from .views import try_view
-from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, Zygote
+from .session_mounts import try_view
+from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, SpareSession, Zygote
 
 SESSION_IDS = 60_000
 BUSY_POOL = 2

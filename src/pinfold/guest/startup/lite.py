@@ -19,8 +19,7 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import Group, Groups, make_groups
 from ..kernel.landlock_rules import restrict_zygote
-from ..kernel.proc import pid_of
-from ..kernel.process_tree import children, parent_of
+from ..kernel.processes import children, parent_of, pid_of
 from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
 from .session import OOM_SCORE
 

@@ -15,11 +15,11 @@ import socket
 import time
 from contextlib import suppress
 
-from ..cells.randomness import reseed
+from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..kernel.groups import times_out_of_memory
 from ..kernel.landlock_rules import restrict_init, restrict_runner
-from ..kernel.process_tree import descendants, is_quiet, memory_of_tree, threads_of_user
+from ..kernel.processes import descendants, is_quiet, memory_of_tree, threads_of_user
 from ..serve import ReadyServer
 from ..snapshots.freezer import Freezer
 from .init import FILL_BYTES_PER_S
@@ -212,7 +212,7 @@ def _run_runner(settings: Request, request: Request, channel: int, word: socket.
     os.environ.clear()
     os.environ.update({**request["environment"], "HOME": request["folder"], "TMPDIR": request["folder"]})
     default_signals()
-    reseed()
+    seed_generators()
     for name, limit in request["limits"].items():
         limit_self(name, limit)
     os.chdir(settings["workspace"])

@@ -15,7 +15,7 @@ from ..kernel import syscalls
 from ..kernel.groups import usable_places
 from ..kernel.mount_trees import Owners, write_map
 from .root import isolate_mounts
-from .views import try_view
+from .session_mounts import try_view
 
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 OTHER_ID = 1000

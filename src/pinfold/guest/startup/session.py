@@ -15,8 +15,7 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.memory import data_of_self
-from ..kernel.proc import put
-from ..kernel.watches import OF_ONE, bound_watches
+from ..kernel.processes import OF_ONE, bound_watches, put
 from ..serve import ReadyServer
 from ..snapshots.copies import Snapshots
 from .init import Init
@@ -24,11 +23,6 @@ from .messages import Request, describe_error
 from .root import HOME, Root
 
 INNER_ID = 1000
-FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
-READ = 0b1101
-"""Execute, read file, read folder."""
-FILE = 0b111 | 1 << 14 | 1 << 15
-"""What makes sense for a file: execute, write, read, truncate, ioctl."""
 READY = b"ready"
 OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
@@ -118,7 +112,7 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
     os.chdir(request["workspace"])
     if files is not None:
         for path in request["writable"]:
-            files.allow(files.everything if os.path.isdir(path) else FILE & files.everything, [path])
+            files.allow(files.everything if os.path.isdir(path) else syscalls.FILE & files.everything, [path])
         files.restrict()
     guest.serve()
     os._exit(0)
@@ -140,8 +134,8 @@ def _file_rules() -> syscalls.Landlock | None:
     abi = syscalls.landlock_abi()
     if not abi:
         return None
-    rules = syscalls.Landlock((1 << FS_BITS.get(abi, 16)) - 1, scoped=1 if abi >= 6 else 0)
-    rules.allow(READ, ["/"])
+    rules = syscalls.Landlock(syscalls.all_file_rights(abi), scoped=1 if abi >= 6 else 0)
+    rules.allow(syscalls.READ, ["/"])
     rules.allow(rules.everything, ["/tmp", "/dev"])  # nothing is in /dev but what a session may use
     return rules
 

@@ -9,24 +9,15 @@ import select
 import signal
 import socket
 
-from ..cells.randomness import reseed
+from ..cells.runner import seed_generators
 from ..kernel import syscalls
-from .immortal import immortalise
 from .messages import MESSAGE_BYTES, Request, read_request
 from .root import find_existing
 from .session import become_session
-from .warm import warm
+from .warm import immortalise, warm
 from .zygote_handle import LONE_SESSIONS
 
 LEISURE_S = 0.5
-FLAGS = (
-    syscalls.CLONE_NEWUSER
-    | syscalls.CLONE_NEWPID
-    | syscalls.CLONE_NEWNS
-    | syscalls.CLONE_NEWNET
-    | syscalls.CLONE_NEWIPC
-    | syscalls.CLONE_NEWUTS
-)
 
 
 def main(arguments: list[str]) -> None:
@@ -38,6 +29,7 @@ def main(arguments: list[str]) -> None:
     _prepare(settings)
     launcher.send(json.dumps(fitness()).encode())
     had_leisure = settings["warm"] == "now"
+    flags = syscalls.CLONE_NEWUSER | syscalls.NAMESPACES | signal.SIGCHLD
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
         if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
@@ -55,7 +47,7 @@ def main(arguments: list[str]) -> None:
             import_libraries()
         try:
             unfit = fitness()
-            pid = -1 if unfit else syscalls.clone(FLAGS | signal.SIGCHLD)
+            pid = -1 if unfit else syscalls.clone(flags)
         except OSError as error:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
@@ -69,7 +61,7 @@ def main(arguments: list[str]) -> None:
             os.close(pidfd)
         for fd in fds:
             os.close(fd)
-        reseed()  # for the next
+        seed_generators()  # for the next
 
 
 def _stand_in_for_stdin() -> None:
@@ -93,7 +85,7 @@ def _prepare(settings: Request) -> None:
     syscalls.trim()
     if settings["warm"] == "now":
         _settle()  # before the sessions of the pool are made: every page written later is there twice
-    reseed()
+    seed_generators()
 
 
 def _settle() -> None:

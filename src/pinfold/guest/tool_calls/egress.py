@@ -89,8 +89,6 @@ def _run_relay(listener: socket.socket, path: str, program: bytes) -> None:
 
 def _confine(listener: socket.socket, program: bytes) -> None:
     """No files, no programs, no processes, no sockets of the network's: the session's own rules are wider."""
-    from ..startup.session import FS_BITS  # it imports the init, which imports us
-
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -105,9 +103,8 @@ def _confine(listener: socket.socket, program: bytes) -> None:
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     abi = syscalls.landlock_abi()
     if abi:
-        everything = (1 << FS_BITS.get(abi, 16)) - 1
         scoped = ABSTRACT_SOCKETS | SIGNALS if abi >= 6 else 0
-        syscalls.Landlock(everything, scoped=scoped, network=TCP if abi >= 4 else 0).restrict()
+        syscalls.Landlock(syscalls.all_file_rights(abi), scoped=scoped, network=TCP if abi >= 4 else 0).restrict()
     syscalls.seccomp(program)
 
 

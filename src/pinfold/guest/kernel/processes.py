@@ -1,4 +1,4 @@
-"""Which processes descend from this one, where no process namespace says so. Looks at the whole of /proc."""
+"""Processes as /proc shows them: who descends from this one, what they do; and small files of the kernel's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ from collections import defaultdict
 from contextlib import suppress
 
 from .memory import memory_of
+
+OF_ALL = 64
+OF_ONE = 16
+"""Inotify instances: the kernel counts them for the user outside too, who may have 128."""
+
+
+def put(path: str, text: str) -> None:
+    """Write a file of the kernel's at once; it must be there."""
+    with open(path, "r+b", buffering=0) as file:
+        file.write(text.encode())
+
+
+def pid_of(pidfd: int) -> int:
+    """Of a process that may be gone: then -1."""
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as info:
+        return next(int(line.split()[1]) for line in info if line.startswith("Pid:"))
+
+
+def bound_watches(most: int) -> None:
+    """In this user namespace and those below it. Needs power over it, and a /proc/sys that may be written."""
+    with suppress(FileNotFoundError):  # a kernel without them
+        put("/proc/sys/user/max_inotify_instances", str(most))
 
 
 def children() -> list[int]:
@@ -73,15 +95,10 @@ def _pids() -> list[int]:
 def _fields(pid: int) -> list[bytes]:
     """Of its status line, from the state on; nothing if it is gone."""
     try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read(1024).rpartition(b")")[2].split()
     except OSError:
         return []
-    try:
-        return os.read(fd, 1024).rpartition(b")")[2].split()
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
 
 
 def _threads(pid: int) -> int:

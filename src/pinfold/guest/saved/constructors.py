@@ -1,4 +1,4 @@
-"""Makes again what was saved: the functions that saved streams name. Called while one is read; decides nothing.
+"""The functions that saved streams name, to make again what was saved. Called while a stream is read; decides nothing.
 
 Their names and arguments are the format of what is stored: one may be added, none changed.
 """
@@ -12,7 +12,7 @@ from importlib.util import MAGIC_NUMBER
 from marshal import loads
 from types import CellType, FunctionType, MethodType, ModuleType
 
-from .kinds import SESSION, dict_of
+from .introspection import SESSION, dict_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def module(name: str) -> ModuleType:
     return sys.modules[name] if name == SESSION else import_module(name)
 
 
-def imported(path: str) -> object:
+def find_import(path: str) -> object:
     """`module:name`"""
     module_name, _, names = path.partition(":")
     found: object = module(module_name)
