@@ -6,52 +6,19 @@ import os
 import sys
 from importlib import invalidate_caches
 
-DISTRIBUTIONS = {
-    "Bio": "biopython",
-    "Crypto": "pycryptodome",
-    "OpenSSL": "pyopenssl",
-    "PIL": "pillow",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cairosvg": "CairoSVG",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "docx": "python-docx",
-    "dotenv": "python-dotenv",
-    "fitz": "pymupdf",
-    "git": "gitpython",
-    "google.cloud.bigquery": "google-cloud-bigquery",
-    "google.cloud.storage": "google-cloud-storage",
-    "google.protobuf": "protobuf",
-    "grpc": "grpcio",
-    "igraph": "python-igraph",
-    "imblearn": "imbalanced-learn",
-    "jwt": "pyjwt",
-    "kaleido": "kaleido",
-    "magic": "python-magic",
-    "mpl_toolkits": "matplotlib",
-    "mysql": "mysql-connector-python",
-    "osgeo": "gdal",
-    "pkg_resources": "setuptools",
-    "pptx": "python-pptx",
-    "psycopg2": "psycopg2-binary",
-    "pytorch_lightning": "pytorch-lightning",
-    "python_calamine": "python-calamine",
-    "rest_framework": "djangorestframework",
-    "sentence_transformers": "sentence-transformers",
-    "serial": "pyserial",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "slugify": "python-slugify",
-    "snappy": "python-snappy",
-    "usb": "pyusb",
-    "win32com": "pywin32",
-    "wx": "wxpython",
-    "yaml": "pyyaml",
-    "zmq": "pyzmq",
-}
-
-
+_PAIRS = """
+Bio=biopython Crypto=pycryptodome OpenSSL=pyopenssl PIL=pillow attr=attrs bs4=beautifulsoup4 cairosvg=CairoSVG
+cv2=opencv-python-headless dateutil=python-dateutil docx=python-docx dotenv=python-dotenv fitz=pymupdf git=gitpython
+google.cloud.bigquery=google-cloud-bigquery google.cloud.storage=google-cloud-storage google.protobuf=protobuf
+grpc=grpcio igraph=python-igraph imblearn=imbalanced-learn jwt=pyjwt kaleido=kaleido magic=python-magic
+mpl_toolkits=matplotlib mysql=mysql-connector-python osgeo=gdal pkg_resources=setuptools pptx=python-pptx
+psycopg2=psycopg2-binary pytorch_lightning=pytorch-lightning python_calamine=python-calamine
+rest_framework=djangorestframework sentence_transformers=sentence-transformers serial=pyserial skimage=scikit-image
+sklearn=scikit-learn slugify=python-slugify snappy=python-snappy usb=pyusb win32com=pywin32 wx=wxpython yaml=pyyaml
+zmq=pyzmq
+"""
+DISTRIBUTIONS = dict(pair.split("=") for pair in _PAIRS.split())
+"""By the name of a module, the package that has it."""
 OWN_NAME = "pinfold"
 """A session cannot open another; what the package index has of this name may be anybody's."""
 

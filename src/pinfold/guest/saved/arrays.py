@@ -7,15 +7,13 @@ import sys
 from _pickle import PickleBuffer
 from gc import get_referents
 from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from . import constructors
 from .introspection import kind_of, module_of, name_of
 from .reasons import Unsaved
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from typing import Any
-
     from .pickler import Pickler
 
 SPARE_BYTES = 1 << 16

@@ -10,14 +10,10 @@ from _weakref import ref
 from importlib import import_module
 from importlib.util import MAGIC_NUMBER
 from marshal import loads
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 from .introspection import SESSION, dict_of
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from types import CodeType
-    from typing import Any
 
 _set_type_attribute = type.__setattr__
 

@@ -6,23 +6,20 @@ import os
 import sys
 from _pickle import Unpickler as _Unpickler
 from _socket import socket  # the whole of `socket` takes milliseconds to import
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
 from io import BytesIO
 from json import loads
 from struct import Struct
+from typing import Any
 
 from . import constructors
 from .bounds import OutOfTime, TimeLimit
 from .entries import Entry, Label
 from .reasons import cut, one_line
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
-    Memory = bytes | bytearray | memoryview
+Memory = bytes | bytearray | memoryview
 
 LENGTH = Struct("<I")
 """Of the JSON that a part begins with: which bytes stored apart its stream takes."""
@@ -229,7 +226,7 @@ def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: i
     _change_folder(around["folder"])
     host = socket(fileno=fd)
     try:
-        labels = restore(namespace, map(Entry.of_row, told["entries"]), _HostReader(host).read)
+        labels = restore(namespace, (Entry(**row) for row in told["entries"]), _HostReader(host).read)
     finally:
         host.close()
     return [label.row() for label in labels]

@@ -6,13 +6,10 @@ Types are asked by way of `type`: a metaclass of the program's cannot get betwee
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+from typing import Any
 
 kind_of: Callable[[object], type[Any]] = type
 """Its type, without what a type checker thinks of that."""

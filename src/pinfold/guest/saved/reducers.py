@@ -7,30 +7,16 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
-from types import (
-    CellType,
-    ClassMethodDescriptorType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from typing import TYPE_CHECKING, Any
 
 from . import constructors
 from .introspection import SESSION, dict_of, import_name, is_named, kind_of, module_of, name_of
 from .reasons import Unsaved
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from .pickler import Pickler
 
     Reducer = Callable[[Pickler, Any], Any]
@@ -59,8 +45,8 @@ NOT_CLASS_STATE = (
 )
 HEAP_TYPE = 1 << 9
 """Of a class that was made while Python ran."""
-COMPILED = (WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType)
-BEHAVIOUR = (FunctionType, staticmethod, classmethod, property)
+COMPILED = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+BEHAVIOUR = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class ClassMethods:
@@ -85,11 +71,11 @@ class ModuleGlobals:
 # Code
 
 
-def code(_: Pickler, value: CodeType) -> object:
+def code(_: Pickler, value: types.CodeType) -> object:
     return constructors.make_code, (MAGIC_NUMBER, dumps(value, MARSHAL))
 
 
-def cell(_: Pickler, value: CellType) -> object:
+def cell(_: Pickler, value: types.CellType) -> object:
     try:
         content = value.cell_contents
     except ValueError:  # nothing in it yet
@@ -97,7 +83,7 @@ def cell(_: Pickler, value: CellType) -> object:
     return constructors.make_cell, (), (content,), None, None, constructors.fill_cell
 
 
-def function(pickler: Pickler, value: FunctionType) -> object:
+def function(pickler: Pickler, value: types.FunctionType) -> object:
     if is_named(value, value.__module__, value.__qualname__):
         return NotImplemented
     state: dict[str, Any] = {}
@@ -109,7 +95,7 @@ def function(pickler: Pickler, value: FunctionType) -> object:
     return constructors.make_function, args, state, None, None, constructors.fill_function
 
 
-def _globals_of(pickler: Pickler, value: FunctionType) -> object:
+def _globals_of(pickler: Pickler, value: types.FunctionType) -> object:
     names = value.__globals__
     if names is pickler.graph.namespace:
         return names
@@ -126,7 +112,7 @@ def names(_: Pickler, value: ModuleGlobals) -> object:
     return constructors.names_of, (value.module,)
 
 
-def method(_: Pickler, value: MethodType) -> object:
+def method(_: Pickler, value: types.MethodType) -> object:
     return constructors.make_method, (value.__func__, value.__self__)
 
 
@@ -223,7 +209,7 @@ def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     for name, held in own.items():
         if name in NOT_CLASS_STATE:
             continue
-        if type(held) in (MemberDescriptorType, GetSetDescriptorType) and held.__objclass__ is kind:
+        if type(held) in (types.MemberDescriptorType, types.GetSetDescriptorType) and held.__objclass__ is kind:
             continue  # made with the class, for its slots
         if type(held) in COMPILED and held.__objclass__ is kind:
             raise Unsaved(f"the class {name_of(kind)} is not written in Python, and has no name to find it by")
@@ -316,7 +302,7 @@ PLAIN: dict[type, Callable[[Any], Any]] = {
 # Modules
 
 
-def module(_: Pickler, value: ModuleType) -> object:
+def module(_: Pickler, value: types.ModuleType) -> object:
     name = "__main__" if value is sys.modules.get("__main__") else import_name(value)
     if name is not None:
         return constructors.module, (name,)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from _weakref import ReferenceType
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from gc import get_referents
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from . import constructors
 from .introspection import dict_of, kind_of, module_of, name_of
 from .reasons import Unsaved
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from .pickler import Pickler
 
 

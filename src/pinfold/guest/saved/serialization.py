@@ -8,10 +8,12 @@ the bytes go where `write` takes them.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from gc import disable, enable, isenabled
 from hashlib import sha256
 from json import dumps
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 from . import arrays
@@ -23,12 +25,7 @@ from .introspection import SESSION, find_in_modules, full_name, import_name, inn
 from .pickler import ATOMS, Found, Graph, Pickler, Stream, TooLarge
 from .reasons import Unsaved, cut, one_line, why_unsavable
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-    from typing import Any
-
-    Piece = bytes | memoryview
+Piece = bytes | memoryview
 
 
 SECONDS = 20.0
@@ -39,20 +36,8 @@ DEPTH = 10_000
 """How deep values may be nested, where Python lets us say."""
 OPEN = ("builtins", SESSION)
 """Modules of types in which memory is shared by the user's wish; what a library does inside is its own matter."""
-NOT_OURS = frozenset(
-    (
-        "__builtins__",
-        "__name__",
-        "__doc__",
-        "__loader__",
-        "__spec__",
-        "__package__",
-        "__file__",
-        "__cached__",
-        "_dh",
-        "__warningregistry__",
-    )
-)
+_NAMES = "__builtins__ __name__ __doc__ __loader__ __spec__ __package__ __file__ __cached__ _dh __warningregistry__"
+NOT_OURS = frozenset(_NAMES.split())
 """Names every session has."""
 
 

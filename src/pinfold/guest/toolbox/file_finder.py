@@ -7,14 +7,11 @@ import os
 import re
 import stat
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 NAMES = 1000
 """Paths that are told."""

@@ -6,14 +6,11 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from typing import Any
 
 from .differences import SHOWN, WHOLE, diff, lines_of
 from .program_io import Refused, display_path, format_size
 from .texts import LOOK, Text, decode_text, describe_missing, kind_of, read, resolve_file, resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 NEAR_LINES = 20_000
 """Lines of a file that are looked through for one like a text that is not in it."""

@@ -6,13 +6,10 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeAlias
-
-    Operation: TypeAlias = Callable[..., dict[str, Any]]
+Operation: TypeAlias = Callable[..., dict[str, Any]]
 
 
 class Refused(Exception):

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any, TypeAlias, TypeVar
 
 from .program_io import Refused, display_path
 from .texts import LOOK, encoding_of, kind_of, resolve_file
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeAlias, TypeVar
-
-    Found = TypeVar("Found")
-    Options: TypeAlias = dict[str, str]
-    Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
+Found = TypeVar("Found")
+Options: TypeAlias = dict[str, str]
+Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
 
 MEMORY = 128
 """Megabytes for DuckDB; Python, the libraries and what is not in its books come on top."""

@@ -7,19 +7,16 @@ import math
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import IO, Any, TypeAlias
 
 from .program_io import format_size
 from .sources import Source, fetch, many, query, quote_column, quote_text, read_table
 from .texts import resolve_file
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import IO, Any, TypeAlias
-
-    Typed: TypeAlias = list[tuple[str, str]]
-    Ask: TypeAlias = Callable[..., tuple[Any, ...]]
+Typed: TypeAlias = list[tuple[str, str]]
+Ask: TypeAlias = Callable[..., tuple[Any, ...]]
 
 READ_S = 150.0
 """For reading a table; the figures of one that would take longer are those of its first rows."""

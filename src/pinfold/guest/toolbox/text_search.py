@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import IO, Any, NoReturn
 
 from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-    from typing import IO, Any, NoReturn
 
 LINES = 1000
 """Results that are told."""
