@@ -147,7 +147,8 @@ class Calls:
 
     def _our_step(self) -> Step:
         cell = self._cell
-        return Step(cell.callers if cell else set(), Quiet(self._interrupts) if get_ident() == self._main else None)
+        interrupts = self._interrupts if get_ident() == self._main else None
+        return Step(cell.callers if cell else set(), Quiet(interrupts))
 
     def _wait_for_answer(self, cell: Cell, slot: Slot) -> Any:
         with self._our_step() as quiet:
@@ -167,16 +168,14 @@ class Calls:
             self.after()
         return decode_answer(*slot.answer)
 
-    def _listen(self, cell: Cell, slot: Slot, quiet: Quiet | None) -> None:
+    def _listen(self, cell: Cell, slot: Slot, quiet: Quiet) -> None:
         """For a while: to the host, or to the thread that does."""
         seated = cell.seat.acquire(False)
         try:
             if seated:
-                if quiet:
-                    quiet.end()
+                quiet.end()
                 ready = cell.wait_for_input(TICK_S)  # only looks: whatever is raised here, no frame is cut
-                if quiet:
-                    quiet.begin()
+                quiet.begin()
                 if ready:
                     self._handle_frame(cell, quiet)
                 else:
@@ -189,11 +188,9 @@ class Calls:
             slot.wake = allocate_lock()
             slot.wake.acquire()
         if slot.answer is None:
-            if quiet:
-                quiet.end()
+            quiet.end()
             slot.wake.acquire(timeout=TICK_S)
-            if quiet:
-                quiet.begin()
+            quiet.begin()
             self._check(cell)
 
     def _send(self, cell: Cell, slot: Slot) -> None:
@@ -237,7 +234,7 @@ class Calls:
                     self._interrupts.expect_signal()
             return request
 
-    def _handle_frame(self, cell: Cell, quiet: Quiet | None) -> None:
+    def _handle_frame(self, cell: Cell, quiet: Quiet) -> None:
         heard = self._receive(cell)
         if heard is None:
             return
@@ -264,7 +261,7 @@ class Calls:
             slot.done()
         slot.awaken()
 
-    def _run_nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet | None) -> None:
+    def _run_nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet) -> None:
         """Run a program for the host. What the program's own handlers raise meanwhile is raised when it has been told of."""
         stray: BaseException | None = None
         if header["call"] in cell.waiting and self.programs is not None:
@@ -280,7 +277,7 @@ class Calls:
             raise stray
 
     def _run_program(
-        self, programs: Programs, cell: Cell, header: Header, body: bytes, quiet: Quiet | None
+        self, programs: Programs, cell: Cell, header: Header, body: bytes, quiet: Quiet
     ) -> tuple[bytes, BaseException | None]:
         cell.is_unwanted = False
 
@@ -288,35 +285,29 @@ class Calls:
             return self._is_unwanted(cell, header, quiet)
 
         def tell(stream: str, data: bytes) -> None:
-            if quiet:
-                quiet.block()
+            quiet.block()
             self._send_status(cell, {"status": "output", "command": header["command"], "stream": stream}, data)
-            if quiet:
-                quiet.unblock()
+            quiet.unblock()
 
         head = int(str(header["head"]))
         try:
-            if quiet:
-                quiet.unblock()  # or the program would not hear of any signal either
+            quiet.unblock()  # or the program would not hear of any signal either
             return programs.run(loads(body[:head]), body[head:], is_unwanted, tell if header["tell"] else None)
         except BaseException as stray:
             return encode_failure(f"it was cut short: {type(stray).__name__}"), stray
         finally:
-            if quiet:
-                quiet.block()
+            quiet.block()
 
-    def _is_unwanted(self, cell: Cell, header: Header, quiet: Quiet | None) -> bool:
+    def _is_unwanted(self, cell: Cell, header: Header, quiet: Quiet) -> bool:
         """A program of the host's. Listens on: answers to other calls come meanwhile."""
         while self._cell is cell and not cell.is_unwanted and cell.wait_for_input(0):
-            if quiet:
-                quiet.block()
+            quiet.block()
             told, body = self._receive(cell) or (dict[str, object](), b"")
             if told.get("op") == "answer":
                 self._deliver(cell, told, body)
             elif told.get("op") == "stop" and told["command"] == header["command"]:
                 cell.is_unwanted = True
-            if quiet:
-                quiet.unblock()
+            quiet.unblock()
         return self._cell is not cell or cell.is_unwanted or header["call"] not in cell.waiting
 
     def _send_status(self, cell: Cell, header: Header, body: bytes) -> None:

@@ -203,11 +203,7 @@ class SnapshotRegistry:
             if time.monotonic() > give_up_at:
                 os.kill(-1, signal.SIGKILL)
                 os._exit(0)  # rather no session than one beside which something runs on
-            for pid in others:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            _reap_some(others)
-            time.sleep(AGAIN_S)
+            _kill_and_reap(others)
         self.accept_all()
         self._awaited = {cell: by for cell, by in self._awaited.items() if by in spared}
 
@@ -221,11 +217,7 @@ class SnapshotRegistry:
                 return False  # the numbers have begun again: which came later cannot be told
             if not others:
                 return True
-            for pid in others:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            _reap_some(others)
-            time.sleep(AGAIN_S)
+            _kill_and_reap(others)
         return False
 
     def list_processes(self) -> set[int]:
@@ -275,8 +267,12 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-def _reap_some(pids: set[int]) -> None:
-    """Those of them that are ours to wait for."""
+def _kill_and_reap(pids: set[int]) -> None:
+    """Kill these, and wait for those of them that have ended and are our children."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     for pid in pids:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
+    time.sleep(AGAIN_S)

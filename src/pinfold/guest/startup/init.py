@@ -62,7 +62,7 @@ class Init:
         self._memory = 0
         self._over = False
         self._next_look = 0.0
-        self._requests: dict[bytes, Callable[..., None]] = {
+        self._requests: dict[bytes, Callable[[Request, list[int]], Request]] = {
             b"guard": self._guard,
             b"wake": self._wake,
             b"take": self._promote_candidate,
@@ -72,10 +72,9 @@ class Init:
             b"expect": self._expect,
             b"forget": self._forget,
             b"branch": self._branch,
-            b"signal": self._signal_branch,
             b"adopt": self._adopt,
             b"reap": self._reap_now,
-            b"freeze": self._freeze,
+            b"freeze": lambda _request, _given: {"frozen": self._freezer.freeze()},
             b"thaw": self._thaw,
             b"leftovers": self._report_leftovers,
         }
@@ -107,10 +106,15 @@ class Init:
     def _handle_message(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 64)
         match message:
-            case b"interrupt":
-                self._interrupt_group()
-            case b"end":
-                self._end_runner()
+            case b"interrupt" if self._runner:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._runner, signal.SIGINT)
+            case b"end" if self._runner:
+                # Not its group: a copy that it has just left is still in there. The rest ends with `_on_runner_exit`.
+                with suppress(ProcessLookupError):
+                    os.kill(self._runner, signal.SIGKILL)
+            case b"interrupt" | b"end":
+                pass  # it has ended already
             case b"close":
                 self._closing = True
                 if not self._runner:
@@ -120,11 +124,26 @@ class Init:
             case b"begin":
                 self._start(read_request(fds[0]), fds[1:])
                 os.close(fds[0])
+            case b"signal":
+                self._signal_branch(read_request(fds[0]))
+                os.close(fds[0])
+            case _ if message in self._requests:
+                self._handle_request(self._requests[message], *fds)
             case _:
-                handler = self._requests.get(message)
-                if handler is None:
-                    os._exit(0)  # the host is gone
-                handler(*fds)
+                os._exit(0)  # the host is gone
+
+    def _handle_request(
+        self, handler: Callable[[Request, list[int]], Request], paper: int, reply: int, *given: int
+    ) -> None:
+        """Answer the host, which waits. What the handler returns as `fds` goes with the answer."""
+        self._kept.accept_all()
+        answer = handler(read_request(paper), [*given])
+        sent: list[int] = answer.pop("fds", [])
+        for fd in (paper, *given):
+            os.close(fd)
+        send_answer(reply, answer, sent)
+        for fd in sent:
+            os.close(fd)
 
     def _start(self, request: Request, trees: list[int]) -> None:
         try:
@@ -153,9 +172,8 @@ class Init:
     def _relays(self) -> set[int]:
         return {self._way_out.relay} - {0} if self._way_out is not None else set()
 
-    def _guard(self, paper: int, reply: int) -> None:
-        """Files that need guarding now; the host waits for the answer."""
-        request = read_request(paper)
+    def _guard(self, request: Request, _given: list[int]) -> Request:
+        """Files that need guarding now."""
         answer: Request = {}
         for kind in ("masked", "pinned", "protected"):
             for item in request[kind]:
@@ -163,84 +181,64 @@ class Init:
                     guard({"masked": [], "pinned": [], "protected": [], kind: [item]})
                 except OSError as error:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
-        os.close(paper)
-        send_answer(reply, answer)
+        return answer
 
-    def _report_leftovers(self, paper: int, reply: int) -> None:
+    def _report_leftovers(self, _request: Request, _given: list[int]) -> Request:
         """Whether anything but copies can run while no cell does."""
-        os.close(paper)
         self._reap()
         self._kept.accept_all()
         ours = {os.getpid(), self._runner} | self._processes_to_keep() | self._kept.pids
         others = self._kept.list_processes() - ours
-        send_answer(reply, {"running": bool(others) or not is_quiet(self._runner)})
+        return {"running": bool(others) or not is_quiet(self._runner)}
 
-    def _expect(self, paper: int, reply: int) -> None:
+    def _expect(self, request: Request, _given: list[int]) -> Request:
         """The host will have the runner leave a copy of this state."""
-        self._kept.expect(read_request(paper)["cell"])
-        os.close(paper)
-        send_answer(reply, {})
+        self._kept.expect(request["cell"])
+        return {}
 
-    def _forget(self, paper: int, reply: int) -> None:
+    def _forget(self, request: Request, _given: list[int]) -> Request:
         """States that nobody can go to any more."""
-        self._kept.accept_all()
-        self._kept.keep_only({0, *read_request(paper)["known"]})
-        os.close(paper)
-        send_answer(reply, {})
+        self._kept.keep_only({0, *request["known"]})
+        return {}
 
-    def _branch(self, paper: int, reply: int, *given: int) -> None:
+    def _branch(self, request: Request, given: list[int]) -> Request:
         """Wake a copy to live beside the runner. Meanwhile nobody may write to the workspace: it is one for all of them."""
-        self._kept.accept_all()
-        answer, pidfd = {}, []
+        answer: Request = {}
         try:
             if not self._branches:
                 self._lock_places()
-            copy = self._kept.wake(read_request(paper)["cells"], list(given))
+            copy = self._kept.wake(request["cells"], given)
             if copy:
-                pidfd = [os.pidfd_open(copy.pid)]
+                pidfd = os.pidfd_open(copy.pid)
                 self._branches.add(copy.pid)
-                answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads}
+                answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads, "fds": [pidfd]}
         except OSError as error:
             answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
         if not self._branches:
             self._unlock_places()
-        send_answer(reply, answer, pidfd)
-        for fd in (paper, *given, *pidfd):
-            os.close(fd)
+        return answer
 
-    def _signal_branch(self, paper: int) -> None:
-        request = read_request(paper)
-        os.close(paper)
+    def _signal_branch(self, request: Request) -> None:
         if request["pid"] in self._branches:
             with suppress(ProcessLookupError):
                 os.killpg(request["pid"], request["signal"])
 
-    def _adopt(self, paper: int, reply: int) -> None:
+    def _adopt(self, request: Request, _given: list[int]) -> Request:
         """A branch is the runner from now on; everything else ends."""
-        self._kept.accept_all()
-        self._runner = self._kept.runner = read_request(paper)["pid"]
-        os.close(paper)
+        self._runner = self._kept.runner = request["pid"]
         self._branches.clear()
         self._kept.end_all_but({self._runner} | self._relays)
         self._unlock_places()
-        send_answer(reply, {})
+        return {}
 
-    def _reap_now(self, paper: int, reply: int) -> None:
-        """Whoever hears the answer knows that what has ended is known here."""
-        os.close(paper)
+    def _reap_now(self, _request: Request, _given: list[int]) -> Request:
+        """After the answer, what has ended is known here."""
         self._reap()
-        send_answer(reply, {})
+        return {}
 
-    def _freeze(self, paper: int, reply: int) -> None:
-        """Stop all of the program's processes until `thaw`; copies stand still anyway, and stay so."""
-        os.close(paper)
-        self._kept.accept_all()
-        send_answer(reply, {"frozen": self._freezer.freeze()})
-
-    def _thaw(self, paper: int, reply: int) -> None:
-        os.close(paper)
+    def _thaw(self, _request: Request, _given: list[int]) -> Request:
         self._freezer.thaw()
-        send_answer(reply, {})
+        return {}
 
     def _lock_places(self) -> None:
         """Raises OSError where something is open for writing; then all is as it was."""
@@ -257,21 +255,8 @@ class Init:
             with open_mount(path) as tree:
                 syscalls.set_mount_attributes(tree, 0, cleared=syscalls.ATTR_RDONLY)
 
-    def _interrupt_group(self) -> None:
-        if self._runner:
-            with suppress(ProcessLookupError):
-                os.killpg(self._runner, signal.SIGINT)
-
-    def _end_runner(self) -> None:
-        """What it started ends once it is known to have ended: a copy that it has just left is still in its group."""
-        if self._runner:
-            with suppress(ProcessLookupError):
-                os.kill(self._runner, signal.SIGKILL)
-
-    def _wake(self, paper: int, reply: int, *given: int) -> None:
+    def _wake(self, request: Request, given: list[int]) -> Request:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
-        self._kept.accept_all()
-        request = read_request(paper)
         self._kept.keep_only({0, *request["known"]})
         if self._candidate:
             with suppress(ProcessLookupError):
@@ -279,49 +264,39 @@ class Init:
         copy = self._kept.last_of(request["cells"])
         is_wanted = copy is not None and not (copy.threads and request["whole"])
         if is_wanted:
-            copy = self._kept.wake(request["cells"], list(given))
-        for fd in (paper, *given):
-            os.close(fd)
+            copy = self._kept.wake(request["cells"], given)
         self._candidate = copy.pid if copy and is_wanted else 0
         self._state = copy.cell if copy else 0
-        answer = {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
-        send_answer(reply, answer)
+        return {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
 
-    def _promote_candidate(self, paper: int, reply: int) -> None:
-        """The woken copy is the runner from now on, and all that the other one started ends."""
-        os.close(paper)
-        self._kept.accept_all()  # the copy it has left in its own place must be known by now
+    def _promote_candidate(self, _request: Request, _given: list[int]) -> Request:
+        """The woken copy is the runner from now on, and all that the other one started ends.
+
+        The copy it has left in its own place is known by now.
+        """
         self._runner = self._kept.runner = self._candidate
         self._candidate = 0
         self._kept.end_all_but({self._runner} | self._processes_to_keep())
         self._kept.hold_after(self._state)
-        send_answer(reply, {})
+        return {}
 
-    def _end_since(self, paper: int, reply: int) -> None:
+    def _end_since(self, request: Request, _given: list[int]) -> Request:
         """End what was started since a process got this number; the runner stays, and what is not its doing."""
-        self._kept.accept_all()
-        first = read_request(paper)["pid"]
-        os.close(paper)
-        send_answer(reply, {"ended": self._kept.end_from(first, {self._runner} | self._processes_to_keep())})
+        return {"ended": self._kept.end_from(request["pid"], {self._runner} | self._processes_to_keep())}
 
-    def _save(self, paper: int, reply: int, given: int) -> None:
-        """Have a copy tell `given` what its variables are made of; another of the same state takes its place."""
-        self._kept.accept_all()
-        request = read_request(paper)
+    def _save(self, request: Request, given: list[int]) -> Request:
+        """Have a copy tell the host what its variables are made of; another of the same state takes its place."""
         copy = self._kept.last_of(request["cells"])
         if copy and copy.cell not in request["known"]:
-            copy = self._kept.wake(request["cells"], [given], SAVE)
+            copy = self._kept.wake(request["cells"], given, SAVE)
             if copy:
                 self._savers.add(copy.pid)
                 self._kept.await_snapshot(copy.cell)
-        os.close(paper)
-        os.close(given)
-        send_answer(reply, {"cell": copy.cell} if copy else {})
+        return {"cell": copy.cell} if copy else {}
 
-    def _end_savers(self, paper: int, reply: int) -> None:
-        os.close(paper)
+    def _end_savers(self, _request: Request, _given: list[int]) -> Request:
         self._drop_savers()
-        send_answer(reply, {})
+        return {}
 
     def _drop_savers(self) -> bool:
         """Whether there were any."""

@@ -53,15 +53,20 @@ def main(arguments: list[str]) -> None:
         if pid == 0:
             launcher.detach()
             become_session(settings, fds)
-        if unfit:
-            launcher.send(json.dumps(unfit).encode())
-        else:
-            pidfd = os.pidfd_open(pid)
-            socket.send_fds(launcher, [b"{}"], [pidfd])
-            os.close(pidfd)
-        for fd in fds:
-            os.close(fd)
+        report_session(launcher, unfit, pid, fds)
         seed_generators()  # for the next
+
+
+def report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[int]) -> None:
+    """Tell the launcher of a session that was forked, or why none was; `fds` are the session's."""
+    if unfit:
+        launcher.send(json.dumps(unfit).encode())
+    else:
+        pidfd = os.pidfd_open(pid)
+        socket.send_fds(launcher, [b"{}"], [pidfd])
+        os.close(pidfd)
+    for fd in fds:
+        os.close(fd)
 
 
 def _stand_in_for_stdin() -> None:
