@@ -1,7 +1,7 @@
 """Calls from the program to tools of the host: a frame out, an answer in, several at once, while a cell runs. Decides nothing.
 
-What may be called, and what comes of it, is the host's to say; whoever forges a call here gains nothing by it. While the
-host works on a call, it may have programs run here: whoever listens for the answers does that.
+The host decides what may be called; a forged call is judged like any other. While the host works on a call, it may
+have programs run here: the thread that listens for the answers runs them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CALL_BYTES = 1 << 20
 CALLS_BYTES = 256 << 20
 """Of all calls of one cell."""
 TOOL_CHARS = 200
-NOBODY_WAITS = "nobody waits for this call any more"
+NOT_WAITED_FOR = "this call is no longer waited for"
+NO_ANSWERS = "no host answers calls from this code"
 ENDED = "the cell that made this call has ended"
 TICK_S = 0.1
 """A thread that waits looks this often whether its cell is still there."""
@@ -98,7 +99,7 @@ class Calls:
         return decode_answer(*slot.answer)
 
     def drop(self, slot: Slot) -> None:
-        """Nobody wants its answer any more."""
+        """Its answer is no longer wanted."""
         cell = self._cell
         if cell is None or slot.answer is not None or get_ident() in cell.callers:
             return
@@ -122,7 +123,7 @@ class Calls:
                     cell.seat.release()
 
     def finish(self) -> None:
-        """The cell is about to end: what it began and has not waited for is waited for. Raises what nobody would see."""
+        """The cell is about to end: what it began and has not waited for is waited for. Raises failures that the cell has not seen."""
         cell = self._cell
         if cell is None or cell.pid != _getpid():
             return
@@ -133,7 +134,7 @@ class Calls:
     def _new_call(self, tool: str, args: dict[str, object], done: Callable[[], None] | None) -> tuple[Cell, Slot]:
         cell = self._cell
         if cell is None:
-            raise ToolRefused("nobody is there to answer calls from this code")
+            raise ToolRefused(NO_ANSWERS)
         if cell.pid != _getpid():
             raise ToolRefused("a forked process cannot call tools; call them where the cell itself runs")
         if type(tool) is not str or not (0 < len(tool) <= TOOL_CHARS and tool.isascii() and tool.isprintable()):
@@ -267,10 +268,10 @@ class Calls:
         if header["call"] in cell.waiting and self.programs is not None:
             told, stray = self._run_program(self.programs, cell, header, body, quiet)
         else:
-            told = encode_failure(NOBODY_WAITS)
+            told = encode_failure(NOT_WAITED_FOR)
         number = int(str(header["command"]))
         for missed in range(cell.told + 1, number):
-            self._send_status(cell, {"status": "ran", "command": missed}, encode_failure(NOBODY_WAITS))
+            self._send_status(cell, {"status": "ran", "command": missed}, encode_failure(NOT_WAITED_FOR))
         self._send_status(cell, {"status": "ran", "command": number}, told)
         cell.told = number
         if stray is not None:
@@ -340,12 +341,12 @@ def set_current(calls: Calls) -> None:
 def current() -> Calls:
     """Raises ToolRefused."""
     if _calls is None:
-        raise ToolRefused("nobody is there to answer calls from this code")
+        raise ToolRefused(NO_ANSWERS)
     return _calls
 
 
 def is_possible() -> bool:
-    """Whether anybody would answer now."""
+    """Whether the host answers calls now."""
     return _calls is not None and _calls.is_open
 
 

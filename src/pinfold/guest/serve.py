@@ -158,7 +158,7 @@ class Server:
                     self._copies = self._adopted
                     answer = b""
                 case "copy" | "receive" | "idle":
-                    answer = b""  # whoever hears this knows that the copy of the last state has been left
+                    answer = b""  # this answer comes after the copy of the last state was left
                 case "prepare":
                     _prepare()
                     answer = b""

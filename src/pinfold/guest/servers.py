@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from importlib.machinery import ModuleSpec
 
-from .calls import current, is_possible
+from .calls import NO_ANSWERS, current, is_possible
 from .tool_calls.values import ToolError, ToolRefused
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -227,7 +227,7 @@ def _make_lazy_tool(module: ModuleType, tool: str) -> Any:
         from importlib import reload
 
         if not is_possible():
-            raise ToolRefused("nobody is there to answer calls from this code")
+            raise ToolRefused(NO_ANSWERS)
         return getattr(reload(module), tool)(*args, **named)
 
     late.__name__ = late.__qualname__ = tool

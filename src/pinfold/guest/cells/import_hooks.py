@@ -14,13 +14,21 @@ if TYPE_CHECKING:
 
 
 def _patch_pyplot(pyplot: ModuleType) -> None:
-    """`plt.show()` displays all open figures."""
-    vars(pyplot)["show"] = lambda *_arguments, **_options: figures.show_open(displays.display)
+
+    def show(*_arguments: object, **_options: object) -> None:
+        """Show all open figures."""
+        figures.show_open(displays.display)
+
+    vars(pyplot)["show"] = show
 
 
 def _patch_plotly(renderers: ModuleType) -> None:
-    """`figure.show()` displays the figure."""
-    vars(renderers)["show"] = lambda figure, *_arguments, **_options: displays.display(figure)
+
+    def show(figure: object, *_arguments: object, **_options: object) -> None:
+        """Show the figure."""
+        displays.display(figure)
+
+    vars(renderers)["show"] = show
 
 
 WATCHED: dict[str, Callable[[ModuleType], None]] = {

@@ -157,7 +157,7 @@ def _blocks_bytes(value: object) -> int | None:
 
 
 def is_data(value: object) -> bool:
-    """Not code: naming a function on the failing line tells nobody anything."""
+    """Not code: a function on the failing line is not worth describing."""
     kind = type(value)
     return kind not in NO_DATA and not issubclass(kind, type)
 

@@ -17,10 +17,10 @@ rest_framework=djangorestframework sentence_transformers=sentence-transformers s
 sklearn=scikit-learn slugify=python-slugify snappy=python-snappy usb=pyusb win32com=pywin32 wx=wxpython yaml=pyyaml
 zmq=pyzmq
 """
-DISTRIBUTIONS = dict(pair.split("=") for pair in _PAIRS.split())
+DISTRIBUTIONS = {name: package for name, _, package in (pair.partition("=") for pair in _PAIRS.split())}
 """By the name of a module, the package that has it."""
 OWN_NAME = "pinfold"
-"""A session cannot open another; what the package index has of this name may be anybody's."""
+"""A session cannot open another; a package of this name on the index is not ours."""
 
 
 def package_of(missing: object) -> str:

@@ -280,7 +280,7 @@ class Engine:
             try:
                 self._interrupts.arm()
                 if "matplotlib.pyplot" in _modules and _getpid() == self._pid:
-                    # Those of a cell that failed half way; after an interrupt nobody wants to wait for them.
+                    # Those of a cell that failed half way; after an interrupt they are not waited for.
                     figures.show_open(None if self._interrupts.fired else displays.display)
                 self._streams.flush()
             finally:

@@ -1,4 +1,4 @@
-"""An exception as text for whoever wrote the cell: their frames, the last of a library's, and what the line worked on."""
+"""An exception as text for the author of the cell: their frames, the last of a library's, and what the line worked on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 OURS = (__file__.rsplit("/", 2)[0] + "/", "<servers.")
-"""Files whose frames say nothing to whoever wrote the program."""
+"""Files whose frames are left out of tracebacks."""
 LIBRARY_FOLDER = os.path.dirname(os.__file__) + "/"
 INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 FRAMES = 16

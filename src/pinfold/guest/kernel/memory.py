@@ -63,7 +63,7 @@ def _resident_bytes(pid: str) -> list[int]:
 
 
 def _proportional_bytes(pid: str) -> list[int]:
-    """Where it lets nobody look, what it shares counts against it."""
+    """Where it cannot be read, what it shares counts as its own."""
     found = _read_sizes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
     return found if any(found) else _resident_bytes(pid)
 

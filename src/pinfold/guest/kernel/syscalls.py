@@ -36,7 +36,7 @@ FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
-_RESOLVE_NO_SYMLINKS = 4
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 2, 4, 8
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LISTENER = 8
 _X86 = os.uname().machine == "x86_64"
@@ -123,7 +123,7 @@ def leave_old_root() -> None:
 
 
 def unmount(target: str) -> None:
-    """Out of sight at once, gone when nobody uses it."""
+    """Out of sight at once, gone when it is no longer used."""
     _check_result(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
 
 
@@ -141,6 +141,12 @@ def open_without_links(path: str) -> int:
     """For use as a place only. Raises where a link is on the way."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
+
+
+def open_beneath(folder: int, path: str, flags: int, mode: int) -> int:
+    """Raises where the path leads out of the folder."""
+    how = struct.pack("=QQQ", flags, mode, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    return _call(_OPENAT2, path, folder, os.fsencode(path), how, 24)
 
 
 def set_mount_attributes(
@@ -207,7 +213,7 @@ def set_capabilities(keep: tuple[int, ...]) -> None:
 def seccomp(program: bytes, *, listen: bool = False) -> int:
     """For this thread and all it starts; `prctl(PR_SET_NO_NEW_PRIVS, 1)` must come first.
 
-    With `listen`, returns a descriptor that whoever answers the filter's questions listens on.
+    With `listen`, returns a descriptor on which the filter's questions arrive.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer))

@@ -116,7 +116,7 @@ def array(pickler: Pickler, value: Any) -> object:
 
 
 def dtype(pickler: Pickler, value: Any) -> object:
-    """Pickle does it; but the names of its fields are no dict that anybody shares."""
+    """Pickle does it; but the names of its fields are in a dict that is not shared on purpose."""
     if value.fields is not None:
         pickler.graph.ignored.update(map(id, get_referents(value.fields)))
     return NotImplemented

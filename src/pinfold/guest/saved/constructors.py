@@ -156,7 +156,7 @@ def finish_enum(kind: Any, state: tuple[object, dict[str, Any], dict[str, dict[s
 
 
 def make_value(plain: Any, kind: type, value: object) -> object:
-    """Of a subclass of a built-in type, without its own `__new__`, whose arguments nobody kept."""
+    """Of a subclass of a built-in type, without its own `__new__`, whose arguments were not kept."""
     return plain.__new__(kind, value)
 
 
@@ -220,7 +220,7 @@ def make_collection(base: Any, kind: type, args: tuple[object, ...]) -> object:
 
 
 def make_exception(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
-    """Without its `__init__`, whose arguments nobody kept."""
+    """Without its `__init__`, whose arguments were not kept."""
     made = kind.__new__(kind, *args)
     made.args = args
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     """What the user should know of a variable that is restored."""
     reason: str = ""
 
-    def row(self) -> dict[str, object]:
+    def row(self) -> dict[str, Any]:
         """For JSON."""
         return {key: value for key, value in self._asdict().items() if value or key in ("name", "kind")}
 
@@ -58,7 +58,7 @@ class VariableGroups:
         self._leader[self.leader(one)] = self.leader(other)
 
     def sort_by_use(self, uses: Mapping[str, set[str]]) -> list[list[str]]:
-        """Whoever is used comes first; those that use each other are joined."""
+        """What is used comes first; names that use each other are joined."""
         while True:
             graph: dict[str, set[str]] = {}
             for name in self._leader:

@@ -48,7 +48,7 @@ def is_named(value: Any, module_name: object, path: object) -> bool:
     try:
         found: object = sys.modules.get(module_name)
         if found is None and module_name.partition(".")[0] in sys.modules:
-            found = import_module(module_name)  # a package may name a part of it that nobody has loaded
+            found = import_module(module_name)  # a package may name a part of it that is not loaded
         if import_name(found) is None:
             return False
         for name in path.split("."):
@@ -82,7 +82,7 @@ def find_in_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[s
 def find_in_library(kind: type) -> dict[int, tuple[str, str]]:
     """Values of a class that its own module keeps under a name: `dataclasses.MISSING` is one wherever it is.
 
-    Only those that nobody changes: of the standard library's, and of others those that hold nothing.
+    Only those that are not changed: of the standard library's, and of others those that hold nothing.
     """
     module_name = module_of(kind)
     module = sys.modules.get(module_name) if type(module_name) is str else None

@@ -27,7 +27,7 @@ NAMESPACE = ""
 """How a stream refers to the session's variables as a whole."""
 
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)))
-"""Values that are what they are wherever they are: nobody can tell two equal ones apart, or change them."""
+"""Values that are what they are wherever they are: two equal ones cannot be told apart, or changed."""
 CONTAINERS = frozenset((list, dict, set, bytearray))
 """Pickled without asking us how."""
 _VALUES = """
@@ -138,7 +138,7 @@ class Graph:
         """What is referred to: a variable by its name, what every process has by module and name."""
         self.memory = arrays.Memory()
         self.ignored: set[int] = set()
-        """What libraries hand to all their values; nobody means to share it."""
+        """What libraries hand to all their values; it is not shared on purpose."""
         self.whole: set[int] = set()
         """Dicts that are the attributes of an object and something else too: it must come back as one."""
         self._how: dict[type, TypeTraits] = {}

@@ -266,7 +266,7 @@ def class_methods(_: Pickler, value: ClassMethods) -> object:
 
 
 def plain_of(kind: type) -> type | None:
-    """The built-in type that its values are one of, if nobody but the session came in between."""
+    """The built-in type that its values are one of, if only classes of the session stand in between."""
     for base in type.mro(kind)[1:]:
         if base in PLAIN:
             return base

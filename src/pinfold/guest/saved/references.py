@@ -21,7 +21,7 @@ def reference(pickler: Pickler, value: Any) -> object:
     target: object = value()
     if target is None:
         return constructors.dead_reference, ()
-    pickler.found.may_differ = True  # whether anybody else keeps it
+    pickler.found.may_differ = True  # whether something else keeps it
     kind = kind_of(value)
     return constructors.make_reference, (target, value.__callback__, None if kind is ReferenceType else kind)
 

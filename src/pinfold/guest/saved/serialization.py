@@ -1,6 +1,6 @@
 """Turns the session's variables into bytes that another process can make them from again; `restoring` does that.
 
-Called in a copy of the session's process that nobody runs cells in any more: saving runs code of the program's
+Called in a copy of the session's process that runs no more cells: saving runs code of the program's
 (`__reduce__`, and reading back to compare), so the copy is not to become the session again. No threads, no files;
 the bytes go where `write` takes them.
 """

@@ -28,7 +28,7 @@ class Freezer:
         """Whether none of them can run until `thaw`.
 
         Two looks that agree prove it: who stood at both and was not scheduled in between stood at the moment between
-        them, when there was nobody else. One look would not do, for a process that is still running may wake one that
+        them, when there was no other process. One look would not do, for a process that is still running may wake one that
         was looked at already.
         """
         self._stood = {pid for pid in self._living() if _schedule_counts({pid}) is not None}

@@ -98,7 +98,7 @@ class SnapshotRegistry:
         self._awaited[cell] = self.runner
 
     def await_snapshot(self, cell: int) -> None:
-        """Of this state, which one that was woken leaves in its place: whoever asks next is to find it."""
+        """Of this state, which one that was woken leaves in its place: the next request is to find it."""
         give_up_at = time.monotonic() + LEAVING_S
         while cell not in self._copies and (left := give_up_at - time.monotonic()) > 0:
             if select.select([self.line], [], [], left)[0] and not self.accept_all():
@@ -171,7 +171,7 @@ class SnapshotRegistry:
                     os.kill(copy.pid, signal.SIGKILL)
 
     def keep_only(self, cells: set[int]) -> None:
-        """To others nobody can go any more, or they never were: no such cell has run."""
+        """Drop all others: they cannot be gone back to, or are of cells that never ran."""
         self.drop([cell for cell in self._copies if cell not in cells])
         self._seen &= cells
 

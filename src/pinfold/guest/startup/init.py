@@ -95,7 +95,7 @@ class Init:
                         os.read(wake, 64)
                     self._reap()
                 elif fd == self._kept.line.fileno():
-                    if not self._kept.accept_all():  # nobody is left to say anything, which poll would tell for ever
+                    if not self._kept.accept_all():  # every program is gone, which poll would report for ever
                         self._poll.unregister(fd)
                 elif self._way_out is not None and fd == self._way_out.fileno():
                     self._start_relay(self._way_out)
@@ -163,7 +163,7 @@ class Init:
             runner.write(json.dumps({**words, "writable": writable}).encode())
 
     def _start_relay(self, way_out: EgressListener) -> None:
-        """Somebody wants out: from now on a relay listens."""
+        """A program connects: from now on a relay listens."""
         self._poll.unregister(way_out)
         way_out.open_relay()
         self._kept.reserved = self._relays
@@ -197,12 +197,12 @@ class Init:
         return {}
 
     def _forget(self, request: Request, _given: list[int]) -> Request:
-        """States that nobody can go to any more."""
+        """Drop states that cannot be gone back to any more."""
         self._kept.keep_only({0, *request["known"]})
         return {}
 
     def _branch(self, request: Request, given: list[int]) -> Request:
-        """Wake a copy to live beside the runner. Meanwhile nobody may write to the workspace: it is one for all of them."""
+        """Wake a copy to live beside the runner. Meanwhile the workspace is read-only: all of them share it."""
         answer: Request = {}
         try:
             if not self._branches:

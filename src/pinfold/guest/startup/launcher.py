@@ -1,4 +1,4 @@
-"""Stands between hosts and the zygote: trusted, small, and imports nobody's code but the standard library's.
+"""Stands between hosts and the zygote: trusted, small, and imports only the standard library.
 
 A session begins as a seed: forked from the zygote, shut in, waiting for its workspace. A host asks; the launcher opens
 the mounts, sends them into a seed, and hands the seed's ends to the host. Seeds are kept ready where sessions come and go.
@@ -32,7 +32,7 @@ REFILL_AFTER_S = 0.001
 GROUP_AFTER_S = 0.2
 """Quiet before a session that was made in a hurry is grouped: meanwhile the kernel lets no process begin or end."""
 RETRY_AFTER_S = 1.0
-"""Where no seed could be made, and nobody waits for one."""
+"""Before the next try, where no seed could be made and none is waited for."""
 SWEEP_S = 0.05
 
 
@@ -339,7 +339,7 @@ class Launcher:
     def _maintain(self) -> None:
         # Not only in quiet times: a launcher that is never left alone needs it most.
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
-            self._settings = {**self._settings, "warm": "now"}  # nobody waits for it
+            self._settings = {**self._settings, "warm": "now"}  # no session waits for it
             self._next = self._new_zygote()
         if self._wanted or time.monotonic() < self._quiet_at:
             return

@@ -245,7 +245,7 @@ class Lite:
 
 
 def _remove(folder: str) -> None:
-    """Nobody is left to put anything in while it goes."""
+    """Everything that could write to it has ended."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:  # a program made it deeper than Python can follow

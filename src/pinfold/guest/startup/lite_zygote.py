@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
     launcher = socket.socket(fileno=channel)
     for fd in (channel, settings["lifeline"]):
         os.set_inheritable(fd, False)
-    # Sessions end by themselves; nobody waits for them here.
+    # Sessions are not waited for here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()

@@ -108,7 +108,7 @@ def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
 
 
 def lock_root() -> None:
-    """The root itself holds nothing but places to mount on, and nobody adds one."""
+    """The root itself holds only places to mount on, and none can be added."""
     syscalls.mount(
         None,
         "/",

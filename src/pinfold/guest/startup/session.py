@@ -125,7 +125,7 @@ def _wait_for_request(word: int) -> Request:
         parts.append(part)
     os.close(word)
     if not parts:
-        os._exit(0)  # nobody wanted it, or the init has said why not
+        os._exit(0)  # it was not needed, or the init has said why not
     return json.loads(b"".join(parts))
 
 

@@ -76,7 +76,7 @@ def _stand_in_for_stdin() -> None:
 
 
 def _prepare(settings: Request) -> None:
-    # Sessions end by themselves; nobody waits for them here.
+    # Sessions are not waited for here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
@@ -94,7 +94,7 @@ def _prepare(settings: Request) -> None:
 
 
 def _settle() -> None:
-    """Takes a fifth of a second, which nobody should wait for."""
+    """Takes a fifth of a second: only while no session is waited for."""
     immortalise()
     syscalls.trim()
 

@@ -1,7 +1,7 @@
 """The way out of a session, seen from inside: a port of its loopback that leads to the proxy on the host.
 
-The init holds the port, which no program inside could take. Only when somebody connects is a relay forked from it,
-that carries bytes and can do nothing else; one that is ended is made again. Who may go where the proxy says.
+The init holds the port, which no program inside could take. When a program connects, a relay is forked from it
+that carries bytes and can do nothing else; one that is ended is made again. The proxy decides which hosts may be reached.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EgressListener:
         return self._listener.fileno()
 
     def open_relay(self) -> None:
-        """Somebody waits."""
+        """A program waits to be connected."""
         try:
             self.relay = syscalls.fork()
         except OSError:  # no room for another process now
@@ -192,7 +192,7 @@ class Relay:
         self._watched: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until nobody has wanted it for a while."""
+        """Until it has had no connection for a while."""
         used_at = time.monotonic()
         while self._pairs or time.monotonic() - used_at < IDLE_S:
             accepts = len(self._pairs) < 2 * PAIRS

@@ -68,7 +68,7 @@ class Cell:
         """Threads that are in a call: what runs in one meanwhile, a finaliser say, must not wait for its own turn."""
 
     def wait_for_input(self, seconds: float) -> bool:
-        """Wait so long for the host to say something more. For whoever has the seat."""
+        """Wait so long for the host to say something more. Only for the thread that has the seat."""
         if self._look is None:
             self._look = self._channel.make_poller()
         return self._look(seconds)

@@ -106,7 +106,7 @@ class _Walk:
                 yield from self.below(entry.path, at)
 
     def _entries(self, folder: str, part: str) -> list[os.DirEntry[str]]:
-        """Hidden ones only where the pattern names some; never what nobody wrote, unless it is named."""
+        """Hidden ones only where the pattern names some; never the folders in SKIPPED, unless they are named."""
         try:
             with os.scandir(folder) as scan:
                 entries = list(scan)

@@ -170,13 +170,13 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
 
 
 def _count(text: str, old: str) -> int:
-    """How many can be replaced; two that overlap are two, for nobody can say which is meant."""
+    """How many can be replaced; two that overlap are two, because it is unclear which is meant."""
     count = text.count(old)
     return 2 if count == 1 and text.find(old, text.find(old) + 1) >= 0 else count
 
 
 def _with_ends_of(was: Text, old: str, new: str) -> tuple[str, str]:
-    """As the file writes its line ends, which nobody sees who reads it."""
+    """As the file writes its line ends, which read_file does not show."""
     if was.crlf or (old not in was.text and _crlf(old) in was.text):
         return _crlf(old), _crlf(new)
     return old, new

@@ -88,7 +88,7 @@ class _UnifiedDiff:
             elif line.startswith("@@ "):
                 raise Refused(f"line {self._at + 1} of the patch: a hunk of no file; begin with --- and +++")
             else:
-                self._at += 1  # words of whoever sent it
+                self._at += 1  # text around the patch
 
     def _peek(self, ahead: int) -> str:
         at = self._at + ahead

@@ -13,7 +13,7 @@ Operation: TypeAlias = Callable[..., dict[str, Any]]
 
 
 class Refused(Exception):
-    """The words for whoever asked: what is wrong and what to do."""
+    """The text says what is wrong and what to do."""
 
 
 def answer(operations: dict[str, Operation]) -> None:

@@ -163,7 +163,7 @@ def _search_files(pattern: str, path: str, results: _Results) -> None:
 
 
 def _texts(top: str) -> Iterator[str]:
-    """Files in the order of their paths; no hidden ones, nor what nobody wrote."""
+    """Files in the order of their paths; no hidden ones, and none in SKIPPED folders."""
     try:
         entries = sorted(os.scandir(top), key=lambda entry: entry.name)
     except OSError:
