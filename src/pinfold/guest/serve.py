@@ -9,9 +9,9 @@ from json import dumps, loads
 
 from . import servers
 from .calls import Calls, set_current
-from .cells import losses
 from .cells.bindings import is_trivial, only_binds
 from .cells.figures import BACKEND
+from .cells.import_hooks import take_loss_counts
 from .cells.interrupts import Interrupts
 from .cells.inventory import inventory
 from .cells.packages import Site
@@ -109,7 +109,7 @@ class Server:
             reply["out_of_memory"] = True
         if result.missing:
             reply["missing"] = result.missing
-        if lost := losses.take_counts():
+        if lost := take_loss_counts():
             reply["lost"] = lost
         if result.displays:
             reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
@@ -142,34 +142,29 @@ class Server:
         self._channel.send(HELLO)
 
     def _answer(self, header: Header, body: bytes) -> None:
-        status, engine = "ok", self._engine
+        status, answer, engine = "ok", b"", self._engine
         try:
             match header["op"]:
                 case "variables":
                     answer = dumps(inventory(engine.namespace, engine.origins.cell_of)).encode()
                 case "put":
                     self._files.put(str(header["path"]), body)
-                    answer = b""
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
                 case "command":
                     answer = self._command(header, body)
                 case "adopted":
                     self._copies = self._adopted
-                    answer = b""
                 case "copy" | "receive" | "idle":
-                    answer = b""  # this answer comes after the copy of the last state was left
+                    pass  # this answer comes after the copy of the last state was left
                 case "prepare":
                     _prepare()
-                    answer = b""
                 case "save":
                     self._save(anyway=bool(header["anyway"]))
-                    answer = b""
                 case "restore":
                     answer = dumps(self._restore(loads(body))).encode()
                 case "replay":
                     self._replay(loads(body))
-                    answer = b""
                 case unknown:
                     status, answer = "refused", f"the guest does not know {unknown!r}".encode()
         except Refused as refused:

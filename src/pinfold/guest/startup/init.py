@@ -16,10 +16,8 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.groups import descendants, memory_in_use, times_out_of_memory
-from ..kernel.memory import memory_of_all
-from ..kernel.processes import is_quiet
+from ..kernel.processes import Freezer, is_quiet, memory_of_all
 from ..snapshots.copies import SAVE
-from ..snapshots.freezer import Freezer
 from ..snapshots.registry import SnapshotRegistry
 from ..tool_calls.egress import EgressListener
 from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit

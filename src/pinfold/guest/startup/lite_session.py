@@ -19,9 +19,8 @@ from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..kernel.groups import times_out_of_memory
 from ..kernel.landlock_rules import restrict_init, restrict_runner
-from ..kernel.processes import descendants, is_quiet, memory_of_tree, threads_of_user
+from ..kernel.processes import Freezer, descendants, is_quiet, memory_of_tree, threads_of_user
 from ..serve import ReadyServer
-from ..snapshots.freezer import Freezer
 from .init import FILL_BYTES_PER_S
 from .messages import MESSAGE_BYTES, Request, describe_error, read_request, send_answer, wake_on_child_exit
 from .privileged_calls import PrivilegedCalls

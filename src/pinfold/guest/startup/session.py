@@ -14,8 +14,7 @@ import socket
 from contextlib import suppress
 
 from ..kernel import syscalls
-from ..kernel.memory import data_of_self
-from ..kernel.processes import OF_ONE, bound_watches, put
+from ..kernel.processes import OF_ONE, bound_watches, data_of_self, put
 from ..serve import ReadyServer
 from ..snapshots.copies import Snapshots
 from .init import Init
