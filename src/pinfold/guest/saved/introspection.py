@@ -1,17 +1,33 @@
-"""What a new process finds under its name: modules, and what they hold."""
+"""What types and modules say of themselves, and what a new process finds under its name.
+
+Types are asked by way of `type`: a metaclass of the program's cannot get between.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
-from .kinds import SESSION, kind_of, module_of
+kind_of: Callable[[object], type[Any]] = type
+"""Its type, without what a type checker thinks of that."""
+name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
+module_of: Callable[[type], Any] = type.__dict__["__module__"].__get__
+dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
+SESSION = "__main__"
+"""The module of the session's own classes and functions."""
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+
+def paths_of(kind: type) -> list[str]:
+    """The full names of a class and its bases, nearest first."""
+    return [f"{module_of(base)}.{name_of(base)}" for base in type.mro(kind)]
+
+
+def of_session(kind: type) -> list[type]:
+    """Those of its bases, and itself, that the session defined."""
+    return [base for base in type.mro(kind) if module_of(base) == SESSION]
 
 
 def import_name(module: object) -> str | None:
@@ -32,7 +48,7 @@ def is_named(value: Any, module_name: object, path: object) -> bool:
     try:
         found: object = sys.modules.get(module_name)
         if found is None and module_name.partition(".")[0] in sys.modules:
-            found = import_module(module_name)  # a package may name a part of it that nobody has loaded
+            found = import_module(module_name)  # a package may name a part of it that is not loaded
         if import_name(found) is None:
             return False
         for name in path.split("."):
@@ -66,7 +82,7 @@ def find_in_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[s
 def find_in_library(kind: type) -> dict[int, tuple[str, str]]:
     """Values of a class that its own module keeps under a name: `dataclasses.MISSING` is one wherever it is.
 
-    Only those that nobody changes: of the standard library's, and of others those that hold nothing.
+    Only those that are not changed: of the standard library's, and of others those that hold nothing.
     """
     module_name = module_of(kind)
     module = sys.modules.get(module_name) if type(module_name) is str else None

@@ -1,4 +1,4 @@
-"""Makes again what was saved: the functions that saved streams name. Called while one is read; decides nothing.
+"""The functions that saved streams name, to make again what was saved. Called while a stream is read; decides nothing.
 
 Their names and arguments are the format of what is stored: one may be added, none changed.
 """
@@ -10,14 +10,10 @@ from _weakref import ref
 from importlib import import_module
 from importlib.util import MAGIC_NUMBER
 from marshal import loads
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
 
-from .kinds import SESSION, dict_of
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from types import CodeType
-    from typing import Any
+from .introspection import SESSION, dict_of
 
 _set_type_attribute = type.__setattr__
 
@@ -160,7 +156,7 @@ def finish_enum(kind: Any, state: tuple[object, dict[str, Any], dict[str, dict[s
 
 
 def make_value(plain: Any, kind: type, value: object) -> object:
-    """Of a subclass of a built-in type, without its own `__new__`, whose arguments nobody kept."""
+    """Of a subclass of a built-in type, without its own `__new__`, whose arguments were not kept."""
     return plain.__new__(kind, value)
 
 
@@ -178,7 +174,7 @@ def module(name: str) -> ModuleType:
     return sys.modules[name] if name == SESSION else import_module(name)
 
 
-def imported(path: str) -> object:
+def find_import(path: str) -> object:
     """`module:name`"""
     module_name, _, names = path.partition(":")
     found: object = module(module_name)
@@ -224,7 +220,7 @@ def make_collection(base: Any, kind: type, args: tuple[object, ...]) -> object:
 
 
 def make_exception(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
-    """Without its `__init__`, whose arguments nobody kept."""
+    """Without its `__init__`, whose arguments were not kept."""
     made = kind.__new__(kind, *args)
     made.args = args
     return made
