@@ -91,7 +91,7 @@ ENTRY_POINTS = "pinfold.sandboxes"
 
 def _unsafe_local(python: Path | None) -> Provider:
     from pinfold.sandbox.environment import default_python
-    from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
+    from pinfold.sandbox.guests import UnsafeLocal
 
     return UnsafeLocal(python or default_python())
 

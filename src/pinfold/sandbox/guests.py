@@ -10,12 +10,10 @@ process group, and its end when the command is killed.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -24,17 +22,14 @@ import anyio
 
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.kernel.folders import Folder
-from pinfold.sandbox.session.deaths import Death
+from pinfold.sandbox.kernel.processes import GUEST, end_marked
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import Subprocess
+from pinfold.sandbox.session.guest_process import Death, Subprocess
 from pinfold.sandbox.session.output import Output, widen
 from pinfold.sandbox.session.saved_state_session import open_saved_state_session
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
 
-GUEST = Path(__file__).parent.parent / "guest"
-SWEEPS = 20
-"""Passes over the process list; a program that forks faster than we kill is left to the user."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -172,27 +167,32 @@ class _Subprocesses:
         return self._private.path
 
 
-def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
-    """End the processes that were born with this folder as TMPDIR; returns them."""
-    mark = b"\0TMPDIR=" + os.fsencode(private) + b"\0"
-    ended: list[int] = []
-    for _ in range(SWEEPS):
-        found = [pid for pid in _pids() if mark in _environ(pid)]
-        ended += [pid for pid in found if pid not in ended]
-        if not found or dry_run:
-            break
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-    return ended
+NOTICE = (
+    "unsafe-local does not isolate anything: code runs as you, with your files and your network. "
+    "Use it only for code you would run yourself."
+)
 
 
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only, often
+class UnsafeLocal:
+    """Sessions that are subprocesses with a clean environment, a process group of their own and nothing more."""
 
+    def __init__(self, python: Path | None = None) -> None:
+        """`python` runs the cells, this one unless given."""
+        self._python = python
 
-def _environ(pid: int) -> bytes:
-    try:
-        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
-    except OSError:
-        return b""
+    @property
+    def name(self) -> str:
+        return "unsafe-local"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            isolated=False, sockets=True, site=True, calls=True, commands=True, read_only_commands=True, durable=True
+        )
+
+    @property
+    def notice(self) -> str:
+        return NOTICE
+
+    async def open(self, spec: Spec) -> Session:
+        return await open_guest(spec, self.capabilities, python=self._python)

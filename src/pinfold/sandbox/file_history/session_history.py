@@ -17,10 +17,9 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.file_history import TOTAL_CAP, Changes, Coverage, Restored, Versions, Why
-from pinfold.sandbox.guards.display_names import format_name
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
 from pinfold.sandbox.guards.new_names import Names
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.secret_files import format_name, is_masked
 from pinfold.sandbox.kernel.folders import Folder
 from pinfold.text import join_names, numerous
 

@@ -23,6 +23,7 @@ from pinfold.sandbox.file_history.entries import (
     UNMEASURED,
     Entry,
     File,
+    FileIndex,
     Folder,
     Link,
     Uncovered,
@@ -34,10 +35,17 @@ from pinfold.sandbox.file_history.entries import (
     parent_of,
     whole,
 )
-from pinfold.sandbox.file_history.file_index import FileIndex
-from pinfold.sandbox.file_history.file_reader import TICK_NS, ReadResult, file_of, is_fresh, read_file, reason
-from pinfold.sandbox.file_history.sparse_files import count_written
-from pinfold.sandbox.file_history.store import NoRoom, Store
+from pinfold.sandbox.file_history.store import (
+    TICK_NS,
+    NoRoom,
+    ReadResult,
+    Store,
+    count_written,
+    file_of,
+    is_fresh,
+    read_file,
+    reason,
+)
 from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.sandbox.guards.secret_files import PATTERNS, is_masked
 from pinfold.sandbox.kernel.inotify import FILES, OPENED, WRITTEN, Watch

@@ -16,8 +16,16 @@ from msgspec import Struct
 
 from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, Row
 from pinfold.sandbox.guards.contents import Content, Contents, File, Odd
-from pinfold.sandbox.guards.git_content import find_written_folders, is_plain, is_pointer_within, links_in, strip_unsafe
-from pinfold.sandbox.guards.gitdir import REBASE, is_gitdir, rebase_commands
+from pinfold.sandbox.guards.gitdir import (
+    REBASE,
+    find_written_folders,
+    is_gitdir,
+    is_plain,
+    is_pointer_within,
+    links_in,
+    rebase_commands,
+    strip_unsafe,
+)
 from pinfold.sandbox.guards.guarded_paths import (
     STEERING,
     GuardedPaths,

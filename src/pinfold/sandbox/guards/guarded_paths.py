@@ -16,12 +16,11 @@ from msgspec import Struct, field
 from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
 from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
-from pinfold.sandbox.guards.name_patterns import NamePatterns
-from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, is_masked
+from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.kernel.inotify import FOLDERS
 
 if TYPE_CHECKING:
-    from pinfold.sandbox.guards.virtual_environment import VirtualEnvironment
+    from pinfold.sandbox.guards.autorun_files import VirtualEnvironment
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 """What the agent would obey, at the top of the workspace."""
@@ -91,7 +90,7 @@ def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPath
     found = Walk(top, steers=steers)
     environments: list[VirtualEnvironment] = []
     if homes := found.environments:
-        from pinfold.sandbox.guards.virtual_environment import read_environment
+        from pinfold.sandbox.guards.autorun_files import read_environment
 
         environments = [read_environment(top, home) for home in homes]
         found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}

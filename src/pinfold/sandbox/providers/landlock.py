@@ -21,16 +21,15 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.guards.file_guard import FileGuard
-from pinfold.sandbox.guards.file_guards import FileGuards
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
-from pinfold.sandbox.guards.ports import WorkspaceGuard
+from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter
 from pinfold.sandbox.providers.canaries import find_holes
+from pinfold.sandbox.providers.jail import MOUNTS, process_limits
 from pinfold.sandbox.providers.launcher import GUEST, Launcher, start_guest
 from pinfold.sandbox.providers.launcher_requests import LauncherGone
 from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, homes, resolve_python
-from pinfold.sandbox.providers.request import MOUNTS, process_limits
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import WatchedProcess
 from pinfold.sandbox.session.output import Output

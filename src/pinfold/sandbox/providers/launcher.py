@@ -20,14 +20,12 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.guards.ports import WorkspaceGuard
-from pinfold.sandbox.kernel.processes import stamp
+from pinfold.sandbox.kernel.processes import GUEST, stamp
 from pinfold.sandbox.providers import warm_launchers
-from pinfold.sandbox.providers.launcher_requests import LauncherGone, send_request
-from pinfold.sandbox.providers.request_file import MESSAGE_BYTES
-from pinfold.sandbox.session.deaths import Death
+from pinfold.sandbox.providers.launcher_requests import MESSAGE_BYTES, LauncherGone, send_request
 from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import Death
 
-GUEST = Path(__file__).parents[2] / "guest"
 START_S = 60.0
 ANSWER_S = 30.0
 ENDING_S = 0.05

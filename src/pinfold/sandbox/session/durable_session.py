@@ -19,10 +19,9 @@ from msgspec.structs import replace
 from pinfold.sandbox.contract import ChangedFiles, Resumed, SandboxError, SandboxUnavailable, UndoRefused
 from pinfold.sandbox.file_history.session_history import FileHistory, describe_uncovered
 from pinfold.sandbox.guards.new_names import NOTHING, Names
-from pinfold.sandbox.session.cell_journal import COMMAND
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
-from pinfold.sandbox.session.saved_states import RESTORE_S, SavedStates, Unsaved
+from pinfold.sandbox.session.saved_states import COMMAND, RESTORE_S, SavedStates, Unsaved
 from pinfold.sandbox.session.session import GuestSession
 from pinfold.sandbox.session.state_restore import DEPTH_S, restore_guest, run_operation
 

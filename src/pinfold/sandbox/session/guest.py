@@ -29,8 +29,7 @@ from pinfold.sandbox.session.channel import (
     frame,
     frame_parts,
 )
-from pinfold.sandbox.session.deaths import Death, End, how_it_died
-from pinfold.sandbox.session.guest_process import GuestProcess, Report
+from pinfold.sandbox.session.guest_process import Death, End, GuestProcess, Report, how_it_died
 from pinfold.sandbox.session.output import Output
 from pinfold.sandbox.session.values import EncodedAnswer
 

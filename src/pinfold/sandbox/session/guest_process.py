@@ -10,13 +10,38 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import asdict
 
 from pinfold.sandbox.guards.ports import Mounts
-from pinfold.sandbox.providers.launcher_requests import send_request
-from pinfold.sandbox.providers.request_file import MESSAGE_BYTES, open_request_file
+from pinfold.sandbox.providers.launcher_requests import MESSAGE_BYTES, open_request_file, send_request
+from pinfold.sandbox.session.channel import Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """The process is gone."""
+
+    how: str
+    """For the user: "it exited with code 3", "it was killed by SIGSEGV"."""
+    ours: bool = False
+    """We killed it, and `how` is our reason."""
+    cells: tuple[int, ...] = ()
+    """The session lives on, and can go back to the states after these."""
+
+
+End: TypeAlias = Reply | Death
+
+
+def how_it_died(code: int) -> str:
+    if code >= 0:
+        return f"it exited with code {code}"
+    try:
+        return f"it was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was killed by signal {-code}"
+
 
 INIT_S = 10.0
 REPORT_BYTES = 4096

@@ -20,10 +20,9 @@ from pinfold.sandbox.guards.ports import WorkspaceGuard
 from pinfold.sandbox.session.cell_calls import CellCalls
 from pinfold.sandbox.session.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
 from pinfold.sandbox.session.deadline import Deadline
-from pinfold.sandbox.session.deaths import Death, End
 from pinfold.sandbox.session.growth import Growth
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import JailedProcess
+from pinfold.sandbox.session.guest_process import Death, End, JailedProcess
 
 GONE = "the variables are gone"
 HASTE_S = 1.0

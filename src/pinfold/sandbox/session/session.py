@@ -20,7 +20,6 @@ from pinfold.sandbox.contract import (
     Variable,
     What,
 )
-from pinfold.sandbox.session.cell_journal import COMMAND
 from pinfold.sandbox.session.channel import (
     ASK_STATUSES,
     CELL_BYTES,
@@ -35,9 +34,10 @@ from pinfold.sandbox.session.channel import (
 )
 from pinfold.sandbox.session.commands import Command, not_run
 from pinfold.sandbox.session.deadline import Deadline, verdict
-from pinfold.sandbox.session.deaths import Death, End
 from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import Death, End
 from pinfold.sandbox.session.guest_slot import GONE, GuestSlot
+from pinfold.sandbox.session.saved_states import COMMAND
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"

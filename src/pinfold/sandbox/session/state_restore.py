@@ -10,13 +10,11 @@ from contextlib import suppress
 from typing import cast
 
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
-from pinfold.sandbox.guards.display_names import format_name
-from pinfold.sandbox.session.cell_journal import COMMAND
+from pinfold.sandbox.guards.secret_files import format_name
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
-from pinfold.sandbox.session.deaths import Death
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import JailedProcess
-from pinfold.sandbox.session.saved_states import SavedStates, Unsaved
+from pinfold.sandbox.session.guest_process import Death, JailedProcess
+from pinfold.sandbox.session.saved_states import COMMAND, SavedStates, Unsaved
 from pinfold.text import join_names, join_numbers
 
 THREADS = (

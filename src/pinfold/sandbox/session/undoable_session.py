@@ -9,10 +9,9 @@ import anyio
 
 from pinfold.sandbox.contract import Resumed, SandboxUnavailable, Session, UndoRefused, What
 from pinfold.sandbox.session.branch import Branch, open_branch
-from pinfold.sandbox.session.deaths import Death
 from pinfold.sandbox.session.durable_session import DurableSession, Undone, end_parked
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import JailedProcess
+from pinfold.sandbox.session.guest_process import Death, JailedProcess
 from pinfold.sandbox.session.state_restore import describe_lost, restore_guest, run_operation, wake_snapshot
 
 NO_COPY = "The process that held the state is gone: its variables come from what was saved."

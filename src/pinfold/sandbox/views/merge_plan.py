@@ -23,7 +23,7 @@ from pinfold.sandbox.file_history.entries import (
     owner_of,
     whole,
 )
-from pinfold.sandbox.file_history.sparse_files import same_content
+from pinfold.sandbox.file_history.store import same_content
 from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.gitdir import NAMES
 from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
