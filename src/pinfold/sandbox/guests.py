@@ -26,7 +26,7 @@ from pinfold.sandbox.kernel.processes import GUEST, end_marked
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death, Subprocess
 from pinfold.sandbox.session.output import Output, widen
-from pinfold.sandbox.session.saved_state_session import open_saved_state_session
+from pinfold.sandbox.session.session import open_saved_state_session
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
 

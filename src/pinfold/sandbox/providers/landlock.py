@@ -33,7 +33,7 @@ from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, homes, resolve_pyt
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import WatchedProcess
 from pinfold.sandbox.session.output import Output
-from pinfold.sandbox.session.saved_state_session import open_saved_state_session
+from pinfold.sandbox.session.session import open_saved_state_session
 from pinfold.text import join_names
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")

@@ -64,7 +64,7 @@ class Guest:
         """Cells after which it was to leave a copy: whatever says that it is one of another's is not."""
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
-        self._channel = channel
+        self.channel = channel
         self._reader = ReplyReader()
         self._outbox: deque[memoryview] = deque()
         self._id = 0
@@ -91,10 +91,10 @@ class Guest:
         """To all of it; again, after `leave`."""
         if self.stdout.fd < 0:
             self.death = self.death or Death(how="its session ended while another state of it was woken")
-            self._channel.close()
+            self.channel.close()
             self._resolve(self.death)
             return
-        self._watch(self._channel.fileno(), self._on_channel)
+        self._watch(self.channel.fileno(), self._on_channel)
         self._watch(self.stdout.fd, lambda: self._on_output(self.stdout))
         self._watch(self.stderr.fd, lambda: self._on_output(self.stderr))
         if self.body.fd is not None:
@@ -104,7 +104,7 @@ class Guest:
 
     def leave(self) -> None:
         """Another takes over what it was listening to."""
-        channel = self._channel.fileno()
+        channel = self.channel.fileno()
         if channel >= 0:
             self._loop.remove_writer(channel)
         for fd in (channel, self.stdout.fd, self.stderr.fd, self.body.fd, self.body.report_fd):
@@ -123,13 +123,13 @@ class Guest:
 
     def let_go(self) -> None:
         """After `leave`: its session goes on with other streams."""
-        self._channel.close()
+        self.channel.close()
         self.stdout.close()
         self.stderr.close()
 
     def hang_up_channel(self) -> None:
         """After `leave`, for good."""
-        self._channel.close()
+        self.channel.close()
 
     def post(
         self,
@@ -159,7 +159,7 @@ class Guest:
 
     def give(self, fd: int) -> None:
         """Between two requests, to a guest that waits for it. Raises OSError."""
-        socket.send_fds(self._channel, [b"\0"], [fd])
+        socket.send_fds(self.channel, [b"\0"], [fd])
 
     @property
     def is_busy(self) -> bool:
@@ -269,7 +269,7 @@ class Guest:
         if self.death is None:
             self.body.prepare_close()
             with suppress(OSError):
-                self._channel.shutdown(socket.SHUT_WR)
+                self.channel.shutdown(socket.SHUT_WR)
 
     def drain(self) -> None:
         if self.stdout.fd < 0:
@@ -317,7 +317,7 @@ class Guest:
     def _send(self, *parts: bytes) -> None:
         if not self._outbox and len(parts) == 1:
             try:
-                sent = self._channel.send(parts[0])
+                sent = self.channel.send(parts[0])
             except BlockingIOError:
                 sent = 0
             except OSError:
@@ -326,12 +326,12 @@ class Guest:
                 return
             parts = (parts[0][sent:],)
         if not self._outbox:
-            self._loop.add_writer(self._channel.fileno(), self._on_writable)
+            self._loop.add_writer(self.channel.fileno(), self._on_writable)
         self._outbox += (memoryview(part) for part in parts if part)
 
     def _on_writable(self) -> None:
         try:
-            sent = self._channel.send(self._outbox[0])
+            sent = self.channel.send(self._outbox[0])
         except BlockingIOError:
             return
         except OSError:
@@ -340,14 +340,14 @@ class Guest:
             if left := self._outbox.popleft()[sent:]:
                 self._outbox.appendleft(left)
         if not self._outbox:
-            self._loop.remove_writer(self._channel.fileno())
+            self._loop.remove_writer(self.channel.fileno())
 
     def _on_channel(self) -> None:
         data = self._receive()
         if data is None:
             return
         if not data:
-            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_reader(self.channel.fileno())
             if self.is_tried:
                 self.death = Death(how="it has ended")
                 self.leave()
@@ -360,13 +360,13 @@ class Guest:
         try:
             self._accept(data)
         except ChannelBroken as broken:
-            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_reader(self.channel.fileno())
             self.kill(f"its channel was broken: {broken}")
 
     def _receive(self) -> bytes | None:
         """What has come; empty at the end of the channel, None when there is nothing now."""
         try:
-            return self._channel.recv(RECEIVE_BYTES)
+            return self.channel.recv(RECEIVE_BYTES)
         except BlockingIOError:
             return None
         except OSError:
@@ -416,7 +416,7 @@ class Guest:
             how = "it ran out of memory" if out_of_memory else how_it_died(code)
             self.death = Death(how=how, cells=cells)
         self.leave()
-        self._channel.close()
+        self.channel.close()
         if not cells:
             self._release()
         self._resolve(self.death)
@@ -425,7 +425,7 @@ class Guest:
         if self.death is None:
             self.death = Death(how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True)
             self.leave()
-            self._channel.close()
+            self.channel.close()
             self._release()
             self._resolve(self.death)
 

@@ -42,6 +42,10 @@ class CellPath:
     cut: int | None = None
     """The cell that ran when the process ended."""
 
+    def are_commands(self, cells: Sequence[int]) -> bool:
+        """All of them: then the variables are the same before and after."""
+        return all(self.sources.get(cell) == COMMAND for cell in cells)
+
 
 class CellJournal:
     """With no file nothing is written."""
