@@ -16,26 +16,11 @@ from msgspec import Struct
 
 from pinfold.sandbox.environment.interpreter import EnvironmentFailed, Interpreter, choose_python
 
-PACKAGES = (
-    "numpy",
-    "pandas",
-    "scikit-learn",
-    "matplotlib",
-    "scipy",
-    "pyarrow",
-    "duckdb",
-    "polars",
-    "seaborn",
-    "statsmodels",
-    "openpyxl",
-    "python-calamine",
-    "pillow",
-    "tabulate",
-    "ipython",
-    "requests",
-    "httpx",
-    "jinja2",
-)
+_PACKAGES = """
+numpy pandas scikit-learn matplotlib scipy pyarrow duckdb polars seaborn statsmodels openpyxl python-calamine pillow
+tabulate ipython requests httpx jinja2
+"""
+PACKAGES = tuple(_PACKAGES.split())
 """What every environment has; `scripts/lock_environment.py` makes the lock from them."""
 SIZE = "about 250 MB to fetch, 1 GB on disk"
 _MODULES = {"scikit-learn": "sklearn", "pillow": "PIL", "ipython": "IPython"}

@@ -76,25 +76,11 @@ TICK_S = 0.2
 """How long a line is waited for before whoever follows is called without one."""
 WORDS = 300
 # What would lead uv to another environment, or make it build, than the one it is told.
-_MISLEADING = (
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "UV_BREAK_SYSTEM_PACKAGES",
-    "UV_BUILD_CONSTRAINT",
-    "UV_COMPILE_BYTECODE",
-    "UV_CONSTRAINT",
-    "UV_EXCLUDE",
-    "UV_ISOLATED",
-    "UV_NO_BINARY",
-    "UV_NO_BINARY_PACKAGE",
-    "UV_OVERRIDE",
-    "UV_PROJECT_ENVIRONMENT",
-    "UV_PYTHON",
-    "UV_SYSTEM_PYTHON",
-    "UV_VENV_SEED",
-    "UV_WORKING_DIR",
-    "VIRTUAL_ENV",
-)
+_MISLEADING = """
+PYTHONHOME PYTHONPATH UV_BREAK_SYSTEM_PACKAGES UV_BUILD_CONSTRAINT UV_COMPILE_BYTECODE UV_CONSTRAINT UV_EXCLUDE
+UV_ISOLATED UV_NO_BINARY UV_NO_BINARY_PACKAGE UV_OVERRIDE UV_PROJECT_ENVIRONMENT UV_PYTHON UV_SYSTEM_PYTHON
+UV_VENV_SEED UV_WORKING_DIR VIRTUAL_ENV
+"""
 _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
@@ -218,7 +204,7 @@ def find_uv() -> str:
 
 def uv_variables() -> dict[str, str]:
     """Ours, with pip's certificates and index told to uv in its own words; what uv has been told already stays."""
-    given = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    given = {name: value for name, value in os.environ.items() if name not in _MISLEADING.split()}
     given["NO_COLOR"] = "1"
     if "SSL_CERT_FILE" not in given:
         if "PIP_CERT" in given:

@@ -11,19 +11,9 @@ from typing import Literal, TypeAlias
 from pinfold.sandbox.kernel.safe_files import Stamp, Thing
 
 Why: TypeAlias = Literal[
-    "too large",
-    "no room",
-    "hard link",
-    "special file",
-    "unreadable",
-    "secret",
-    "too many files",
-    "too much at once",
-    "beyond the disk limit",
-    "another file system",
-    "changed before it was read",
-    "changed while it was read",
-]
+    "too large", "no room", "hard link", "special file", "unreadable", "secret", "too many files", "too much at once",
+    "beyond the disk limit", "another file system", "changed before it was read", "changed while it was read"
+]  # fmt: skip
 """Why something is not covered."""
 
 

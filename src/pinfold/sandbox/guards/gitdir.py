@@ -12,17 +12,8 @@ from msgspec.structs import replace
 from pinfold.sandbox.guards.contents import Content, File, Folder
 from pinfold.sandbox.kernel.safe_files import entries_of
 
-NAMES = (
-    "config",
-    "config.worktree",
-    "hooks",
-    "commondir",
-    "gitdir",
-    "objects/info/alternates",
-    "objects/info/http-alternates",
-    "remotes",
-    "branches",
-)
+_NAMES = "config config.worktree hooks commondir gitdir objects/info/alternates objects/info/http-alternates remotes branches"
+NAMES = tuple(_NAMES.split())
 """Obeyed, not only read. The rest of a git folder is data, as long as no link in it leads git to write elsewhere."""
 REBASE = "rebase-merge/git-rebase-todo"
 _EXEC = r"(?m)^\s*(?:x|exec)\b.*"

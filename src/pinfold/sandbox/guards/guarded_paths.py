@@ -27,21 +27,7 @@ STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
 """What a checkout of Pinfold runs when its commands are started."""
 _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
-_INSIDE = (
-    "/bin",
-    "/boot",
-    "/dev",
-    "/etc",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/proc",
-    "/run",
-    "/sbin",
-    "/sys",
-    "/usr",
-)
+_INSIDE = (*_SYSTEM[1:-1], "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 """Where nothing may be mounted from: a session has its own, or must have none."""
 _WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
 _OWN_PLACES = (DATASETS, SERVERS)

@@ -17,6 +17,7 @@ from pinfold.sandbox.guards.file_guard import FileGuard
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, why_not_mountable
 from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
 from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter
+from pinfold.sandbox.kernel.syscalls import names
 from pinfold.sandbox.providers.launcher import Ends, Launcher, start_guest
 from pinfold.sandbox.providers.launcher_requests import LauncherGone
 from pinfold.sandbox.session.guest import Guest
@@ -26,13 +27,11 @@ from pinfold.sandbox.views.view_folder import ViewFolder, ViewGuard
 
 EGRESS_SOCKET, EGRESS_PORT = "/.pinfold-egress", 820
 """Inside: where the proxy's socket is, and the port that leads to it, lower than any program could take."""
-CARRIES_ONLY = SIGNALS | {
-    *("open", "openat", "openat2", "creat", "memfd_create", "execve", "execveat"),
-    *("fork", "vfork", "clone", "clone3", "ptrace", "prlimit64", "setrlimit", "setsid", "setpgid"),
-    *("bind", "listen", "socketpair", "chdir", "fchdir", "shmget", "shmat", "mq_open"),
-    *("unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat"),
-    *("link", "linkat", "symlink", "symlinkat"),
-}
+CARRIES_ONLY = SIGNALS | names("""
+open openat openat2 creat memfd_create execve execveat fork vfork clone clone3 ptrace prlimit64 setrlimit setsid setpgid
+bind listen socketpair chdir fchdir shmget shmat mq_open unlink unlinkat rename renameat renameat2 mkdir mkdirat
+link linkat symlink symlinkat
+""")
 """Refused to the process that carries bytes between the two, on top of what is refused to programs."""
 PROXIES = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{EGRESS_PORT}"),
