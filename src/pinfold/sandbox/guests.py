@@ -23,8 +23,9 @@ import anyio
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.kernel.folders import Folder
 from pinfold.sandbox.kernel.processes import GUEST, end_marked
+from pinfold.sandbox.providers.launcher import start_guest
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import Death, Subprocess
+from pinfold.sandbox.session.guest_process import Subprocess
 from pinfold.sandbox.session.output import Output, widen
 from pinfold.sandbox.session.session import open_saved_state_session
 
@@ -81,13 +82,7 @@ class _Subprocesses:
         except OSError as error:
             name = command[0] if command else self._python
             raise SandboxUnavailable(f"could not start {name!r}: {error}; is it still installed?") from error
-        try:
-            await self._wait_for_hello(guest, command[0])
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await guest.kill_and_wait("it was given up")
-            raise
-        return guest
+        return await start_guest(guest, self._spec.limits, name=repr(command[0]))
 
     async def sweep(self) -> None:
         """Ends processes that left the group, known by the TMPDIR they were born with."""
@@ -143,17 +138,6 @@ class _Subprocesses:
         needs += () if self._spec.site is None else (self._spec.site,)
         program = GuestProgram(argv=argv, workspace=self._spec.workspace, scratch=self._scratch(), needs=needs)
         return self._confine(program)
-
-    async def _wait_for_hello(self, guest: Guest, name: str) -> None:
-        with anyio.move_on_after(self._spec.limits.start_s):
-            end = await guest.end()
-            if isinstance(end, Death):
-                said = guest.stderr.take()[0].strip()[-2000:]
-                raise SandboxUnavailable(f"{name!r} did not become a guest: {end.how}; it said: {said!r}")
-            return
-        raise SandboxUnavailable(
-            f"{name!r} did not answer within {self._spec.limits.start_s:g} s; is the machine overloaded?"
-        )
 
     def _environment(self) -> dict[str, str]:
         """Nothing of ours goes in: no keys, no PYTHON*, no proxies."""

@@ -106,9 +106,7 @@ class FileHistory:
         left_s = self._fill_until - monotonic()
         if not self._filled.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
             await anyio.to_thread.run_sync(self._filled.wait, left_s)
-        # Where nothing has happened it is over before a thread would be reached.
-        if not self._versions.before_quiet(cell):
-            await anyio.to_thread.run_sync(self._versions.before, cell)
+        await anyio.to_thread.run_sync(self._versions.before, cell)
         self._running, self.changed = cell, NO_FILES
 
     async def after(self, *, spilled: bool = False) -> None:
@@ -117,7 +115,7 @@ class FileHistory:
         Whoever is cancelled meanwhile waits no longer than it takes to stop.
         """
         cell, self._running, self.said = self._running, None, ()
-        if cell is None or self._versions.after_quiet(cell):
+        if cell is None:
             return
         finish = functools.partial(self._finish, cell, spilled=spilled)
         looking = asyncio.ensure_future(asyncio.to_thread(finish))

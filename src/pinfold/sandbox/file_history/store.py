@@ -156,7 +156,7 @@ class Store:
                 for at, piece, is_written in pieces(blob.fileno()):
                     found.update(piece)
                     if is_written and not cloned:
-                        _write(fd, piece, at)
+                        write_at(fd, piece, at)
                 if not cloned:
                     os.ftruncate(fd, os.fstat(blob.fileno()).st_size)
         except FileNotFoundError as error:
@@ -176,7 +176,7 @@ class Store:
         if digest not in self._sizes:
             partial, fd = self._partial()
             try:
-                _write(fd, data, 0)
+                write_at(fd, data, 0)
             except OSError:
                 partial.unlink()
                 raise
@@ -197,7 +197,7 @@ class Store:
                 if size > self._largest:
                     break
                 if is_written and not cloned:
-                    _write(fd, piece, at)
+                    write_at(fd, piece, at)
             if not cloned:
                 os.ftruncate(fd, size)
             held = count_written(fd)
@@ -244,7 +244,7 @@ def _hash(fd: int) -> str:
     return found.hexdigest()
 
 
-def _write(fd: int, data: bytes | memoryview, at: int) -> None:
+def write_at(fd: int, data: bytes | memoryview, at: int) -> None:
     left = memoryview(data)
     while left:
         written = os.pwrite(fd, left, at)

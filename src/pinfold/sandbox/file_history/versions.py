@@ -170,19 +170,13 @@ class Versions:
     def before(self, cell: int) -> None:
         """A cell is about to run: what changed until now is the user's doing."""
         with self._lock:
-            self._must_come_next(cell)
+            self._must_be_idle()
+            if cell <= self._history.last:
+                raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
             self._look()
             self._note_users()
-            self._begin(cell)
-
-    def before_quiet(self, cell: int) -> bool:
-        """As `before`, if nothing has happened since the last look: then it costs nothing. Whether that is so."""
-        with self._lock:
-            self._must_come_next(cell)
-            if not self._seen.is_quiet:
-                return False
-            self._begin(cell)
-            return True
+            self._running = cell
+            self._journal.record_run(cell)
 
     def get_touched_names(self) -> Names:
         """Names to which something happened since the files were last looked at."""
@@ -195,7 +189,8 @@ class Versions:
         `spilled`: it was stopped for filling the disk, so that what it made is removed with it, kept or not.
         """
         with self._lock:
-            self._must_be(cell)
+            if self._running != cell:
+                raise ValueError(f"cell {cell} is not running")
             self._look(reads=not spilled)
             if spilled:
                 self._now.give_up()
@@ -204,17 +199,6 @@ class Versions:
     def hurry(self) -> None:
         """Somebody waits for a look that is being taken, or about to be: what it has not seen yet is not covered."""
         self._effort.is_over = True
-
-    def after_quiet(self, cell: int) -> bool:
-        """As `after`, if it has changed nothing: then it costs nothing. Whether that is so."""
-        with self._lock:
-            self._must_be(cell)
-            if self._dropped or not self._seen.is_quiet:
-                return False
-            self._history.grow(cell, {})
-            self._journal.record_cell(cell, {})
-            self._running = None
-            return True
 
     @property
     def is_quiet(self) -> bool:
@@ -321,19 +305,6 @@ class Versions:
             self._seen.look()
         finally:
             self._effort.is_over = False
-
-    def _must_come_next(self, cell: int) -> None:
-        self._must_be_idle()
-        if cell <= self._history.last:
-            raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
-
-    def _begin(self, cell: int) -> None:
-        self._running = cell
-        self._journal.record_run(cell)
-
-    def _must_be(self, cell: int) -> None:
-        if self._running != cell:
-            raise ValueError(f"cell {cell} is not running")
 
     def _must_be_idle(self) -> None:
         if self._running is not None:

@@ -13,7 +13,17 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from pinfold.sandbox.kernel.safe_files import SafeFolder, give, make_file, names_in, open_up, partial_name, remove_all
+from pinfold.sandbox.kernel.safe_files import (
+    FOLDER,
+    LOOK,
+    SafeFolder,
+    give,
+    make_file,
+    names_in,
+    open_up,
+    partial_name,
+    remove_all,
+)
 
 FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""
@@ -23,8 +33,6 @@ _TICK_NS = 20_000_000
 """Longer than the kernel's clock for files stands still."""
 _REMOVED = 200_000
 """Entries that are removed before it is given up: something inside keeps making more."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class File(Struct, frozen=True):
@@ -100,7 +108,7 @@ class Contents:
             return None
         except NotADirectoryError:
             # Git would follow a link on the way; a file in the way leads nowhere.
-            return Odd() if any(map(self._is_link, _above(path))) else None
+            return Odd() if any(map(self._is_link, folders_above(path))) else None
         except OSError as error:
             if error.errno == errno.ENOSYS:
                 raise  # nothing at all can be looked at
@@ -117,7 +125,7 @@ class Contents:
         if self._place(path, content, clear=True):
             return True
         # A session may close a folder around what it has put there.
-        opened = [folder for folder in ("", *_above(path)) if open_up(f"{self._top}/{folder}")]
+        opened = [folder for folder in ("", *folders_above(path)) if open_up(f"{self._top}/{folder}")]
         return bool(opened) and self._place(path, content, clear=True)
 
     def write(self, path: str, content: File) -> bool:
@@ -126,7 +134,7 @@ class Contents:
 
     def _place(self, path: str, content: Content, *, clear: bool) -> bool:
         try:
-            for folder in _above(path):
+            for folder in folders_above(path):
                 with self._folder.place(folder) as (parent, name):
                     if clear:
                         _only_a_folder(parent, name)
@@ -151,7 +159,29 @@ class Contents:
         return True
 
 
-def _above(path: str) -> list[str]:
+class HeldFolder(Struct, frozen=True):
+    """A git folder; the descriptor finds it again wherever it was moved, and keeps its inode its own."""
+
+    fd: int
+    inode: tuple[int, int]
+
+    @property
+    def where(self) -> str:
+        """Its path now; empty if it was removed."""
+        path = os.readlink(f"/proc/self/fd/{self.fd}")  # noqa: PTH115
+        return "" if path.endswith(" (deleted)") else path
+
+
+def hold_folder(path: str) -> HeldFolder | None:
+    try:
+        fd = os.open(path, LOOK | os.O_DIRECTORY)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    return HeldFolder(fd, (status.st_dev, status.st_ino))
+
+
+def folders_above(path: str) -> list[str]:
     """The folders on the way, the nearest to the top first."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
@@ -184,7 +214,7 @@ def _only_a_folder(parent: int, name: str) -> None:
 
 def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
     try:
-        fd = os.open(name, _LOOK, dir_fd=parent)
+        fd = os.open(name, LOOK, dir_fd=parent)
     except FileNotFoundError:
         return None
     left[0] -= 1
@@ -201,7 +231,7 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
                 return File(file.read(FILE_BYTES + 1), mode, owner)
         if not stat.S_ISDIR(status.st_mode):
             return Odd()
-        folder = os.open(".", _FOLDER, dir_fd=fd)
+        folder = os.open(".", FOLDER, dir_fd=fd)
         try:
             entries: dict[str, Content] = {}
             for entry in names_in(folder):
@@ -232,7 +262,7 @@ def _put(parent: int, name: str, content: Content) -> bool:
         case Folder():
             _remove(parent, name)
             os.mkdir(name, 0o700, dir_fd=parent)
-            folder = os.open(name, _FOLDER, dir_fd=parent)
+            folder = os.open(name, FOLDER, dir_fd=parent)
             try:
                 whole = [_put(folder, entry, held) for entry, held in content.entries.items()]
                 give(folder, content.mode, content.owner)

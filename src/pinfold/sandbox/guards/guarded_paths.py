@@ -18,6 +18,7 @@ from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
 from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.kernel.inotify import FOLDERS
+from pinfold.sandbox.kernel.safe_files import SET_ID, chmod
 
 if TYPE_CHECKING:
     from pinfold.sandbox.guards.autorun_files import VirtualEnvironment
@@ -33,7 +34,6 @@ _WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
 _OWN_PLACES = (DATASETS, SERVERS)
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 _LONGEST = 3800
 """Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
 _FEW = 64
@@ -210,7 +210,7 @@ def _chmod(folder: str, mode: int | None) -> int | None:
         fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             was = stat.S_IMODE(os.fstat(fd).st_mode)
-            os.chmod(f"/proc/self/fd/{fd}", was | 0o500 if mode is None else mode)  # noqa: PTH101
+            chmod(fd, was | 0o500 if mode is None else mode)
             return was
         finally:
             os.close(fd)
@@ -326,7 +326,7 @@ class Walk:
             if entry.is_file(follow_symlinks=False):
                 if noted or secret:
                     self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
-                elif wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
+                elif wants_set_id and entry.stat(follow_symlinks=False).st_mode & SET_ID:
                     self.set_id.append(entry.path)
             elif entry.is_symlink():
                 self._look_at_link(entry.path, name, secret=secret)

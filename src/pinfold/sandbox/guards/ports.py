@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct, field
 
 from pinfold.sandbox.guards.autorun_files import Row
+from pinfold.sandbox.guards.guarded_paths import mountable, stamp_of
 from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.text import join_names
 
@@ -42,12 +43,8 @@ class WorkspaceGuard(Protocol):
         """Something that does not stay as it was put back: whatever runs in the session must end."""
         ...
 
-    def settle(self) -> tuple[str, ...]:
-        """Nothing of the session runs any more: put back what was fought over, and say what cannot be."""
-        ...
-
-    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        """As `settle`, at the end of the session, for everything."""
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        """Nothing of the session runs any more: put back everything that differs, and say what cannot be."""
         ...
 
     def final_notices(self) -> tuple[str, ...]:
@@ -78,6 +75,49 @@ class Mounts(Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         return bool(self.masked or self.pinned or self.protected)
+
+
+class MountQueue:
+    """What a session must have mounted anew: collected during a check of its files, and sent at the end of it."""
+
+    def __init__(self, top: str, shown: str, remount: Callable[[Mounts], None] | None) -> None:
+        """`shown`: where the session sees `top`."""
+        self._top = top
+        self._shown = shown
+        self._remount = remount
+        self._waiting = Mounts()
+        self._sent: dict[str, tuple[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def protect(self, path: str) -> None:
+        real = mountable(f"{self._top}/{path}", self._top)
+        if real is None or (sign := stamp_of(real)) == (0, 0):
+            return
+        place = self._shown + real[len(self._top) :]
+        if self._sent.get(place) != sign:
+            self._sent[place] = sign
+            if place not in self._waiting.protected:
+                self._waiting.protected.append(place)
+
+    def pin(self, path: str, kept: Iterable[str]) -> None:
+        """A git folder, and what is protected in it must be mounted again."""
+        self._waiting.pinned.append(f"{self._shown}/{path}")
+        for name in kept:
+            self._sent.pop(f"{self._shown}/{name}", None)
+
+    def mask(self, path: str, inode: tuple[int, int]) -> None:
+        self._waiting.masked.append((f"{self._shown}/{path}", *inode))
+
+    def send(self, *, is_midway: bool) -> None:
+        """`is_midway`: a cell runs on, so only masks are sent."""
+        mounts, self._waiting = self._waiting, Mounts()
+        if is_midway:
+            self._waiting = Mounts(pinned=mounts.pinned, protected=mounts.protected)
+            mounts = Mounts(masked=mounts.masked)
+        if mounts and self._remount:
+            self._remount(mounts)
 
 
 class GuardReport:
@@ -154,11 +194,8 @@ class FileGuards:
     def fought(self) -> str | None:
         return next((keeper.fought for keeper in self._keepers.values() if keeper.fought), None)
 
-    def settle(self) -> tuple[str, ...]:
-        return self._prefix_paths({path: keeper.settle() for path, keeper in self._keepers.items()})
-
-    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths({path: it.settle_all(self._names(path, names)) for path, it in self._keepers.items()})
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        return self._prefix_paths({path: it.settle(self._names(path, names)) for path, it in self._keepers.items()})
 
     def final_notices(self) -> tuple[str, ...]:
         return tuple(

@@ -28,8 +28,8 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Also where a link is on the way: what it leads to is not ours."""
 _PARTIAL = ".pinfold-"
 _F_SETSIG = 10
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _TELLS_OF_MAPS = {0xEF53, 0x58465342, 0x9123683E}
 """ext4, xfs, btrfs: a write through a shared map shows in a file's times once its pages are clean."""
 
@@ -309,7 +309,7 @@ def chmod(fd: int, mode: int) -> None:
 def open_up(path: str) -> bool:
     """Make a folder that its owner has closed readable and writable for its owner. Whether that was needed, and done."""
     try:
-        fd = os.open(path, _LOOK | os.O_DIRECTORY)
+        fd = os.open(path, LOOK | os.O_DIRECTORY)
     except OSError:
         return False
     try:
@@ -387,11 +387,11 @@ def _lift(folder: int, name: str) -> None:
 
 def _enter_folder(parent: int, name: str) -> int:
     """A folder, opened and made ours to change."""
-    fd = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)
+    fd = os.open(name, LOOK | os.O_DIRECTORY, dir_fd=parent)
     try:
         if stat.S_IMODE(os.fstat(fd).st_mode) & 0o700 != 0o700:
             chmod(fd, 0o700)
-        return os.open(".", _FOLDER, dir_fd=fd)
+        return os.open(".", FOLDER, dir_fd=fd)
     finally:
         os.close(fd)
 

@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import MOST_GROWTH, Limits, Spec
 from pinfold.sandbox.kernel.processes import descendants, find_deleted_maps, pid_of
+from pinfold.sandbox.kernel.safe_files import FOLDER
 
 TICK_S, IDLE_S = 0.2, 0.5
 """How often the disk is looked at: while something runs, and between."""
@@ -34,7 +35,6 @@ _LONG = 200
 """Characters of a path, after which it is gone on from a descriptor: paths may be longer than the kernel takes."""
 _DESCRIPTORS = 100
 _BLOCK = 512
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def count_usage(
         while waiting and is_whole:
             path, device = waiting.pop()
             try:
-                fd = os.open(path, _FOLDER)
+                fd = os.open(path, FOLDER)
             except OSError:
                 closed += os.path.lexists(path)
                 continue

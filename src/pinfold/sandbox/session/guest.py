@@ -315,32 +315,27 @@ class Guest:
             self._waiter.set_result(None)
 
     def _send(self, *parts: bytes) -> None:
-        if not self._outbox and len(parts) == 1:
-            try:
-                sent = self.channel.send(parts[0])
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                return  # it is gone; `_on_exit` says how
-            if sent == len(parts[0]):
-                return
-            parts = (parts[0][sent:],)
-        if not self._outbox:
-            self._loop.add_writer(self.channel.fileno(), self._on_writable)
+        is_idle = not self._outbox
         self._outbox += (memoryview(part) for part in parts if part)
+        if is_idle and not self._flush():
+            self._loop.add_writer(self.channel.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
+        if self._flush():
+            self._loop.remove_writer(self.channel.fileno())
+
+    def _flush(self) -> bool:
+        """Whether nothing is left to be sent."""
         try:
             sent = self.channel.send(self._outbox[0])
         except BlockingIOError:
-            return
-        except OSError:
+            return False
+        except OSError:  # it is gone; `_on_exit` says how
             self._outbox.clear()
-        else:
-            if left := self._outbox.popleft()[sent:]:
-                self._outbox.appendleft(left)
-        if not self._outbox:
-            self._loop.remove_writer(self.channel.fileno())
+            return True
+        if left := self._outbox.popleft()[sent:]:
+            self._outbox.appendleft(left)
+        return not self._outbox
 
     def _on_channel(self) -> None:
         data = self._receive()

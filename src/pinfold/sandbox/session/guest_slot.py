@@ -257,7 +257,7 @@ class GuestSlot:
                     await self._retire(self.guest)
                 if self.guard:  # nothing runs any more: what is put back now stays so
                     names = self.states.touched_names()
-                    self.final_notices += await anyio.to_thread.run_sync(self.guard.settle_all, names)
+                    self.final_notices += await anyio.to_thread.run_sync(self.guard.settle, names)
                 await self.launcher.release()
                 self.set_guard(None)
 

@@ -239,10 +239,7 @@ class ViewGuard:
     def allow(self, path: str) -> None:
         """Whatever changes in the workspace is the user's."""
 
-    def settle(self) -> tuple[str, ...]:
-        return ()
-
-    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
     def final_notices(self) -> tuple[str, ...]:
