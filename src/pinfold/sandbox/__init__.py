@@ -191,9 +191,9 @@ async def open_session(
     sources, bounds = parse_named_paths(data), limits or Limits()
     folder = None
     if workspace is None:
-        from pinfold.sandbox.kernel.folders import Folder
+        from pinfold.sandbox.kernel.folders import TemporaryFolder
 
-        folder = Folder("workspace")
+        folder = TemporaryFolder("workspace")
         workspace = folder.path
     path = Path(workspace).absolute()  # noqa: ASYNC240 - looks at nothing
     try:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import anyio
 
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.kernel.processes import GUEST, end_marked
 from pinfold.sandbox.providers.launcher import start_guest
 from pinfold.sandbox.session.guest import Guest
@@ -69,7 +69,7 @@ class _Subprocesses:
         self._python = python
         self._spec = spec
         self._confine = confine
-        self._private: Folder | None = None
+        self._private: TemporaryFolder | None = None
 
     async def launch(self) -> Guest:
         if not self._python:
@@ -147,7 +147,7 @@ class _Subprocesses:
 
     def _scratch(self) -> Path:
         if self._private is None:
-            self._private = Folder("home")
+            self._private = TemporaryFolder("home")
         return self._private.path
 
 

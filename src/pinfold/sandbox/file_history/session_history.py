@@ -20,7 +20,7 @@ from pinfold.sandbox.file_history import TOTAL_CAP, Changes, Coverage, Restored,
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.guards.secret_files import format_name, is_masked
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.text import join_names, numerous
 
 SHARE = 0.2
@@ -50,8 +50,8 @@ class FileHistory:
     def __init__(self, workspace: Path, folder: Path | None = None) -> None:
         """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us."""
         self._workspace = workspace
-        self._scratch = None if folder else Folder("versions")
-        place = folder or cast("Folder", self._scratch).path
+        self._scratch = None if folder else TemporaryFolder("versions")
+        place = folder or cast("TemporaryFolder", self._scratch).path
         self._running: int | None = None
         self._is_looking = False
         self.said: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from pinfold.sandbox.kernel.safe_files import entries_of, link_target
 Response: TypeAlias = Literal["put back", "tell"]
 
 
-class Row(Struct, frozen=True):
+class AutorunRule(Struct, frozen=True):
     """`pattern` is matched with the last parts of a path, at any depth; `*` stays within one part.
 
     What it names is one thing, whatever lies below it. One that ends with "/" is a folder.
@@ -39,14 +39,14 @@ class Row(Struct, frozen=True):
 
 def _rows(
     program: str, patterns: str, response: Response = "put back", only_in: Literal["", "environment", "git"] = ""
-) -> tuple[Row, ...]:
-    return tuple(Row(pattern, program, response, only_in) for pattern in patterns.split())
+) -> tuple[AutorunRule, ...]:
+    return tuple(AutorunRule(pattern, program, response, only_in) for pattern in patterns.split())
 
 
-GIT_FOLDER = Row(".git/", "git", only_in="git")
+GIT_FOLDER = AutorunRule(".git/", "git", only_in="git")
 """Stands for every shape of a git folder: `.git`, a `.git` file, and any folder with HEAD, objects and refs."""
 
-TABLE: tuple[Row, ...] = (
+TABLE: tuple[AutorunRule, ...] = (
     GIT_FOLDER,
     *_rows("git", ".gitconfig .config/git/"),
     *_rows("git", ".gitattributes .gitmodules", "tell"),
@@ -110,7 +110,7 @@ TABLE: tuple[Row, ...] = (
 class Match(Struct, frozen=True):
     """`path`: what is put back or told as one thing; the path asked about, or a folder above it."""
 
-    row: Row
+    row: AutorunRule
     path: str
 
 
@@ -123,10 +123,10 @@ def match(path: str) -> Match | None:
     return Match(_for_installed(TABLE[number], path), thing)
 
 
-def _for_installed(row: Row, path: str) -> Row:
+def _for_installed(row: AutorunRule, path: str) -> AutorunRule:
     """A package that brings its own is obeyed only in that folder."""
     if row.response == "put back" and not row.only_in and is_installed(path):
-        return Row(row.pattern, row.program, "tell")
+        return AutorunRule(row.pattern, row.program, "tell")
     return row
 
 
@@ -139,9 +139,9 @@ def match_link(path: str) -> list[Match]:
 
 
 @functools.lru_cache(maxsize=2)
-def _below(table: tuple[Row, ...]) -> dict[str, list[tuple[Row, str]]]:
+def _below(table: tuple[AutorunRule, ...]) -> dict[str, list[tuple[AutorunRule, str]]]:
     """By each folder that rows of the table name on the way: those rows, and what is left of their patterns."""
-    found: dict[str, list[tuple[Row, str]]] = {}
+    found: dict[str, list[tuple[AutorunRule, str]]] = {}
     for row in table:
         parts = row.pattern.rstrip("/").split("/")
         for count in range(1, len(parts) if not row.only_in else 0):
@@ -160,10 +160,10 @@ def patterns() -> NamePatterns:
     return _made[1]
 
 
-MODULE = Row("site-packages/", "Python")
+MODULE = AutorunRule("site-packages/", "Python")
 """A module that a path file (`*.pth`) imports, or its bytecode: it runs at every start."""
-PROGRAM = Row("bin/", "the shell", "tell")
-STAND_IN = Row("bin/", "the shell")
+PROGRAM = AutorunRule("bin/", "the shell", "tell")
+STAND_IN = AutorunRule("bin/", "the shell")
 """A new program with the name of one of the system's, in whose place it is run once the environment is entered."""
 _SYSTEM = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
 _ON_THE_WAY = re.compile(r"bin|lib(64)?(/python[^/]*(/site-packages)?)?")

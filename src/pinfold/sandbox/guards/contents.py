@@ -35,7 +35,7 @@ _REMOVED = 200_000
 """Entries that are removed before it is given up: something inside keeps making more."""
 
 
-class File(Struct, frozen=True):
+class FileContent(Struct, frozen=True):
     data: bytes | None
     """None when it is too large to be remembered."""
     mode: int
@@ -44,13 +44,13 @@ class File(Struct, frozen=True):
     """Of one that is too large: its inode and when it last changed."""
 
 
-class Folder(Struct, frozen=True):
+class FolderContent(Struct, frozen=True):
     entries: Mapping[str, Content]
     mode: int
     owner: tuple[int, int]
 
 
-class Link(Struct, frozen=True):
+class LinkContent(Struct, frozen=True):
     target: str
 
 
@@ -58,7 +58,7 @@ class Odd(Struct, frozen=True):
     """A pipe, a socket, a device, or more than is remembered."""
 
 
-Content: TypeAlias = File | Folder | Link | Odd | None
+Content: TypeAlias = FileContent | FolderContent | LinkContent | Odd | None
 """None: it is not there."""
 _Sign: TypeAlias = tuple[str, int, int]
 """A path, its inode, and when that last changed."""
@@ -128,7 +128,7 @@ class Contents:
         opened = [folder for folder in ("", *folders_above(path)) if open_up(f"{self._top}/{folder}")]
         return bool(opened) and self._place(path, content, clear=True)
 
-    def write(self, path: str, content: File) -> bool:
+    def write(self, path: str, content: FileContent) -> bool:
         """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
         return self._place(path, content, clear=False)
 
@@ -197,9 +197,9 @@ def _sign(path: str) -> _Sign:
 
 def _paths(path: str, content: Content) -> list[str]:
     match content:
-        case File() | Link():
+        case FileContent() | LinkContent():
             return [path]
-        case Folder(entries=entries):
+        case FolderContent(entries=entries):
             below = [name for entry, held in entries.items() for name in _paths(f"{path}/{entry}", held)]
             return [path, *below]
         case Odd() | None:
@@ -222,13 +222,13 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
         status = os.fstat(fd)
         mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
         if stat.S_ISLNK(status.st_mode):
-            return Link(os.readlink(b"", dir_fd=fd).decode("utf-8", "surrogateescape"))
+            return LinkContent(os.readlink(b"", dir_fd=fd).decode("utf-8", "surrogateescape"))
         if stat.S_ISREG(status.st_mode):
             if status.st_size > FILE_BYTES:
-                return File(None, mode, owner, (status.st_ino, status.st_ctime_ns))
+                return FileContent(None, mode, owner, (status.st_ino, status.st_ctime_ns))
             # Through /proc: the name may be something else by now, the descriptor is not.
             with open(f"/proc/self/fd/{fd}", "rb") as file:  # noqa: PTH123
-                return File(file.read(FILE_BYTES + 1), mode, owner)
+                return FileContent(file.read(FILE_BYTES + 1), mode, owner)
         if not stat.S_ISDIR(status.st_mode):
             return Odd()
         folder = os.open(".", FOLDER, dir_fd=fd)
@@ -238,7 +238,7 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
                 if left[0] <= 0 or not depth:
                     return Odd()
                 entries[entry] = _read(folder, entry, left, depth - 1)
-            return Folder(entries, mode, owner)
+            return FolderContent(entries, mode, owner)
         finally:
             os.close(folder)
     except OSError:
@@ -252,14 +252,14 @@ def _put(parent: int, name: str, content: Content) -> bool:
         case None:
             _remove(parent, name)
             return True
-        case File(data=None) | Odd():
+        case FileContent(data=None) | Odd():
             return False
-        case File() | Link():
+        case FileContent() | LinkContent():
             _clear_folder(parent, name)
             made = _make_beside(parent, content)
             os.rename(made, name, src_dir_fd=parent, dst_dir_fd=parent)
             return True
-        case Folder():
+        case FolderContent():
             _remove(parent, name)
             os.mkdir(name, 0o700, dir_fd=parent)
             folder = os.open(name, FOLDER, dir_fd=parent)
@@ -271,10 +271,10 @@ def _put(parent: int, name: str, content: Content) -> bool:
             return all(whole)
 
 
-def _make_beside(parent: int, content: File | Link) -> str:
+def _make_beside(parent: int, content: FileContent | LinkContent) -> str:
     """Under a name of its own, so that the true name is never half there."""
     name = partial_name()
-    if isinstance(content, Link):
+    if isinstance(content, LinkContent):
         os.symlink(content.target, name, dir_fd=parent)
         return name
     data = content.data or b""

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from pinfold.sandbox.guards import gitdir as git
-from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, Row
-from pinfold.sandbox.guards.contents import Content, Contents, File, HeldFolder, Odd, folders_above, hold_folder
+from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, AutorunRule
+from pinfold.sandbox.guards.contents import Content, Contents, FileContent, HeldFolder, Odd, folders_above, hold_folder
 from pinfold.sandbox.guards.guarded_paths import (
     STEERING,
     GuardedPaths,
@@ -75,7 +75,7 @@ class FileGuard:
         """Files with another name, by which the session may write them; no mount is in its way there."""
         self._made: dict[str, set[str]] = {}
         """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, AutorunRule] = {}
         """Of what a program would obey, once seen."""
         self._report = GuardReport()
         self._again: Counter[str] = Counter()
@@ -316,7 +316,7 @@ class FileGuard:
         """What could not be put back stays wanted as it was. `words` for what was taken out of it."""
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
-        if isinstance(was, Odd) or (isinstance(was, File) and was.data is None):
+        if isinstance(was, Odd) or (isinstance(was, FileContent) and was.data is None):
             self._report.lose(path, _CHANGED)
         elif self._contents.put_back(path, was) and self._contents.read(path) == was:
             self._fought.discard(path)

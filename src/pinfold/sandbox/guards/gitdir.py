@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from pinfold.sandbox.guards.contents import Content, File, Folder
+from pinfold.sandbox.guards.contents import Content, FileContent, FolderContent
 from pinfold.sandbox.kernel.safe_files import entries_of
 
 _NAMES = "config config.worktree hooks commondir gitdir objects/info/alternates objects/info/http-alternates remotes branches"
@@ -215,27 +215,27 @@ _POINTER_BYTES = 4096
 def is_plain(path: str, was: Content, now: Content, *, may_add_remotes: bool = True) -> bool:
     """Whether git does nothing on account of it but what it does anyway, and pushes to where it did."""
     name = path.rpartition("/")[2]
-    if name == "config" and isinstance(now, File) and now.data is not None:
+    if name == "config" and isinstance(now, FileContent) and now.data is not None:
         text = now.data.decode("utf-8", "replace")
-        before = was.data.decode("utf-8", "replace") if isinstance(was, File) and was.data else None
+        before = was.data.decode("utf-8", "replace") if isinstance(was, FileContent) and was.data else None
         return is_plain_config(text) and (before is None or not pushes_elsewhere(before, text, may_add=may_add_remotes))
-    if name == "hooks" and isinstance(now, Folder):
-        return all(key.endswith(".sample") and isinstance(it, File) for key, it in now.entries.items())
-    return name in {"branches", "remotes"} and isinstance(now, Folder) and not now.entries
+    if name == "hooks" and isinstance(now, FolderContent):
+        return all(key.endswith(".sample") and isinstance(it, FileContent) for key, it in now.entries.items())
+    return name in {"branches", "remotes"} and isinstance(now, FolderContent) and not now.entries
 
 
 def strip_unsafe(path: str, now: Content) -> Content:
     """What is left of something in a git folder that a session made, when all that is not plain is taken out."""
     if is_plain(path, None, now):
         return now
-    if path.rpartition("/")[2] == "config" and isinstance(now, File) and now.data is not None:
+    if path.rpartition("/")[2] == "config" and isinstance(now, FileContent) and now.data is not None:
         return replace(now, data=plain_part(now.data.decode("utf-8", "replace")).encode())
     return None
 
 
 def is_pointer_within(top: str, path: str, now: Content, is_guarded: Callable[[str], bool]) -> bool:
     """Whether a file that says where a git folder is names one below `top` that is guarded: as worktrees and submodules do."""
-    if not isinstance(now, File) or now.data is None or len(now.data) > _POINTER_BYTES:
+    if not isinstance(now, FileContent) or now.data is None or len(now.data) > _POINTER_BYTES:
         return False
     folder, _, name = path.rpartition("/")
     if name == "gitdir":

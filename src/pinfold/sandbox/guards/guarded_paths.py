@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import Self
 
 from msgspec import Struct, field
 
@@ -19,9 +19,6 @@ from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, us
 from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.kernel.inotify import FOLDERS
 from pinfold.sandbox.kernel.safe_files import SET_ID, chmod
-
-if TYPE_CHECKING:
-    from pinfold.sandbox.guards.autorun_files import VirtualEnvironment
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 """What the agent would obey, at the top of the workspace."""
@@ -41,10 +38,6 @@ _LINKS = 10
 """That are followed from one name."""
 
 
-Stamp: TypeAlias = tuple[int, int]
-"""Inode, and when it last changed."""
-
-
 class GuardedPaths(Struct, frozen=True, kw_only=True):
     """By the path the session sees; each masked file with its device and inode, so that no other is taken for it."""
 
@@ -57,9 +50,9 @@ class GuardedPaths(Struct, frozen=True, kw_only=True):
     """Folders that lie too deep to be looked through: as a whole."""
     kept: list[str] = field(default_factory=list[str])
     """Everything that must be after a cell as it was before, or as absent: for the keeper."""
-    told: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
+    told: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
-    environments: list[VirtualEnvironment] = []
+    environments: list[autorun_files.VirtualEnvironment] = []
     """Folders with an interpreter of their own, and what is obeyed in each."""
     folders: list[str] | None = None
     """Every folder, but those of git's data; None if they are more than can be watched."""
@@ -74,12 +67,8 @@ def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPath
     if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
     found = Walk(top, steers=steers)
-    environments: list[VirtualEnvironment] = []
-    if homes := found.environments:
-        from pinfold.sandbox.guards.autorun_files import read_environment
-
-        environments = [read_environment(top, home) for home in homes]
-        found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
+    environments = [autorun_files.read_environment(top, home) for home in found.environments]
+    found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
     kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _find_gitdir_paths(gitdir, top)))
     kept += found.pointers
     if steers:
@@ -231,7 +220,7 @@ class Walk:
         self.too_deep: set[str] = set()
         self.closed: list[str] = []
         """Folders that could not be looked into."""
-        self.autorun: dict[str, autorun_files.Row] = {}
+        self.autorun: dict[str, autorun_files.AutorunRule] = {}
         """By path relative to the top: what a program would obey, git's apart."""
         self.through_links: list[tuple[str, autorun_files.Match]] = []
         """Links, each with what a program would obey by a path through it, there or not."""
@@ -376,7 +365,7 @@ class Walk:
 
 
 @functools.lru_cache(maxsize=2)
-def _compile_patterns(table: tuple[autorun_files.Row, ...]) -> NamePatterns:
+def _compile_patterns(table: tuple[autorun_files.AutorunRule, ...]) -> NamePatterns:
     """What is looked at more closely."""
     return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
 
@@ -386,8 +375,8 @@ def is_within(path: str, folder: str) -> bool:
     return not folder or path == folder or path.startswith(f"{folder}/")
 
 
-def stamp_of(path: str) -> Stamp:
-    """By which it is seen whether something changed; of a folder, whether names in it did."""
+def stamp_of(path: str) -> tuple[int, int]:
+    """Inode and time of the last change: whether something changed; of a folder, whether names in it did."""
     try:
         status = os.lstat(path)
     except OSError:

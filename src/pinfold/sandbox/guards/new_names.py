@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec import Struct, field
 
 from pinfold.sandbox.guards import autorun_files
-from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, Row
+from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, AutorunRule
 from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
 from pinfold.sandbox.guards.secret_files import is_masked
@@ -51,9 +51,9 @@ class Found(Struct):
     gitdirs: set[str] = field(default_factory=set[str])
     pointers: set[str] = field(default_factory=set[str])
     """`.git` that is no folder."""
-    obeyed: dict[str, Row] = field(default_factory=dict[str, Row])
+    obeyed: dict[str, AutorunRule] = field(default_factory=dict[str, AutorunRule])
     """What must be as it was."""
-    told: dict[str, Row] = field(default_factory=dict[str, Row])
+    told: dict[str, AutorunRule] = field(default_factory=dict[str, AutorunRule])
     bytecode: set[str] = field(default_factory=set[str])
     """Python runs it instead of the source, and nobody reads it before."""
     closed: set[str] = field(default_factory=set[str])
@@ -156,7 +156,7 @@ class NameCheck:
         elif name in _SHAPE and is_gitdir(f"{self._top}/{folder}" if folder else self._top):
             found.gitdirs.add(folder)
 
-    def _sort_row(self, path: str, row: Row, found: Found) -> None:
+    def _sort_row(self, path: str, row: AutorunRule, found: Found) -> None:
         if row.only_in == "environment":
             if any(is_within(path, environment.home) for environment in self._environments):
                 found.obeyed[path] = row

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from pinfold.sandbox.guards.autorun_files import Row
+from pinfold.sandbox.guards.autorun_files import AutorunRule
 from pinfold.sandbox.guards.guarded_paths import mountable, stamp_of
 from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.text import join_names
@@ -125,7 +125,7 @@ class GuardReport:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self.told: dict[str, Row] = {}
+        self.told: dict[str, AutorunRule] = {}
         """Left as it is, though a program obeys it."""
         self.taken: set[str] = set()
         """New and obeyed, made while nothing of the session ran: the user's."""

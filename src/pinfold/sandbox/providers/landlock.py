@@ -91,7 +91,7 @@ class Landlock:
     async def probe(self, spec: Spec | None = None) -> None:  # noqa: ARG002 - nothing is prepared
         await self._prove((os.geteuid(), os.getegid()))
 
-    async def _open(self, place: _Place, spec: Spec) -> Session:
+    async def _open(self, place: _Confinement, spec: Spec) -> Session:
         guests = _Guests(_borrow_launcher(place), spec, place)
         return await open_saved_state_session(guests, self.capabilities, spec)
 
@@ -116,7 +116,7 @@ class Landlock:
             raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
         _proven.add(claim)
 
-    def _place(self, spec: Spec) -> _Place:
+    def _place(self, spec: Spec) -> _Confinement:
         """Looks at everything that will be seen. Raises SandboxUnavailable."""
         if not spec.workspace.is_dir():
             raise SandboxUnavailable(f"the workspace {str(spec.workspace)!r} is not a folder; create it first")
@@ -126,7 +126,7 @@ class Landlock:
             _refuse_secrets([each.guards for each in shown])
         owner = workspace.stat()
         site = spec.site.resolve() if spec.site and _is_open_to(spec.site.resolve(), owner) else None
-        return _Place(
+        return _Confinement(
             python=self._python,
             guest=self._guest,
             abi=self._abi,
@@ -210,7 +210,7 @@ def _refuse_secrets(seen: list[GuardedPaths]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Confinement:
     """What one zygote is shut into."""
 
     python: Path
@@ -253,17 +253,17 @@ class _Place:
 class _BorrowedLauncher:
     """A launcher and how many sessions use it."""
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: _Confinement) -> None:
         self.launcher = Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
         self.users = 0
 
 
 _lock = threading.Lock()
-_places: dict[_Place, _BorrowedLauncher] = {}
+_places: dict[_Confinement, _BorrowedLauncher] = {}
 _proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
-def _borrow_launcher(place: _Place) -> _BorrowedLauncher:
+def _borrow_launcher(place: _Confinement) -> _BorrowedLauncher:
     """For one more session."""
     with _lock:
         lent = _places.pop(place, None) or _BorrowedLauncher(place)
@@ -289,7 +289,7 @@ def _end_all() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Place) -> None:
+    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Confinement) -> None:
         self._lent = lent
         self._spec = spec
         self._place = place
@@ -333,7 +333,7 @@ class _Guests:
         }
 
 
-def _make_guards(place: _Place, body: WatchedProcess) -> FileGuards:
+def _make_guards(place: _Confinement, body: WatchedProcess) -> FileGuards:
     """No mount is in a session's way here, so cells are looked after in each folder it may change."""
     return FileGuards(
         {

@@ -29,7 +29,7 @@ from pinfold.sandbox.session.channel import (
     frame,
     frame_parts,
 )
-from pinfold.sandbox.session.guest_process import Death, End, GuestProcess, Report, how_it_died
+from pinfold.sandbox.session.guest_process import Death, End, GuestProcess, ProgramEnd, how_it_died
 from pinfold.sandbox.session.output import Output
 from pinfold.sandbox.session.values import EncodedAnswer
 
@@ -78,7 +78,7 @@ class Guest:
         self._is_interrupted = False
         """A signal may still be on its way."""
         self._killed_for: str | None = None
-        self._last_report: Report | None = None
+        self._last_report: ProgramEnd | None = None
         self._written = select.poll()
         self._written.register(stdout.fd, select.POLLIN)
         self._written.register(stderr.fd, select.POLLIN)

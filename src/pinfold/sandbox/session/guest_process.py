@@ -50,7 +50,7 @@ GUARD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ProgramEnd:
     """How a program ended whose session lives on."""
 
     code: int
@@ -68,7 +68,7 @@ class GuestProcess(Protocol):
         """Readable when `report` should be called; None: with its program it ends itself."""
         ...
 
-    def report(self) -> Report | None: ...
+    def report(self) -> ProgramEnd | None: ...
 
     def end_program(self) -> None:
         """End the program and what it started; a report follows, if there is a state to wake."""
@@ -173,10 +173,10 @@ class JailedProcess:
     def report_fd(self) -> int | None:
         return self._control.fileno()
 
-    def report(self) -> Report | None:
+    def report(self) -> ProgramEnd | None:
         with suppress(OSError, ValueError, KeyError, TypeError):
             said = json.loads(self._control.recv(REPORT_BYTES))
-            return Report(
+            return ProgramEnd(
                 code=int(said["code"]),
                 out_of_memory=bool(said["out_of_memory"]),
                 cells=tuple(map(int, said.get("cells", ()))),

@@ -19,7 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.sandbox.contract import Label, UndoRefused
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death, GuestProcess, JailedProcess
@@ -143,7 +143,7 @@ class SavedStates:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._scratch: Folder | None = None
+        self._scratch: TemporaryFolder | None = None
         self._store: Store | None = None
         self._hung: dict[str, str] = {}
         self._saving = asyncio.Lock()
@@ -169,9 +169,9 @@ class SavedStates:
     @property
     def store(self) -> Store:
         if self._store is None:
-            place = self._folder / "variables" if self._folder else Folder("variables")
-            self._scratch = place if isinstance(place, Folder) else None
-            self._store = Store(place.path if isinstance(place, Folder) else place)
+            place = self._folder / "variables" if self._folder else TemporaryFolder("variables")
+            self._scratch = place if isinstance(place, TemporaryFolder) else None
+            self._store = Store(place.path if isinstance(place, TemporaryFolder) else place)
         return self._store
 
     async def save_all(
@@ -266,7 +266,7 @@ class SavedStates:
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
         try:
             answer = await _ask_guest(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
-            return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_Row]))
+            return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_RestoredVariable]))
         except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
         finally:
@@ -280,13 +280,13 @@ class SavedStates:
                 await anyio.to_thread.run_sync(self._scratch.remove)
 
 
-class _Row(msgspec.Struct):
+class _RestoredVariable(msgspec.Struct):
     name: str
     status: str
     reason: str
 
 
-def _label(row: _Row) -> Label:
+def _label(row: _RestoredVariable) -> Label:
     return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
 
 
