@@ -21,13 +21,16 @@ from typing import TypeAlias
 import anyio
 
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
+from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.kernel.processes import GUEST, end_marked
 from pinfold.sandbox.providers.launcher import start_guest
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Subprocess
+from pinfold.sandbox.session.guest_slot import Launcher
 from pinfold.sandbox.session.output import Output, widen
-from pinfold.sandbox.session.session import open_saved_state_session
+from pinfold.sandbox.session.session import GuestSession
+from pinfold.sandbox.session.state_restore import PreparedGuests, SavedForks
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
 
@@ -60,6 +63,20 @@ async def open_guest(
     refuse_extras(spec, "this sandbox")
     guests = _Subprocesses(spec, confine, str(python or sys.executable))
     return await open_saved_state_session(guests, capabilities, spec)
+
+
+async def open_saved_state_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> GuestSession:
+    """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
+    if spec.state is None or not capabilities.durable:
+        return await GuestSession.open(launcher, capabilities, spec, None)
+    files = spec.state / "files"
+
+    async def begin_files() -> FileHistory | str:
+        return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec.workspace, files)
+
+    return await GuestSession.open(
+        PreparedGuests(launcher), capabilities, spec, SavedForks, begin_files if spec.writable else None
+    )
 
 
 class _Subprocesses:

@@ -8,10 +8,12 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -116,58 +118,57 @@ def run(
     on_line: Callable[[str], None] | None,
     explain: Callable[[str], str],
 ) -> str:
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=() if keep is None else [keep],
-            cwd=folder,
-            env=environment,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,  # so that what it started ends with it
-            umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
-        )
-    except OSError as error:
-        raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
-    out, err = process.stdout, process.stderr
-    assert out is not None
-    assert err is not None
-    answer: list[str] = []
-    reader = threading.Thread(target=lambda: answer.append(out.read()), daemon=True)
+    with tempfile.TemporaryFile() as answer:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=answer,
+                stderr=subprocess.PIPE,
+                pass_fds=() if keep is None else [keep],
+                cwd=folder,
+                env=environment,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,  # so that what it started ends with it
+                umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
+            )
+        except OSError as error:
+            raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+        code, said = _follow(process, on_line)
+        if code:
+            if code == -signal.SIGKILL:
+                said += f"it was killed, at the latest after {LIMIT_S:g} s"
+            raise EnvironmentFailed(explain(said))
+        answer.seek(0)
+        return answer.read().decode("utf-8", "replace")
+
+
+def _follow(process: subprocess.Popen[str], on_line: Callable[[str], None] | None) -> tuple[int, str]:
+    """Its exit code and what it wrote on stderr. Killed when its time is over."""
+    stderr = process.stderr
+    assert stderr is not None
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    follower = threading.Thread(target=_pass_on, args=(err, lines), daemon=True)
-    overdue = threading.Timer(LIMIT_S, _end, [process])
-    overdue.daemon = True
+    reader = threading.Thread(target=_pass_on, args=(stderr, lines), daemon=True)
+    until = monotonic() + LIMIT_S
     said: list[str] = []
     try:
         reader.start()
-        follower.start()
-        overdue.start()
         while (line := _next(lines)) is not None:
             said.append(line)
             if on_line:
                 on_line(line)
-        reader.join()
-        code = process.wait()
-    except BaseException:
+            if monotonic() > until:
+                _end(process)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - monotonic()))
+    finally:
         _end(process)
         process.wait()
-        raise
-    finally:
-        overdue.cancel()
         reader.join()
-        follower.join()
-        out.close()
-        err.close()
-    if code:
-        if code == -9:
-            said.append(f"it was killed, at the latest after {LIMIT_S:g} s")
-        raise EnvironmentFailed(explain("".join(said)))
-    return "".join(answer)
+        stderr.close()
+    return process.returncode, "".join(said)
 
 
 def _pass_on(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:

@@ -15,6 +15,7 @@ from time import sleep
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.file_history.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.file_history.file_restorer import FileRestorer
+from pinfold.sandbox.file_history.file_scanner import Effort
 from pinfold.sandbox.file_history.history import History, Target, Users
 from pinfold.sandbox.file_history.journal import Journal, JournalState
 from pinfold.sandbox.file_history.reports import (
@@ -27,7 +28,7 @@ from pinfold.sandbox.file_history.reports import (
     coverage_of,
 )
 from pinfold.sandbox.file_history.store import Store
-from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, Effort, WorkspaceScanner
+from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.kernel.safe_files import SafeFolder, is_partial
 
@@ -136,18 +137,18 @@ class Versions:
                 self._journal.go_on()
         while True:
             with self._lock:
-                unread = None if self._closed else self._seen.next_unread()
+                unread = None if self._closed else self._seen.files.next_unread()
                 is_over = unread is None and (self._closed or not self._seen.measure_next())
             if is_over:
                 break
             if unread is None:
                 sleep(PAUSE_S)
                 continue
-            found = self._seen.read(unread)
+            found = self._seen.files.read_unread(unread)
             with self._lock:
                 if self._closed:
                     os.close(unread.fd)
-                elif self._seen.finish(unread, found):
+                elif self._seen.files.finish(unread, found):
                     self._journal.record_read(unread.path, self._now.entries[unread.path])
         with self._lock:
             return self._coverage()

@@ -154,13 +154,8 @@ class SafeFolder:
             partial = partial_name()
             made = make_file(folder, partial, fill, mode=mode & ~SET_ID, owner=owner, mtime_ns=mtime_ns)
             try:
-                _check(folder, name, was)
-                os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+                _replace(folder, partial, name, was)
                 return Stamp.of(os.fstat(made))
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial, dir_fd=folder)
-                raise
             finally:
                 os.close(made)
 
@@ -168,15 +163,7 @@ class SafeFolder:
         with self.place(path, writable=True) as (folder, name):
             partial = partial_name()
             os.symlink(target, partial, dir_fd=folder)
-            try:
-                with suppress(PermissionError):
-                    os.chown(partial, *owner, dir_fd=folder, follow_symlinks=False)
-                _check(folder, name, was)
-                os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial, dir_fd=folder)
-                raise
+            _replace(folder, partial, name, was, owner)
 
     def make_folder(self, path: str) -> None:
         with self.place(path, writable=True) as (folder, name):
@@ -284,6 +271,20 @@ def make_file(
         raise
     finally:
         os.close(fd)
+
+
+def _replace(folder: int, partial: str, name: str, was: Stamp | None, owner: tuple[int, int] | None = None) -> None:
+    """`partial` takes the place of `name`, if that is still as it `was`; else it is removed."""
+    try:
+        if owner:
+            with suppress(PermissionError):
+                os.chown(partial, *owner, dir_fd=folder, follow_symlinks=False)
+        _check(folder, name, was)
+        os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial, dir_fd=folder)
+        raise
 
 
 def _check(folder: int, name: str, was: Stamp | None) -> None:

@@ -23,6 +23,7 @@ from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, 
 from pinfold.sandbox.guards.file_guard import FileGuard
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
 from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
+from pinfold.sandbox.guests import open_saved_state_session
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter
 from pinfold.sandbox.providers.canaries import find_holes
@@ -33,7 +34,6 @@ from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, homes, resolve_pyt
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import WatchedProcess
 from pinfold.sandbox.session.output import Output
-from pinfold.sandbox.session.session import open_saved_state_session
 from pinfold.text import join_names
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")

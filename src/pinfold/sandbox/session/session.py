@@ -54,7 +54,7 @@ from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher
 from pinfold.sandbox.session.recovery import Recovery
 from pinfold.sandbox.session.saved_states import COMMAND, SavedStates
 from pinfold.sandbox.session.state_history import StateHistory
-from pinfold.sandbox.session.state_restore import FrozenCopies, PreparedGuests, SavedForks
+from pinfold.sandbox.session.state_restore import FrozenCopies, SavedForks
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"
@@ -402,17 +402,3 @@ class GuestSession:
         await self.slot.close()
         with anyio.CancelScope(shield=True):
             await self.slot.states.close()
-
-
-async def open_saved_state_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> GuestSession:
-    """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
-    if spec.state is None or not capabilities.durable:
-        return await GuestSession.open(launcher, capabilities, spec, None)
-    files = spec.state / "files"
-
-    async def begin_files() -> FileHistory | str:
-        return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec.workspace, files)
-
-    return await GuestSession.open(
-        PreparedGuests(launcher), capabilities, spec, SavedForks, begin_files if spec.writable else None
-    )
