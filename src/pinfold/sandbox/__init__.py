@@ -138,9 +138,7 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
         return _MAY_SHOW_SECRETS[name](python, allow_unmasked=allow_unmasked)
     if name in _BUILT_IN:
         return _BUILT_IN[name](python)
-    from importlib.metadata import entry_points
-
-    registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    registered = _find_entry_points()
     if name not in registered:
         raise SandboxUnavailable(_unknown(name, sorted({"auto", *_BUILT_IN, *registered})))
     try:

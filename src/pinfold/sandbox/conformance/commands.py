@@ -150,12 +150,17 @@ async def a_read_only_command_changes_no_file_and_the_next_one_may(session: Sess
     expect((await _sh(session, "rm f")).status == "ok", "the next command is held to reading too")
 
 
+def _resumable(session: Session) -> Resumable:
+    if not isinstance(session, Resumable):
+        raise ContractBroken("it says it is durable, but its sessions are not Resumable")
+    return session
+
+
 @check(needs="durable commands")
 async def a_command_that_counts_as_a_cell_is_undone_and_redone(bench: Bench) -> None:
     note, state = bench.folder / "note", bench.folder.parent / "state"
-    async with bench.session(state=state) as session:
-        if not isinstance(session, Resumable):
-            raise ContractBroken("it says it is durable, but its sessions are not Resumable")
+    async with bench.session(state=state) as opened:
+        session = _resumable(opened)
         await session.run("kept = [1]", cell=3)
         for number in (5, 6):
             await session.command((*SHELL, "echo $0 >> note", str(number)), timeout_s=20, cell=number)
@@ -168,9 +173,8 @@ async def a_command_that_counts_as_a_cell_is_undone_and_redone(bench: Bench) -> 
         await session.redo()
         expect(note.read_text() == "5\n6\n", f"redo brought {note.read_text()!r}")
         expect_outcome(await session.run("kept"), status="ok", value="[1]")
-    async with bench.session(state=state) as session:
-        if not isinstance(session, Resumable):
-            raise ContractBroken("it says it is durable, but its sessions are not Resumable")
+    async with bench.session(state=state) as opened:
+        session = _resumable(opened)
         await session.undo(to=5)
         expect(note.read_text() == "5\n", "after a restart it cannot be undone")
         expect_outcome(await session.run("kept"), status="ok", value="[1]")
@@ -178,9 +182,8 @@ async def a_command_that_counts_as_a_cell_is_undone_and_redone(bench: Bench) -> 
 
 @check(needs="durable commands")
 async def a_command_that_times_out_or_is_cancelled_can_be_undone(bench: Bench) -> None:
-    async with bench.session(state=bench.folder.parent / "state") as session:
-        if not isinstance(session, Resumable):
-            raise ContractBroken("it says it is durable, but its sessions are not Resumable")
+    async with bench.session(state=bench.folder.parent / "state") as opened:
+        session = _resumable(opened)
         late = await session.command((*SHELL, "echo x > late; sleep 60"), timeout_s=0.5, cell=0)
         expect(late.status == "timeout" and (bench.folder / "late").exists(), f"got {late!r}")
         with anyio.CancelScope() as scope:

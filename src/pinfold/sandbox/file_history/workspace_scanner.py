@@ -107,7 +107,8 @@ class WorkspaceScanner:
         self.files.started = True
         self.known.changes()
         # From the end: small ones first.
-        self.files.unread.sort(key=lambda path: self.known.stamps[path].size, reverse=True)
+        stamps = self.known.stamps  # without files that have gone meanwhile
+        self.files.unread = sorted(filter(stamps.__contains__, self.files.unread), key=lambda path: -stamps[path].size)
 
     def resume(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
         """Everything is looked at; `changes` then says what is no longer as it was known."""

@@ -18,6 +18,7 @@ from pinfold.sandbox.kernel.safe_files import (
     LOOK,
     SafeFolder,
     give,
+    lstat,
     make_file,
     names_in,
     open_up,
@@ -188,11 +189,8 @@ def folders_above(path: str) -> list[str]:
 
 
 def _sign(path: str) -> _Sign:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return path, 0, 0
-    return path, status.st_ino, status.st_ctime_ns
+    status = lstat(path)
+    return (path, status.st_ino, status.st_ctime_ns) if status else (path, 0, 0)
 
 
 def _paths(path: str, content: Content) -> list[str]:

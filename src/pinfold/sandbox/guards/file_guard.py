@@ -25,6 +25,7 @@ from pinfold.sandbox.guards.guarded_paths import (
 from pinfold.sandbox.guards.new_names import NOTHING, Found, NameCheck, Names, NameWatch, names_of
 from pinfold.sandbox.guards.ports import ADVICE, GuardReport, MountQueue, Mounts
 from pinfold.sandbox.kernel.inotify import FOLDERS
+from pinfold.sandbox.kernel.safe_files import lstat
 
 _CHANGED = "was changed and could not be put back"
 _FOUGHT = 3
@@ -452,7 +453,4 @@ class FileGuard:
         return status is not None and kind(status.st_mode)
 
     def _status(self, path: str) -> os.stat_result | None:
-        try:
-            return os.lstat(f"{self._top}/{path}")
-        except OSError:
-            return None
+        return lstat(f"{self._top}/{path}")

@@ -18,7 +18,7 @@ from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
 from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.kernel.inotify import FOLDERS
-from pinfold.sandbox.kernel.safe_files import SET_ID, chmod
+from pinfold.sandbox.kernel.safe_files import SET_ID, chmod, lstat
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 """What the agent would obey, at the top of the workspace."""
@@ -377,11 +377,8 @@ def is_within(path: str, folder: str) -> bool:
 
 def stamp_of(path: str) -> tuple[int, int]:
     """Inode and time of the last change: whether something changed; of a folder, whether names in it did."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return (0, 0)
-    return (status.st_ino, status.st_ctime_ns)
+    status = lstat(path)
+    return (status.st_ino, status.st_ctime_ns) if status else (0, 0)
 
 
 def ours_within(top: str) -> list[str]:

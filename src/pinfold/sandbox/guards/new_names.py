@@ -16,7 +16,7 @@ from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
 from pinfold.sandbox.guards.secret_files import is_masked
 from pinfold.sandbox.kernel.inotify import Watch
-from pinfold.sandbox.kernel.safe_files import link_target, open_up
+from pinfold.sandbox.kernel.safe_files import link_target, lstat, open_up
 
 _MOST = 2_000_000
 """Entries below new folders that are looked at."""
@@ -185,10 +185,7 @@ class NameCheck:
             return _DRIVERS.search(file.read(_ATTRIBUTES_BYTES)) is not None
 
     def _status(self, path: str) -> os.stat_result | None:
-        try:
-            return os.lstat(f"{self._top}/{path}")
-        except OSError:
-            return None
+        return lstat(f"{self._top}/{path}")
 
 
 class NameWatch:

@@ -334,6 +334,14 @@ def entries_of(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def lstat(path: str) -> os.stat_result | None:
+    """None: it is not there, or out of reach."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
 def link_target(path: str) -> str | None:
     """Where it leads; None if it is no link."""
     try:

@@ -56,6 +56,9 @@ AS_ROOT = " The workspace belongs to root, so code runs as root, without any of 
 class Landlock:
     """Isolation without namespaces."""
 
+    name = "landlock"
+    capabilities = Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
+
     def __init__(
         self, python: Path | None = None, *, allow_unmasked: bool = False, abi: int = NEWEST_ABI, guest: Path = GUEST
     ) -> None:
@@ -65,14 +68,6 @@ class Landlock:
         self._abi = min(abi, landlock_abi())
         self._guest = guest
         self._also = ""
-
-    @property
-    def name(self) -> str:
-        return "landlock"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
 
     @property
     def notice(self) -> str | None:

@@ -47,6 +47,9 @@ NO_FILES = "Undo brings back variables only, no files: this session has a privat
 class Namespaces:
     """Real isolation, root or not."""
 
+    name = "namespaces"
+    notice = None
+
     def __init__(
         self, python: Path | None = None, *, pool: int | None = None, program: bytes | None = None, guest: Path = GUEST
     ) -> None:
@@ -60,10 +63,6 @@ class Namespaces:
         self._guest = guest
         self._prepared: dict[int, Guests] = {}
         """By the identity of their spec, between `probe` and `open`."""
-
-    @property
-    def name(self) -> str:
-        return "namespaces"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -80,10 +79,6 @@ class Namespaces:
             read_only_commands=True,
             egress=True,
         )
-
-    @property
-    def notice(self) -> str | None:
-        return None
 
     async def open(self, spec: Spec) -> Session:
         await self.probe(spec)

@@ -10,7 +10,7 @@ from typing import cast
 
 from pinfold.sandbox.contract import Limits, SandboxUnavailable, UndoRefused
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import JailedProcess
+from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
 from pinfold.sandbox.session.output import Output, widen
 from pinfold.sandbox.session.state_restore import wait_for_hello
 
@@ -18,11 +18,8 @@ THREADS = "Threads that ran in the session ({}) do not run in a branch of it, an
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
 
 
-class BranchProcess:
+class BranchProcess(GuestProcess):
     """Of one branch. What else runs in the session is not its own."""
-
-    out_of_memory = False
-    report_fd = None
 
     def __init__(self, session: JailedProcess, pid: int, pidfd: int) -> None:
         """`pid` is what the session's init calls it."""
@@ -34,32 +31,17 @@ class BranchProcess:
     def fd(self) -> int:
         return self._pidfd
 
-    def report(self) -> None:
-        return None
-
-    def prepare_close(self) -> None:
-        pass
-
     def interrupt(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGINT)
 
     async def wait_for_interrupt(self) -> None:
         await self._session.wait_for_interrupt()
 
-    def end_program(self) -> None:
-        self.kill()
-
     def kill(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGKILL)
         if self._pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
-    def poll(self) -> int | None:
-        return None
-
-    def reap(self) -> int:
-        return -signal.SIGKILL
 
     def release(self) -> None:
         pidfd, self._pidfd = self._pidfd, -1

@@ -125,10 +125,7 @@ class Growth:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S if self._runs else IDLE_S, self._tick)
         if (self._look is None or self._look.done()) and self._is_due(has_changed=self._runs):
-            self._look_soon()
-
-    def _look_soon(self) -> None:
-        self._look = asyncio.get_running_loop().create_task(self._count_and_tell())
+            self._look = asyncio.get_running_loop().create_task(self._count_and_tell())
 
     async def _count_and_tell(self) -> None:
         await self.count()

@@ -12,7 +12,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from pinfold.sandbox.contract import SandboxUnavailable
@@ -94,13 +94,13 @@ class Guest:
             self.channel.close()
             self._resolve(self.death)
             return
-        self._watch(self.channel.fileno(), self._on_channel)
-        self._watch(self.stdout.fd, lambda: self._on_output(self.stdout))
-        self._watch(self.stderr.fd, lambda: self._on_output(self.stderr))
+        self._loop.add_reader(self.channel.fileno(), self._on_channel)
+        self._loop.add_reader(self.stdout.fd, lambda: self._on_output(self.stdout))
+        self._loop.add_reader(self.stderr.fd, lambda: self._on_output(self.stderr))
         if self.body.fd is not None:
-            self._watch(self.body.fd, self._on_exit)
+            self._loop.add_reader(self.body.fd, self._on_exit)
         if self.body.report_fd is not None:
-            self._watch(self.body.report_fd, self._on_report)
+            self._loop.add_reader(self.body.report_fd, self._on_report)
 
     def leave(self) -> None:
         """Another takes over what it was listening to."""
@@ -126,10 +126,6 @@ class Guest:
         self.channel.close()
         self.stdout.close()
         self.stderr.close()
-
-    def hang_up_channel(self) -> None:
-        """After `leave`, for good."""
-        self.channel.close()
 
     def post(
         self,
@@ -405,27 +401,20 @@ class Guest:
             while self._busy and (data := self._receive()):
                 self._accept(data)
         self.drain()
-        if self._killed_for is not None:
-            self.death = Death(how=self._killed_for, ours=True, cells=cells)
-        else:
-            how = "it ran out of memory" if out_of_memory else how_it_died(code)
-            self.death = Death(how=how, cells=cells)
-        self.leave()
-        self.channel.close()
-        if not cells:
-            self._release()
-        self._resolve(self.death)
+        how = self._killed_for or ("it ran out of memory" if out_of_memory else how_it_died(code))
+        self._bury(Death(how=how, ours=self._killed_for is not None, cells=cells))
 
     def _give_up(self) -> None:
         if self.death is None:
-            self.death = Death(how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True)
-            self.leave()
-            self.channel.close()
-            self._release()
-            self._resolve(self.death)
+            self._bury(Death(how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True))
 
-    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
-        self._loop.add_reader(fd, callback)
+    def _bury(self, death: Death) -> None:
+        self.death = death
+        self.leave()
+        self.channel.close()
+        if not death.cells:
+            self._release()
+        self._resolve(death)
 
     def _release(self) -> None:
         self.stdout.close()

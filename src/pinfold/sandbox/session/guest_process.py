@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import asdict
 
@@ -59,58 +59,57 @@ class ProgramEnd:
     """States that can be woken in its place, each named by the cell it is the state after."""
 
 
-class GuestProcess(Protocol):
-    out_of_memory: bool
+class GuestProcess:
+    """What a guest lives in. This base is a process that ends with its program, and of which nothing is reported."""
+
+    out_of_memory = False
     """Known once it was reaped: it was ended because the session took too much."""
-
-    @property
-    def report_fd(self) -> int | None:
-        """Readable when `report` should be called; None: with its program it ends itself."""
-        ...
-
-    def report(self) -> ProgramEnd | None: ...
-
-    def end_program(self) -> None:
-        """End the program and what it started; a report follows, if there is a state to wake."""
-        ...
-
-    def prepare_close(self) -> None:
-        """With its program it shall end itself."""
-        ...
 
     @property
     def fd(self) -> int | None:
         """Readable when it has ended; None where the kernel cannot say."""
-        ...
+        raise NotImplementedError
 
-    def interrupt(self) -> None: ...
+    @property
+    def report_fd(self) -> int | None:
+        """Readable when `report` should be called; None: with its program it ends itself."""
+        return None
+
+    def report(self) -> ProgramEnd | None:
+        return None
+
+    def end_program(self) -> None:
+        """End the program and what it started; a report follows, if there is a state to wake."""
+        self.kill()
+
+    def prepare_close(self) -> None:
+        """With its program it shall end itself."""
+
+    def interrupt(self) -> None:
+        raise NotImplementedError
 
     async def wait_for_interrupt(self) -> None:
         """The last interrupt has arrived: what is started from now on does not get it. Raises SandboxUnavailable."""
-        ...
 
     def kill(self) -> None:
         """End it and everything it started."""
-        ...
+        raise NotImplementedError
 
     def poll(self) -> int | None:
         """As `reap`, but None while it lives."""
-        ...
+        return None
 
     def reap(self) -> int:
         """Once it has ended: its exit code, or a signal's number, negative. Ends what it left behind."""
-        ...
+        return -signal.SIGKILL
 
     def release(self) -> None:
         """Let go of the descriptors."""
-        ...
+        raise NotImplementedError
 
 
-class Subprocess:
+class Subprocess(GuestProcess):
     """A plain process that leads a group of its own."""
-
-    out_of_memory = False
-    report_fd = None
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -120,20 +119,8 @@ class Subprocess:
     def fd(self) -> int | None:
         return self._pidfd
 
-    def report(self) -> None:
-        return None
-
-    def end_program(self) -> None:
-        self.kill()
-
-    def prepare_close(self) -> None:
-        pass
-
     def interrupt(self) -> None:
         self._signal(signal.SIGINT)
-
-    async def wait_for_interrupt(self) -> None:
-        """At once."""
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -155,7 +142,7 @@ class Subprocess:
             os.killpg(self._process.pid, number)
 
 
-class JailedProcess:
+class JailedProcess(GuestProcess):
     """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
@@ -242,9 +229,6 @@ class JailedProcess:
             ours.settimeout(GUARD_S)
             return ours.recv(MESSAGE_BYTES)
         return b""
-
-    def poll(self) -> int | None:
-        return None
 
     def reap(self) -> int:
         report = self.report()

@@ -149,7 +149,7 @@ class Recovery:
             guest.listen()
             raise
         if copy is not None:
-            guest.hang_up_channel()
+            guest.channel.close()
             self._slot.guest = copy
             return None
         if not self._history.source.parks:

@@ -54,7 +54,7 @@ from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher
 from pinfold.sandbox.session.recovery import Recovery
 from pinfold.sandbox.session.saved_states import COMMAND, SavedStates
 from pinfold.sandbox.session.state_history import StateHistory
-from pinfold.sandbox.session.state_restore import FrozenCopies, SavedForks
+from pinfold.sandbox.session.state_restore import StateSource
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"
@@ -82,7 +82,7 @@ class GuestSession:
         launcher: Launcher,
         capabilities: Capabilities,
         spec: Spec,
-        source: type[FrozenCopies | SavedForks] | None,
+        source: type[StateSource] | None,
         begin_files: BeginFiles | None = None,
     ) -> GuestSession:
         """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable.

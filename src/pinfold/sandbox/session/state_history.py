@@ -24,7 +24,7 @@ from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
 from pinfold.sandbox.session.guest_slot import GuestSlot, States
 from pinfold.sandbox.session.saved_states import RESTORE_S, CellPath, SavedStates, Unsaved
-from pinfold.sandbox.session.state_restore import DEPTH_S, FrozenCopies, SavedForks, restore_guest, run_operation
+from pinfold.sandbox.session.state_restore import DEPTH_S, StateSource, restore_guest, run_operation
 
 SAVE_AFTER_S = 0.05
 SAVE_SHARE = 0.2
@@ -52,7 +52,7 @@ class StateHistory(States):
         self,
         slot: GuestSlot,
         saved: SavedStates,
-        source: type[FrozenCopies | SavedForks],
+        source: type[StateSource],
         begin_files: Callable[[], Awaitable[FileHistory | str]] | None = None,
     ) -> None:
         self.cells = CellPath()

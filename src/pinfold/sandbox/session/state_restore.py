@@ -100,10 +100,10 @@ async def _names_bound_by(guest: Guest, cells: set[int]) -> tuple[Label, ...]:
     return tuple(Label(name=name, status="replayed") for name in found)
 
 
-class FrozenCopies:
-    """States are frozen copies of the process, which are woken; they are saved beside the cells if the session lasts."""
+class StateSource:
+    """Where the states of a session come from."""
 
-    parks = True
+    parks = False
     """A guest that was left keeps its state, for redo."""
 
     def __init__(self, slot: GuestSlot, saved: SavedStates, cells: CellPath) -> None:
@@ -116,7 +116,28 @@ class FrozenCopies:
     async def before_undo(self, to: int | None) -> None: ...
 
     async def save(self, depth_s: float) -> None:
-        """The state after the last cell that has ended; then those before it, until a cell runs or the time is up."""
+        """The state after the last cell that has ended; then those before it, as long as there is time."""
+        raise NotImplementedError
+
+    async def wake(self, guest: Guest, path: Sequence[int]) -> Guest | None:  # noqa: ARG002
+        """A guest in the state after these cells, in place of `guest`. None if a new one must be started."""
+        return None
+
+    async def end_processes(self, guest: Guest, pids: list[int]) -> bool:
+        """What these commands started. Whether all of that has ended."""
+        raise NotImplementedError
+
+    async def drop(self, guest: Guest) -> None:
+        """Drop what is kept of states that can no longer be gone to."""
+
+
+class FrozenCopies(StateSource):
+    """States are frozen copies of the process, which are woken; they are saved beside the cells if the session lasts."""
+
+    parks = True
+
+    async def save(self, depth_s: float) -> None:
+        """Also until a cell runs."""
         slot = self._slot
         try:
             if slot.runs:
@@ -159,23 +180,18 @@ class FrozenCopies:
         copy = Guest(body, ours, guest.stdout, guest.stderr)
         copy.keeper, copy.copies = guest.keeper, guest.copies
         copy.is_tried = True
-        is_there = False
         try:
             await wait_for_hello(copy)
             later = path[path.index(cell) + 1 :]
-            is_there = not later or await replay_cells(copy, sources, later)
-            if is_there:
+            if not later or await replay_cells(copy, sources, later):
                 await body.ask(b"take", {})
-        except BaseException:
-            is_there = False
-            raise
+                copy.is_tried = False
         finally:
-            if not is_there:
+            if copy.is_tried:
                 copy.leave()
-                copy.hang_up_channel()
-        if not is_there:
+                copy.channel.close()
+        if copy.is_tried:
             return None
-        copy.is_tried = False
         if answer["threads"]:
             self._slot.notices += (THREADS.format(answer["threads"]),)
         return copy
@@ -191,15 +207,11 @@ class FrozenCopies:
             await cast("JailedProcess", guest.body).ask(b"forget", {"known": sorted(self._cells.sources)})
 
 
-class SavedForks:
+class SavedForks(StateSource):
     """States are saved by forks of the guest, one at a time, beside the cells. Only what is saved comes back."""
 
-    parks = False
-
     def __init__(self, slot: GuestSlot, saved: SavedStates, cells: CellPath) -> None:
-        self._slot = slot
-        self._saved = saved
-        self._cells = cells
+        super().__init__(slot, saved, cells)
         self._receiving: asyncio.Task[None] | None = None
         self._has_gap = False
         """A state was not saved, so that those after it cannot be had by running cells again."""
@@ -241,15 +253,9 @@ class SavedForks:
             with anyio.CancelScope(shield=True):
                 await self._receiving
 
-    async def wake(self, guest: Guest, path: Sequence[int]) -> Guest | None:  # noqa: ARG002
-        return None
-
     async def end_processes(self, guest: Guest, pids: list[int]) -> bool:
         """As far as they are still in the process groups of the commands."""
         return all([await end_group(guest, pid) for pid in pids])
-
-    async def drop(self, guest: Guest) -> None:
-        """There are no copies."""
 
 
 class PreparedGuests:

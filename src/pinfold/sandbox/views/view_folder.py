@@ -21,7 +21,7 @@ from pinfold.sandbox.guards.ports import Mounts
 from pinfold.sandbox.guards.secret_files import is_masked
 from pinfold.sandbox.kernel.folders import remove_folder
 from pinfold.sandbox.kernel.inotify import Watch
-from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp
+from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, lstat
 from pinfold.sandbox.views.layer import Layer
 
 FILES, WORK, SINCE = "files", "work", "since"
@@ -259,10 +259,7 @@ class ViewGuard:
         inner = path[len(self._top) + 1 :]
         if not is_masked(inner):
             return None
-        try:
-            status = os.lstat(path)
-        except OSError:
-            return None
-        if not (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
+        status = lstat(path)
+        if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
             return None
         return f"{self._shown}/{inner}", IN_VIEW, status.st_ino
