@@ -21,7 +21,7 @@ OnOutput: TypeAlias = Callable[[Stream, str], None]
 
 
 OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Answer]]
-"""Answers a call of the tool by this name with these arguments, which are the program's and checked by nobody.
+"""Answers a call of the tool by this name with these arguments, which come from the program, unchecked.
 
 One call at a time. Cancelled when the cell ends first; what it raises ends the cell and is raised by `run`.
 """
@@ -68,7 +68,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     site: bool = False
     """What is put into `Spec.site` can be imported inside."""
     calls: bool = False
-    """Code inside may call tools, where `run` has somebody to answer: `from _pinfold_guest.calls import call`."""
+    """Code inside may call tools, if `run` is given `on_call`: `from _pinfold_guest.calls import call`."""
     durable: bool = False
     """What `Spec.state` is for; its sessions are `Resumable`."""
     commands: bool = False
@@ -326,7 +326,7 @@ class Resumable(Session, Protocol):
         ...
 
     def pause_clock(self) -> AbstractContextManager[None]:
-        """Meanwhile the clock of the cell that runs stands still: it waits for somebody outside."""
+        """Meanwhile the clock of the running cell stands still, because it waits for the host."""
         ...
 
     @property

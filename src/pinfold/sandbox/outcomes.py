@@ -92,7 +92,7 @@ class CommandOutcome(Struct, frozen=True, kw_only=True):
     status: Literal["ok", "error", "timeout"]
     """`ok`: it exited with 0. `error` also when it could not be started; then `stderr` says why."""
     code: int | None = None
-    """Its exit code, or minus the signal that ended it; None if it has none or nobody saw it."""
+    """Its exit code, or minus the signal that ended it; None if it has none or it is not known."""
     stdout: bytes = b""
     stderr: bytes = b""
     dropped_bytes: int = 0

@@ -97,7 +97,7 @@ def unusable(error: OSError, folder: Path) -> EnvironmentFailed:
 
 
 def _build_in(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> Environment:
-    # Whoever left these was killed: we are alone here.
+    # Left by builds that were killed: the lock shows that none is running.
     for stale in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(stale, ignore_errors=True)
     beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))

@@ -35,7 +35,7 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 def ignore_progress(_progress: Progress) -> None:
-    """For whoever does not watch."""
+    """The default: progress is not shown."""
 
 
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -43,7 +43,7 @@ _BEGUN = r"Downloading (\S+) \(([\d.]+)(B|KiB|MiB|GiB)\)\s*"
 
 
 def progress_of_uv(on_progress: OnProgress) -> Callable[[str], None]:
-    """Takes the lines of an installation, and an empty one now and then: whoever watches is told again."""
+    """Returns a function for the lines of an installation; an empty line repeats the last progress."""
     sizes: dict[str, float] = {}
     largest = 0.0
     last = Progress(phase="download")
@@ -75,7 +75,7 @@ def progress_of_uv(on_progress: OnProgress) -> Callable[[str], None]:
 
 LIMIT_S = 900.0
 TICK_S = 0.2
-"""How long a line is waited for before whoever follows is called without one."""
+"""Seconds to wait for a line before `on_line` is called with an empty one."""
 WORDS = 300
 # What would lead uv to another environment, or make it build, than the one it is told.
 _MISLEADING = """
@@ -96,7 +96,7 @@ def run_uv(
 ) -> str:
     """What it prints on stdout; `on_line` gets its stderr, and "" while that is silent. Raises EnvironmentFailed.
 
-    `folder` is its current folder, so that nobody's project settings steer it. `keep` is a descriptor it holds
+    `folder` is its current folder, so that no project's settings steer it. `keep` is a descriptor it holds
     open: a lock stays taken until the last one is gone, also if we are killed.
     """
     return run(

@@ -135,7 +135,7 @@ class FileIndex:
         self.unsure: set[str] = set()
         """Changed so shortly before it was read that the next change could bear the same time."""
         self.held: set[str] = set()
-        """Open for writing by somebody."""
+        """Open for writing by some process."""
         self._on_lost = on_lost
         self._was: dict[str, Entry | None] = {}
         """What each changed path was when `changes` was last asked."""
@@ -179,7 +179,7 @@ class FileIndex:
                 yield entry.digest
 
     def recall(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
-        """What somebody else knew."""
+        """What an earlier process knew."""
         self.entries, self.stamps = entries, stamps
         for path, entry in entries.items():
             if isinstance(entry, Folder):

@@ -44,7 +44,7 @@ class Effort:
         self._limit_s = limit_s
         self._size = size
         self.is_over = False
-        """Somebody waits: nothing more is looked at, until the look has ended."""
+        """A caller waits: nothing more is read in this look."""
         self.begin()
 
     def begin(self, *, reads: bool = True) -> None:
@@ -200,7 +200,7 @@ class FileScanner:
                 self.watch.collect(ours=path)
 
     def probe(self, path: str) -> None:
-        """Whether somebody has it open for writing."""
+        """Note whether a process has it open for writing."""
         with suppress(OSError), self._open_for_reading(path) as fd:
             self.hold(path, fd is not None and is_open_for_writing(fd))
 

@@ -33,7 +33,7 @@ LISTED = 50
 """Files of one cell that are told with their content."""
 UNSEEN = {".git", "__pycache__"}
 REMADE = {*UNSEEN, ".venv", "venv", "node_modules", ".tox"}
-"""Folders of files that a command makes again, and that nobody keeps."""
+"""Folders of files that a command makes again, and that users do not keep."""
 NAMED = 5
 """Paths that are named in one line."""
 NO_FILES = ChangedFiles()
@@ -110,9 +110,9 @@ class FileHistory:
         self._running, self.changed = cell, NO_FILES
 
     async def after(self, *, spilled: bool = False) -> None:
-        """The cell has ended, and whoever waits for it may change files the moment it is told. `spilled`: it filled the disk.
+        """The cell has ended: look at the files before its caller can change them. `spilled`: it filled the disk.
 
-        Whoever is cancelled meanwhile waits no longer than it takes to stop.
+        A cancelled caller waits only until the look has stopped.
         """
         cell, self._running, self.said = self._running, None, ()
         if cell is None:
@@ -131,7 +131,7 @@ class FileHistory:
             self._is_looking = False
 
     def hurry(self) -> None:
-        """Somebody waits: what has not been looked at yet is not covered, and it is said."""
+        """A caller waits: what has not been looked at yet is reported as not covered."""
         if self._is_looking:
             self._versions.hurry()
 

@@ -1,4 +1,4 @@
-"""Contents by their hash, in a folder of our own. Bounded; says when there is no room, and drops what it is told nobody needs."""
+"""Contents by their hash, in a folder of our own. Bounded; says when there is no room, and drops what is no longer needed."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
             return ReadResult(Uncovered(reason(error), stamp.thing), stamp, fresh, is_held)
         status = os.fstat(fd)
         if Stamp.of(status) == stamp:
-            # Asked again: nobody is told of who opened it while we had it open.
+            # Asked again: no event tells who opened it while we had it open.
             return ReadResult(file_of(digest, status), stamp, fresh, is_held or is_open_for_writing(fd))
         stamp = Stamp.of(status)
     return ReadResult(Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held)

@@ -45,7 +45,7 @@ LOOK_S, LOOK_BYTES = 10.0, 2 << 30
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 PAUSE_S = 0.0005
-"""Between two folders of files that were only listed: whoever waits for the lock, or for this interpreter, goes first."""
+"""Between two folders of files that were only listed: other threads that wait for the lock go first."""
 _PREFIX = "sha256:"
 
 
@@ -198,7 +198,7 @@ class Versions:
             return self._grow(cell)
 
     def hurry(self) -> None:
-        """Somebody waits for a look that is being taken, or about to be: what it has not seen yet is not covered."""
+        """A caller waits for the present look: what it has not seen yet is not covered."""
         self._effort.is_over = True
 
     @property
@@ -242,7 +242,7 @@ class Versions:
             self._note_users()
 
     def _finish_going(self, to: int) -> None:
-        """Of what has changed since, nobody knows what the user did. What was on its way arrives."""
+        """Finish the restore that was cut off. What the user changed since is not known."""
         found = self._now.changes()
         self._journal.record_found(found)
         ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
@@ -323,7 +323,7 @@ class Versions:
             before = delta[path][0] if path in delta else now
             was = target.state.get(path, before)
             if now not in (before, target.wanted.get(path, before)):
-                when = self._history.count + 1  # by somebody else, just now
+                when = self._history.count + 1  # changed from outside, just now
             else:
                 when = target.since.get(whole(path), 0)
             if now != was or when:

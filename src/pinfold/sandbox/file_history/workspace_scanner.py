@@ -2,8 +2,8 @@
 
 A file counts as unchanged while its stamp is the same, with three exceptions, where the stamp says too little:
 - it was changed so shortly before the stamp was taken that the next change could bear the same time: it is read again
-  when anything, or nobody knows what, happened to it;
-- somebody has it open for writing: through a shared map it changes without any event. Such a file's stamp is compared each
+  when anything, or something unknown, happened to it;
+- a process has it open for writing: through a shared map it changes without any event. Such a file's stamp is compared each
   time; it was synced before it was read, so that the next write through a map changes its times;
 - the same where the file system does not note writes through maps (tmpfs): its content is compared each time.
 """
@@ -162,7 +162,7 @@ class WorkspaceScanner:
     def measure_next(self) -> bool:
         """Look at the files of one more folder that `start` only listed; False if none is left."""
         if not self._unmeasured or self.files.watch is None or self.is_cut:
-            self._unmeasured.clear()  # what happened to them since nobody can say
+            self._unmeasured.clear()  # what happened to them since is unknown
             return False
         folder = self._unmeasured.pop(0)
         with suppress(OSError), self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
@@ -183,7 +183,7 @@ class WorkspaceScanner:
     # Looking
 
     def _walk(self) -> None:
-        """At everything: nobody can say what happened."""
+        """Look at everything, because it is unknown what happened."""
         self._enter("")
         if self.files.watch:
             # Events were lost, of opening as well.
@@ -323,7 +323,7 @@ class WorkspaceScanner:
         if status is None and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             self.known.remove(folder)
         elif status and error.errno == errno.EACCES and folder in self.known.inside:
-            # It was just closed. Nobody gets in, so everything in it is as it was.
+            # It was just closed. No process gets in, so everything in it is as it was.
             self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
         else:
             self._is_partial = True
@@ -333,7 +333,7 @@ class WorkspaceScanner:
                 self.known.note_folder(folder, Uncovered(reason(error), thing, is_folder=True))
 
     def _start_watching(self, fd: int, folder: str) -> bool:
-        """Whether nobody watched it until now."""
+        """Whether it was not watched until now."""
         if self.files.watch is None:
             return True
         try:

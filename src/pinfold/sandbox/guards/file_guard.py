@@ -1,7 +1,7 @@
 """Keeps guarded files as they were: says what the session must have mounted anew, and puts back what a cell changed.
 
 Who made a change cannot be seen on the file. So it is judged by what is known: a path that was mounted read-only before
-any code ran, and whose name nobody touched since, only the user can have changed. See docs/design/0012.
+any code ran, and whose name was not touched since, only the user can have changed. See docs/design/0012.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FileGuard:
         self._later = NOTHING
         """Names that a cell has made and that are answered when it has ended."""
         self._unseen = False
-        """Something ran where nobody saw all names: at the end everything is looked at."""
+        """Something ran while not all names were watched: at the end everything is looked at."""
         self._loosen(guards)
         self._rebases = {gitdir: git.rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
         self._links = set(self._all_links())
@@ -289,7 +289,7 @@ class FileGuard:
         return self._contents.is_untouched(path)
 
     def _is_the_users(self, path: str, was: Content, now: Content) -> bool:
-        """Or does no harm, whoever made it."""
+        """Whether the user made the change, or it does no harm."""
         mounted = self._mounted and was is not None and path not in self._shared and not self._is_made(path)
         held = mounted and path not in self._loose
         if held or (path in self._steering and not self._running):

@@ -162,7 +162,7 @@ def reduce_folders(folders: set[str]) -> list[str]:
 class _OpenedFolders:
     """Folders that were closed to ourselves, opened to be looked into, and closed again at the end.
 
-    Code could open them just as we do. One that belongs to somebody else it cannot look into either.
+    Code could open them just as we do. It cannot look into another user's either.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class _OpenedFolders:
             _chmod(folder, mode)
 
     def list(self, folder: str) -> list[os.DirEntry[str]] | None:
-        """None: it is somebody else's, and closed."""
+        """None: it belongs to another user, and is closed."""
         try:
             with os.scandir(folder) as inside:
                 entries = list(inside)
@@ -234,7 +234,7 @@ class Walk:
         """Of each name so far, whether it is looked at more closely."""
         self._linked: set[tuple[int, int]] = set()
         self._seen: set[str] = set()
-        # A session writes as the owner of its workspace; any other's set-id file gives nobody more than that.
+        # A session writes as the owner of its workspace; another user's set-id file gives no more than that.
         self._wants_set_id = os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID  # noqa: PTH116
         if not os.path.isdir(top):  # noqa: PTH112 - no Path on the fast path
             self._look(top, top.rpartition("/")[2], os.lstat(top))

@@ -55,7 +55,7 @@ class Found(Struct):
     """What must be as it was."""
     told: dict[str, AutorunRule] = field(default_factory=dict[str, AutorunRule])
     bytecode: set[str] = field(default_factory=set[str])
-    """Python runs it instead of the source, and nobody reads it before."""
+    """Python runs it instead of the source, and people do not read it."""
     closed: set[str] = field(default_factory=set[str])
     """Folders that could not be looked into."""
 

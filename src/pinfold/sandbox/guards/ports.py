@@ -35,7 +35,7 @@ class WorkspaceGuard(Protocol):
 
     @property
     def sees_names(self) -> bool:
-        """It needs nobody to tell it names."""
+        """It sees all new names itself."""
         ...
 
     @property
@@ -214,7 +214,7 @@ class FileGuards:
             keeper.close()
 
     def _names(self, path: str, names: Names | None) -> Names | None:
-        """Of other folders nobody tells, unless only what they saw themselves is asked for."""
+        """The history of the files knows the workspace only; None for other folders."""
         return names if path == self._workspace or names is NOTHING else None
 
     def _prefix_paths(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def lives(named: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
-    """A process of ours that serves nobody any more."""
+    """A process of ours whose host is gone."""
 
     pid: int
     stamp: str

@@ -1,4 +1,4 @@
-"""Opens, makes, moves and removes below one folder: never through a link, never out of it, whoever swaps what meanwhile.
+"""Opens, makes, moves and removes below one folder: never through a link, never out of it, even if paths are swapped meanwhile.
 
 The kernel resolves every path (openat2) from a descriptor of the folder that is held: below it, and through folders only.
 Then only single names are used, in the folder that was opened.
@@ -35,7 +35,7 @@ _TELLS_OF_MAPS = {0xEF53, 0x58465342, 0x9123683E}
 
 
 class Changed(OSError):
-    """Somebody changed it after we last looked."""
+    """It was changed after we last looked."""
 
 
 class Stamp(NamedTuple):
@@ -235,7 +235,7 @@ def reopen(fd: int) -> int:
 
 
 def is_open_for_writing(fd: int) -> bool:
-    """By anybody, a shared map included: only where nobody has it so does the kernel grant a read lease."""
+    """By any process, a shared map included: the kernel grants a read lease only if there is none."""
     try:
         # Who opens it in this moment waits until the lease is given back below, and we are sent a signal: one that
         # is ignored, in place of SIGIO, which kills.

@@ -42,7 +42,7 @@ _UNIX_KINDS, _INET_KINDS = (1, 2, 5), (1, 2)
 _PROTOCOLS = (0, 6, 17)
 """What fits the kind, TCP, UDP."""
 _SET_LEASE = 1024
-"""A lease on a file holds up whoever opens it outside, for most of a minute."""
+"""A lease on a file holds up any process that opens it outside, for most of a minute."""
 _FILE_TYPE, _NAMED_PIPE = 0o170000, 0o010000
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCSETD: ways to type into a terminal, or to take it over."""
@@ -111,7 +111,7 @@ def compile_filter(
 def compile_read_only_filter(machine: str = "") -> bytes:
     """For a program that may only read: what changes files and Landlock, of some version, does not judge. All else is let through.
 
-    No socket of a path's either: whoever listens there may write.
+    No socket of a path's either: the process that listens there may write.
     """
     machine = _check_machine(machine)
     numbers = _ARCHES[machine][1]
@@ -143,7 +143,7 @@ def _compile(machine: str, targets: dict[int, str], rules: dict[str, list[_Step]
     steps: list[_Step] = [(_LOAD, _ARCH), _Jump(_EQUAL, arch, "ours", "foreign"), "foreign", (_RETURN, _KILL)]
     steps += ["ours", (_LOAD, _NUMBER)]
     if machine == "x86_64":
-        # The x32 calls have numbers of their own, and nobody uses them but to get around filters.
+        # The x32 calls have numbers of their own, and are used only to get around filters.
         steps += [_Jump(_AT_LEAST, _X32_BIT, "x32", "native"), "x32", _ANSWERS["deny"], "native"]
     steps += _search(_ranges(targets, other), "search")
     for name, rule in rules.items():
@@ -227,7 +227,7 @@ def _empties(flags: int, if_not: str) -> list[_Step]:
 
 
 def _socket_rule() -> list[_Step]:
-    """Other protocols have kernel modules of their own, loaded for whoever asks."""
+    """Other protocols have kernel modules of their own, loaded for any process that asks."""
     return [
         _argument(0),
         _Jump(_EQUAL, _UNIX, "unix", "not unix"),

@@ -268,7 +268,7 @@ def _borrow_launcher(place: _Confinement) -> _BorrowedLauncher:
 
 
 def _return_launcher(lent: _BorrowedLauncher) -> list[_BorrowedLauncher]:
-    """One session less; all but the last few that nobody uses are then for the caller to end."""
+    """One session less. Returns unused launchers beyond the few that are kept, for the caller to end."""
     with _lock:
         lent.users -= 1
         idle = [place for place, lent in _places.items() if not lent.users]

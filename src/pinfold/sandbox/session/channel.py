@@ -98,7 +98,7 @@ class GuestCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OnGuestCall: TypeAlias = Callable[[GuestCall | int], None]
-"""A call, or the number of one whose answer nobody wants any more."""
+"""A call, or the number of one whose answer is no longer wanted."""
 OnPiece: TypeAlias = Callable[[Stream, bytes], None]
 """Of what a command writes, as it comes."""
 
@@ -171,7 +171,7 @@ class ReplyReader:
         self._body_bytes = 0
         self._calls = self._drops = self._call_bytes = 0
         self.open_calls = 0
-        """Whoever answers one counts down."""
+        """Decreased by the code that answers one."""
         self._on_call: OnGuestCall | None = None
         self._commands = self._ran = 0
         """That were nested in the request, and those of them whose end was told."""

@@ -107,7 +107,7 @@ class Growth:
         return self._grown > self.limit
 
     async def finish(self, *, has_changed: bool | None) -> str | None:
-        """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if nobody knows."""
+        """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if not known."""
         self._runs = False
         if has_changed is False and len(self._folders) == 1:
             return None  # most cells, which wait for nothing here
@@ -158,7 +158,7 @@ class Growth:
                 held, mapped = await anyio.to_thread.run_sync(count_unlinked, self._body, self._folders)
                 held += max(0, min(mapped, lost - grown - held))
             self._grown, self._held, self._free_then = grown + held, held, free
-            # What an undo took back is held until its process is gone: it gives nobody room.
+            # What an undo took back is held until its process is gone: it does not make room.
             self._allowed = max(self.limit, self._allowed - max(0, self._held_before - held))
             self._held_before = min(self._held_before, held)
             self._counted_at = perf_counter()
@@ -239,7 +239,7 @@ def count_usage(
 def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
     """Bytes on the disks of these folders, of files without a name that a process of the session still holds open.
 
-    And of those that are only mapped, as much as is mapped: how much of that is on the disk nobody says.
+    And of those that are only mapped, as much as is mapped: how much of that is on the disk is not known.
     """
     devices = {os.stat(folder).st_dev for folder in filter(os.path.exists, folders)}  # noqa: PTH116
     held: dict[tuple[int, int], int] = {}

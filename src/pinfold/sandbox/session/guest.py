@@ -73,7 +73,7 @@ class Guest:
         self._end: End | None = None
         self._takes: OnGuestCall | None = None
         self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
-        """The command somebody waits for, by its number."""
+        """The command that is waited for, by its number."""
         self._waiter: asyncio.Future[None] | None = None
         self._is_interrupted = False
         """A signal may still be on its way."""
@@ -117,7 +117,7 @@ class Guest:
         self._release()
 
     def give_up_copies(self) -> None:
-        """If it is dead and its session is not: nobody will go back to what is kept there."""
+        """If it is dead and its session is not: its copies are not needed any more."""
         if self.death is not None and self.death.cells:
             self.give_up_session()
 
@@ -176,7 +176,7 @@ class Guest:
             while self._end is None and self._takes is not None:
                 self._waiter = self._loop.create_future()
                 await self._waiter
-        finally:  # or whoever was cancelled here would be given the first calls of the next request
+        finally:  # or a cancelled caller would be given the first calls of the next request
             self._takes = None
 
     def stop_serving_calls(self) -> None:
@@ -185,7 +185,7 @@ class Guest:
         self._wake()
 
     def answer(self, call: GuestCall, answer: EncodedAnswer) -> None:
-        """To the open request only: what comes too late is nobody's."""
+        """To the open request only: an answer that comes too late is dropped."""
         self._reader.open_calls -= 1
         if self._busy and self._end is None and self.death is None:
             header = {"id": self._id, "op": "answer", "call": call.number, **answer.header}
@@ -423,5 +423,5 @@ class Guest:
 
 
 def _new_id() -> int:
-    """A number nobody can guess: an answer cannot be written before its question is asked."""
+    """An unguessable number: a reply cannot be written before its request is sent."""
     return 1 + (int.from_bytes(os.urandom(8), "little") >> 2)

@@ -259,7 +259,7 @@ class WatchedProcess(JailedProcess):
         pass
 
     async def wait_for_interrupt(self) -> None:
-        """Nobody says."""
+        """Its init does not say."""
 
     def kill(self) -> None:
         # Not the init: it alone knows what belongs to the session.

@@ -211,7 +211,7 @@ class SavedStates:
 
     @asynccontextmanager
     async def idle(self) -> AsyncGenerator[None]:
-        """Nothing is saved meanwhile: whoever saves is woken for it."""
+        """Nothing is saved meanwhile: saving would wake a process."""
         async with self._saving:
             yield
 
@@ -251,7 +251,7 @@ class SavedStates:
             raise
 
     def forget_all(self) -> None:
-        """States of which nobody knows any more what led to them."""
+        """Forget all states: the cells that led to them are not known."""
         for cell in self.cells:
             self.store.forget(cell)
 

@@ -1,6 +1,6 @@
 """What is kept of a session's variables: bytes by their digest, and for each cell which of them make up the state after it.
 
-The bytes are the guest's own and nobody here looks into them. Who sends them may be hostile: all that it can make us
+The bytes are the guest's own and are not looked into here. The sender may be hostile: all that it can make us
 hold is bounded, in bytes, in files and in time.
 """
 

@@ -35,7 +35,7 @@ class Layer:
     """`entries` by path, folders before what is in them; "" is the workspace. Raises OSError."""
 
     def __init__(self, files: Path, owner: int) -> None:
-        """`owner`: what belongs to anybody else was not made by the session."""
+        """`owner`: what belongs to another user was not made by the session."""
         self._top = SafeFolder(files)
         self._owner = owner
         self._opened_up: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""Makes a workspace what a session with a view saw, as far as nobody else has changed it since. Host side, synchronous."""
+"""Makes a workspace what a session with a view saw, as far as it was not changed since. Host side, synchronous."""
 
 from __future__ import annotations
 
