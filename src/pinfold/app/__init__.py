@@ -19,16 +19,22 @@ if TYPE_CHECKING:
         scratch_folder,
     )
     from pinfold.app.session.approvals import Approval, Approve, Decision
-    from pinfold.app.session.closing_notices import pop_closing_notices
     from pinfold.app.session.environment import EnvironmentStatus, build_environment, environment_status
-    from pinfold.app.session.live_session import LiveSession, Options, SessionStatus, open_session
-    from pinfold.app.session.mounts import mounts_of
+    from pinfold.app.session.live_session import LiveSession, open_session
     from pinfold.app.session.operator_log import start_operator_log
-    from pinfold.app.session.session_options import check_paths, new_session_options, resume_options
+    from pinfold.app.session.options import (
+        Options,
+        SessionStatus,
+        check_paths,
+        mounts_of,
+        new_session_options,
+        resume_options,
+    )
+    from pinfold.app.session.protected_files import pop_closing_notices
     from pinfold.app.storage.session_reader import label_cells, list_folder, list_lasting_effects, read_session
     from pinfold.app.storage.session_store import SessionStore, StoredSession
     from pinfold.app.tasks import background
-    from pinfold.app.trust.outbound import OutboundTotal, sum_outbound
+    from pinfold.app.trust.privacy import OutboundTotal, sum_outbound
     from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words
     from pinfold.model import BUILTIN, record
     from pinfold.sandbox import parse_named_paths
@@ -113,7 +119,7 @@ _HOMES = {
     "Config": "pinfold.app.config.layers",
     "ConfigError": "pinfold.app.errors",
     "Decision": "pinfold.app.session.approvals",
-    "OutboundTotal": "pinfold.app.trust.outbound",
+    "OutboundTotal": "pinfold.app.trust.privacy",
     "Environment": "pinfold.sandbox.environment",
     "EnvironmentStatus": "pinfold.app.session.environment",
     "Feed": "pinfold.app.ownership.owner",
@@ -142,30 +148,30 @@ _HOMES = {
     "config_schema": "pinfold.app.config.layers",
     "configure": "pinfold.app.ownership.owner",
     "current_folder": "pinfold.app.paths",
-    "sum_outbound": "pinfold.app.trust.outbound",
+    "sum_outbound": "pinfold.app.trust.privacy",
     "environment_status": "pinfold.app.session.environment",
-    "check_paths": "pinfold.app.session.session_options",
+    "check_paths": "pinfold.app.session.options",
     "forget_scratch": "pinfold.app.paths",
     "remove_unstarted": "pinfold.app.paths",
     "fork": "pinfold.app.clients.session_fork",
     "input_of": "pinfold.app.paths",
     "is_too_wide": "pinfold.app.paths",
     "load_config": "pinfold.app.config.layers",
-    "mounts_of": "pinfold.app.session.mounts",
+    "mounts_of": "pinfold.app.session.options",
     "parse_named_paths": "pinfold.sandbox",
-    "new_session_options": "pinfold.app.session.session_options",
+    "new_session_options": "pinfold.app.session.options",
     "open_session": "pinfold.app.session.live_session",
     "read_session": "pinfold.app.storage.session_reader",
     "record": "pinfold.model",
     "rename": "pinfold.app.ownership.owner",
-    "resume_options": "pinfold.app.session.session_options",
+    "resume_options": "pinfold.app.session.options",
     "revoke": "pinfold.app.ownership.owner",
     "rewound_in_words": "pinfold.engine",
     "scratch_folder": "pinfold.app.paths",
     "submit_and_follow": "pinfold.app.clients.submit",
     "start_operator_log": "pinfold.app.session.operator_log",
     "acquire": "pinfold.app.ownership.owner",
-    "pop_closing_notices": "pinfold.app.session.closing_notices",
+    "pop_closing_notices": "pinfold.app.session.protected_files",
     "list_folder": "pinfold.app.storage.session_reader",
     "list_lasting_effects": "pinfold.app.storage.session_reader",
 }

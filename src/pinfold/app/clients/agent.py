@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.clients.agent_options import SessionPlan, keep_arguments, plan_session
+from pinfold.app.clients.attachments import picture
 from pinfold.app.clients.session_fork import fork
 from pinfold.app.clients.submit import event_of, finish_turn, follow, is_end, rewind, stop
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.pictures import picture
 from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.session.approvals import Approve, answer_approvals
 from pinfold.app.session.live_session import LiveSession
@@ -246,7 +246,7 @@ class Agent:
     async def __aenter__(self) -> Self:
         plan = self._plan
         if not plan.options.model and self._given["session"] is None:
-            from pinfold.app.models.default_model import choose_model
+            from pinfold.app.models.local_models import choose_model
 
             model = await choose_model()
             notices = (*plan.options.notices, model.why)

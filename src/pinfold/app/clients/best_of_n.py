@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from pinfold.app.clients.submit import finish_turn, until_end
 from pinfold.app.errors import TurnError
 from pinfold.app.ownership.owner import acquire_or_open
-from pinfold.app.session.live_session import LiveSession, Options
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.session.options import Options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
 from pinfold.app.trust.untrusted_files import Writer

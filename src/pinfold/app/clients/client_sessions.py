@@ -22,11 +22,9 @@ from pinfold.app.clients.client_session import ClientSession
 from pinfold.app.clients.session_fork import fork
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
 from pinfold.app.ownership.owner import acquire_or_open
-from pinfold.app.paths import forget_scratch, private_dir, state_dir
-from pinfold.app.private_files import read_private, write_private
+from pinfold.app.paths import forget_scratch, private_dir, read_private, state_dir, write_private
 from pinfold.app.session.approvals import answer_approvals
-from pinfold.app.session.live_session import Options
-from pinfold.app.session.session_options import new_session_options, resume_options
+from pinfold.app.session.options import Options, new_session_options, resume_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused

@@ -16,8 +16,8 @@ from msgspec import Struct
 from pinfold.app.clients.submit import Opening, until_end
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
-from pinfold.app.storage.exports.fences import fence_code
 from pinfold.app.storage.exports.ipynb import MAY_FAIL, outputs_of
+from pinfold.app.storage.exports.markup import fence_code
 from pinfold.app.storage.exports.transcript import Cell, build_transcript
 from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, new_action_id
 from pinfold.text import cap_text, presentable, presentable_line

@@ -14,8 +14,8 @@ import msgspec
 from pinfold.app.config.databases import DataConfig, check_data
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir
-from pinfold.app.trust.dotenv import keys_of
 from pinfold.app.trust.project_files import SETTINGS, VARIABLES
+from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import TrustedFiles, read_trusted_files
 from pinfold.events import Mode
 from pinfold.sandbox import Limits, default_memory

@@ -15,8 +15,7 @@ import msgspec
 
 from pinfold.app.config.layers import NAMED, Config, check_project, check_user, load_config
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, private_dir
-from pinfold.app.private_files import hold_file_lock
+from pinfold.app.paths import config_dir, hold_file_lock, private_dir
 from pinfold.app.trust.project_files import SETTINGS
 
 

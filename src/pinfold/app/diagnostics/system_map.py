@@ -15,14 +15,12 @@ from pinfold.app.config.layers import Config, Loaded, load_config
 from pinfold.app.diagnostics.findings import CheckContext
 from pinfold.app.diagnostics.sandboxes import cells_python
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.default_model import choose_among
-from pinfold.app.models.local_models import reachable_models
+from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
 from pinfold.app.paths import config_dir, data_dir, state_dir
 from pinfold.app.session.build_runner import build_runner
-from pinfold.app.session.live_session import Options
 from pinfold.app.session.memory_tools import memory_file
-from pinfold.app.session.session_options import new_session_options
+from pinfold.app.session.options import Options, new_session_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.secrets import Secrets

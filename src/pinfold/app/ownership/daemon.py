@@ -19,7 +19,8 @@ from pinfold.app.ownership.daemon_handoff import PortableOptions, daemon_socket
 from pinfold.app.ownership.ipc import BROKEN, LineReader, is_same_user_stream, open_listener, send_line, send_request
 from pinfold.app.ownership.owner import acquire
 from pinfold.app.paths import private_dir, state_dir, up_dir
-from pinfold.app.session.live_session import LiveSession, Options
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.session.options import Options
 from pinfold.app.storage.lock import claim, holder_of
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused

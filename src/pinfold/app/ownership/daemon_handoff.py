@@ -12,7 +12,7 @@ from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.models.session_models import CallOptions
 from pinfold.app.ownership.ipc import send_request
 from pinfold.app.paths import up_dir
-from pinfold.app.session.live_session import Options
+from pinfold.app.session.options import Options
 from pinfold.app.session.toolbox import ToolOptions
 from pinfold.app.trust.instructions import Instruction
 from pinfold.engine import Budget

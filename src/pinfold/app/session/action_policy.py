@@ -1,4 +1,4 @@
-"""From an action to the verdict on it: what policy must know is found out here, and what the user is shown."""
+"""From an action to the verdict on it: finds out what policy must know, and what the user is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
-from pinfold.app.session.mcp.call_policy import ask_if_changed, server_facts
 from pinfold.app.session.protected_files import STEERING, find_protected_file, plan_edit
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
@@ -288,3 +287,35 @@ def _question(action: CallTool) -> Ask:
     given = tuple(map(str, cast("list[Json]", options))) if isinstance(options, list) else ()
     question = str(action.given.get("question", ""))
     return Ask(reason=question, question=True, options=given, rule="a question")
+
+
+_SHOWN_DIFFERENCE = 16_000
+"""Characters of a difference that can be agreed to in passing: all of it must fit before the user's eyes."""
+_RULE = "changed since you agreed"
+
+
+def server_facts(action: CallTool, tool: Tool[..., Any] | None, servers: SessionServers) -> Facts | None:
+    """None for what is no server's."""
+    if servers.is_sampling(action):
+        return Facts(effect="once", reach="outside")
+    if tool is None or tool.server not in servers.names:
+        return None
+    target = f"server {servers.identity(tool.server)}"
+    return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(tool))
+
+
+def ask_if_changed(action: Action, verdict: Verdict, registry: Registry, servers: SessionServers | None) -> Verdict:
+    """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""
+    tool = registry.get(action.tool) if isinstance(action, CallTool) else None
+    if servers is None or tool is None or not tool.held or isinstance(verdict, Deny):
+        return verdict
+    server = tool.server
+    if len(servers.difference(server).text) > _SHOWN_DIFFERENCE:
+        return Deny(
+            f"{server} has changed too much to be shown in passing; look at it: pinfold mcp trust {server}", rule=_RULE
+        )
+    return Ask(
+        reason=f"{server} describes {tool.name} otherwise than when you agreed to it; "
+        f"a yes agrees to all that has changed in {server}",
+        rule=_RULE,
+    )

@@ -18,9 +18,7 @@ from pinfold.app.session.action_context import ActionContext, action_scope, curr
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.catalogue import ASK, Catalogue
 from pinfold.app.session.checkpoints import Checkpoints, Restored
-from pinfold.app.session.closing_notices import add_closing_notices
 from pinfold.app.session.egress import NETWORK, RunningAction, SessionEgress
-from pinfold.app.session.mounts import data_inside
 from pinfold.app.session.observations import (
     NO_NETWORK,
     OBSERVATION,
@@ -35,6 +33,8 @@ from pinfold.app.session.observations import (
     observation,
     report_failure,
 )
+from pinfold.app.session.options import data_inside
+from pinfold.app.session.protected_files import add_closing_notices
 from pinfold.app.session.toolbox import select_shown_tools
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.redacting_log import remove_own_secrets

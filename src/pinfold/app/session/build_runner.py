@@ -17,8 +17,7 @@ from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.environment import install_tool
 from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.toolbox import ToolOptions, build_registry, build_tools
-from pinfold.app.trust.grants import Grants
-from pinfold.app.trust.policies import user_rules
+from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.privacy import Privacy
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.sandbox import Provider, Session, Spec

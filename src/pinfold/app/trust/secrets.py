@@ -17,8 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir
-from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.paths import config_dir, hold_file_lock, read_private, write_private
 from pinfold.text import keep_own_secret, keep_secret
 
 Where: TypeAlias = Literal["keyring", "file"]

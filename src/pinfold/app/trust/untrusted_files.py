@@ -17,8 +17,23 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pinfold.app.private_files import hold_file_lock
-from pinfold.app.trust.untrusted_store import WHOLE, Mark, Store, Writing, load, save, store_path
+from pinfold.app.paths import hold_file_lock
+from pinfold.app.trust.written_files import (
+    NAMES,
+    UNREAD,
+    WHOLE,
+    Mark,
+    Store,
+    TooMany,
+    Writing,
+    content,
+    contents_before,
+    find_written,
+    load,
+    save,
+    store_path,
+    walk,
+)
 from pinfold.text import join_names, numerous, printable_line
 
 _COARSE = 5
@@ -83,7 +98,6 @@ class Writer:
             store = load()
             save(replace(store, writing={**store.writing, self._session: writing}))
         self._writing = writing
-        from pinfold.app.trust.written_files import contents_before
 
         self._known = contents_before(self._began_ns, self._folders)
 
@@ -154,8 +168,6 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
 
 def _mark_written(store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None) -> Store:
     """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
-    from pinfold.app.trust.written_files import find_written
-
     files, folders, ways = dict(store.files), dict(store.folders), dict(store.ways)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     for session, writing in sessions.items():
@@ -193,8 +205,6 @@ def _drop_stale_marks(store: Store, tops: Sequence[Path]) -> Store:
 
 def _refresh_mark(path: str, mark: Mark) -> Mark | None:
     """The mark on what is there now, if it is what was marked."""
-    from pinfold.app.trust.written_files import NAMES, UNREAD, content
-
     now = content(path)
     if now is None:
         return None
@@ -209,8 +219,6 @@ def _refresh_mark(path: str, mark: Mark) -> Mark | None:
 
 def _find_moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
     """Files that hold what those held which are gone, by size and digest; folders by their number."""
-    from pinfold.app.trust.written_files import TooMany, content, walk
-
     files = {(mark.size, mark.digest): mark for mark in missing}
     folders = {mark.seen[0]: mark for mark in missing if mark.digest == WHOLE}
     sizes = {size for size, _ in files}

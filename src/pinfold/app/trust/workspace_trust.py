@@ -11,8 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, is_too_wide, refuse_closed_folders
-from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.paths import (
+    config_dir,
+    hold_file_lock,
+    is_too_wide,
+    read_private,
+    refuse_closed_folders,
+    write_private,
+)
 from pinfold.app.trust.project_files import ProjectFiles, read_project_files
 from pinfold.text import join_names, printable_line
 

@@ -14,13 +14,12 @@ from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import workspace_at
 from pinfold.app.session.mcp.credentials import StoredCredentials
-from pinfold.app.session.mcp.failures import Failure, failure_of, note_failure, note_success
 from pinfold.app.session.mcp.files import NamedServers, load_servers
-from pinfold.app.session.mcp.pins import FilePins
+from pinfold.app.session.mcp.pins import Failure, FilePins, failure_of, note_failure, note_success
 from pinfold.app.session.mcp.placement import describe_place, registry_hint
 from pinfold.app.session.mcp.programs import Programs
 from pinfold.app.session.mcp.servers import connections
-from pinfold.app.trust.policies import user_rules
+from pinfold.app.trust.grants import user_rules
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
 from pinfold.policy import Facts, judge

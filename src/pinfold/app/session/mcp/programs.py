@@ -13,8 +13,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from pinfold.app.session.mcp.placement import Launch, launch_in_sandbox, launch_on_host
-from pinfold.app.session.mcp.sandboxed_program import run_sandboxed
-from pinfold.app.session.mcp.tails import Tail
+from pinfold.app.session.mcp.sandboxed_program import Tail, run_sandboxed
 from pinfold.app.tasks import background
 from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.sandbox import Limits, NotSupported, Provider, SandboxUnavailable, Spec

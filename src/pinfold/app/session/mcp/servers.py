@@ -18,12 +18,10 @@ from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.mcp.credentials import StoredCredentials
-from pinfold.app.session.mcp.failures import note_failure, note_success
 from pinfold.app.session.mcp.files import NamedServers
-from pinfold.app.session.mcp.pins import FilePins, identity
+from pinfold.app.session.mcp.pins import FilePins, identity, note_failure, note_success
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.session.mcp.server_requests import ServerRequests
-from pinfold.app.session.mcp.session import ServerContext, project_file
+from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests, project_file
 from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.engine import Performed
 from pinfold.events import CallTool, Json, PinfoldError
