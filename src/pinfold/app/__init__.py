@@ -1,8 +1,16 @@
-"""The composition root: configuration, sessions on disk, their owners, and `Agent`."""
+"""The composition root: configuration, sessions on disk, their owners, and `Agent`.
+
+Each name is listed once, in the block below. A type checker reads it as it is; `__getattr__` reads it when a name is used,
+so that a command loads only the modules it needs.
+"""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # a command loads what it needs of all this, and most need little
+from importlib import import_module
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pinfold.app.clients.agent import Agent, RunResult
     from pinfold.app.clients.session_fork import fork
@@ -40,146 +48,16 @@ if TYPE_CHECKING:
     from pinfold.sandbox import parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
 
-__all__ = [
-    "BUILTIN",
-    "Agent",
-    "Approval",
-    "Approve",
-    "ChatConfig",
-    "CheckpointError",
-    "CommandRefused",
-    "Config",
-    "ConfigError",
-    "Decision",
-    "Environment",
-    "EnvironmentStatus",
-    "Feed",
-    "Link",
-    "LiveSession",
-    "Loaded",
-    "NoSuchSession",
-    "Opening",
-    "Options",
-    "OutboundTotal",
-    "OwnerGone",
-    "PictureMode",
-    "Progress",
-    "RemoteSession",
-    "RunResult",
-    "SessionBusy",
-    "SessionStatus",
-    "SessionStore",
-    "StoredSession",
-    "Submission",
-    "TurnError",
-    "acquire",
-    "background",
-    "build_environment",
-    "changed_in_words",
-    "check_paths",
-    "config_schema",
-    "configure",
-    "connect",
-    "current_folder",
-    "environment_status",
-    "forget_scratch",
-    "fork",
-    "input_of",
-    "is_too_wide",
-    "label_cells",
-    "list_folder",
-    "list_lasting_effects",
-    "load_config",
-    "mounts_of",
-    "new_session_options",
-    "open_session",
-    "parse_named_paths",
-    "pop_closing_notices",
-    "read_session",
-    "record",
-    "remove_unstarted",
-    "rename",
-    "resume_options",
-    "revoke",
-    "rewound_in_words",
-    "scratch_folder",
-    "start_operator_log",
-    "submit_and_follow",
-    "sum_outbound",
-]
-
-_HOMES = {
-    "BUILTIN": "pinfold.model",
-    "Agent": "pinfold.app.clients.agent",
-    "Approval": "pinfold.app.session.approvals",
-    "Approve": "pinfold.app.session.approvals",
-    "ChatConfig": "pinfold.app.config.layers",
-    "CheckpointError": "pinfold.app.errors",
-    "CommandRefused": "pinfold.engine",
-    "Config": "pinfold.app.config.layers",
-    "ConfigError": "pinfold.app.errors",
-    "Decision": "pinfold.app.session.approvals",
-    "OutboundTotal": "pinfold.app.trust.privacy",
-    "Environment": "pinfold.sandbox.environment",
-    "EnvironmentStatus": "pinfold.app.session.environment",
-    "Feed": "pinfold.app.ownership.owner",
-    "Link": "pinfold.app.ownership.owner",
-    "LiveSession": "pinfold.app.session.live_session",
-    "Loaded": "pinfold.app.config.layers",
-    "NoSuchSession": "pinfold.app.errors",
-    "Opening": "pinfold.app.clients.submit",
-    "Options": "pinfold.app.session.live_session",
-    "OwnerGone": "pinfold.app.errors",
-    "PictureMode": "pinfold.app.config.layers",
-    "Progress": "pinfold.sandbox.environment",
-    "RemoteSession": "pinfold.app.ownership.owner",
-    "RunResult": "pinfold.app.clients.agent",
-    "SessionBusy": "pinfold.app.errors",
-    "SessionStore": "pinfold.app.storage.session_store",
-    "StoredSession": "pinfold.app.storage.session_store",
-    "Submission": "pinfold.app.clients.submit",
-    "SessionStatus": "pinfold.app.session.live_session",
-    "TurnError": "pinfold.app.errors",
-    "connect": "pinfold.app.ownership.owner",
-    "background": "pinfold.app.tasks",
-    "build_environment": "pinfold.app.session.environment",
-    "label_cells": "pinfold.app.storage.session_reader",
-    "changed_in_words": "pinfold.engine",
-    "config_schema": "pinfold.app.config.layers",
-    "configure": "pinfold.app.ownership.owner",
-    "current_folder": "pinfold.app.paths",
-    "sum_outbound": "pinfold.app.trust.privacy",
-    "environment_status": "pinfold.app.session.environment",
-    "check_paths": "pinfold.app.session.options",
-    "forget_scratch": "pinfold.app.paths",
-    "remove_unstarted": "pinfold.app.paths",
-    "fork": "pinfold.app.clients.session_fork",
-    "input_of": "pinfold.app.paths",
-    "is_too_wide": "pinfold.app.paths",
-    "load_config": "pinfold.app.config.layers",
-    "mounts_of": "pinfold.app.session.options",
-    "parse_named_paths": "pinfold.sandbox",
-    "new_session_options": "pinfold.app.session.options",
-    "open_session": "pinfold.app.session.live_session",
-    "read_session": "pinfold.app.storage.session_reader",
-    "record": "pinfold.model",
-    "rename": "pinfold.app.ownership.owner",
-    "resume_options": "pinfold.app.session.options",
-    "revoke": "pinfold.app.ownership.owner",
-    "rewound_in_words": "pinfold.engine",
-    "scratch_folder": "pinfold.app.paths",
-    "submit_and_follow": "pinfold.app.clients.submit",
-    "start_operator_log": "pinfold.app.session.operator_log",
-    "acquire": "pinfold.app.ownership.owner",
-    "pop_closing_notices": "pinfold.app.session.protected_files",
-    "list_folder": "pinfold.app.storage.session_reader",
-    "list_lasting_effects": "pinfold.app.storage.session_reader",
-}
+_homes: dict[str, str] = {}
+"""The module of each name, once a name was used."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'pinfold.app' has no attribute {name!r}")
-    from importlib import import_module
+    if not _homes and __loader__:
+        import re
 
-    return getattr(import_module(_HOMES[name]), name)
+        block = re.findall(r"^    from (\S+) import (\([^)]*\)|.*)$", __loader__.get_source(__name__), re.MULTILINE)
+        _homes.update({one: module for module, names in block for one in re.findall(r"\w+", names)})
+    if name not in _homes:
+        raise AttributeError(f"module 'pinfold.app' has no attribute {name!r}")
+    return getattr(import_module(_homes[name]), name)

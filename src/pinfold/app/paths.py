@@ -11,10 +11,14 @@ import stat
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from pinfold.app.errors import ConfigError
 from pinfold.sandbox.kernel.folders import hold_lock, remove_folder
 
+T = TypeVar("T")
 _KEYS = (
     ".ssh",
     ".gnupg",
@@ -221,6 +225,27 @@ def default_workspace(session: str) -> tuple[Path, str | None]:
 _LARGEST_PRIVATE = 4 << 20
 
 
+def read_limited(path: Path, most: int, too_large: str) -> bytes:
+    """A file of the user's. Raises ConfigError; `too_large` says what to do about one of more than `most` bytes."""
+    try:
+        with path.open("rb") as file:  # whatever its size says: it may be a link to a device
+            data = file.read(most + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > most:
+        raise ConfigError(f"{path} {too_large}")
+    return data
+
+
+def read_store(path: Path, kind: type[T], mend: str) -> T:
+    """What a private file holds as JSON, or an empty `kind`. Raises ConfigError; `mend` says what to do if it is damaged."""
+    data = read_private(path)
+    try:
+        return kind() if data is None else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path} is damaged; {mend}") from error
+
+
 def read_private(path: Path) -> bytes | None:
     """What is in it; None if it is not there. Raises ConfigError where others could have read or written it."""
     try:
@@ -240,13 +265,19 @@ def read_private(path: Path) -> bytes | None:
 
 def write_private(path: Path, data: bytes) -> None:
     """Put this into it, whole or not at all, for its owner alone. Raises ConfigError."""
-    folder = private_dir(path.parent)
+    private_dir(path.parent)
+    write_whole(path, data)
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace a file, whole or not at all. Raises ConfigError."""
     try:
-        fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=folder)
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
                 file.flush()
+                os.fchmod(fd, mode)
                 os.fsync(fd)
             Path(name).replace(path)
         except BaseException:
@@ -254,7 +285,7 @@ def write_private(path: Path, data: bytes) -> None:
                 Path(name).unlink()
             raise
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; nothing is changed") from error
 
 
 @contextlib.contextmanager

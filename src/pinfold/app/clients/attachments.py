@@ -9,7 +9,7 @@ import msgspec
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
-from pinfold.app.paths import private_dir
+from pinfold.app.paths import private_dir, read_limited
 from pinfold.app.session.live_session import LiveSession
 from pinfold.events import Image
 from pinfold.log import Blobs
@@ -116,13 +116,7 @@ def is_picture(path: Path) -> bool:
 
 def picture(blobs: Blobs, path: Path) -> Image:
     """Put it on record. Raises ConfigError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_PICTURE + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > LARGEST_PICTURE:
-        raise ConfigError(f"{path} is too large for a model: the limit is {LARGEST_PICTURE:,} bytes")
+    data = read_limited(path, LARGEST_PICTURE, f"is too large for a model: the limit is {LARGEST_PICTURE:,} bytes")
     kind = _kind(data)
     if kind is None:
         raise ConfigError(f"{path} is no picture a model can look at; it takes PNG, JPEG, GIF and WebP")

@@ -136,18 +136,9 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     file_mb: int = 64
 
     def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:  # noqa: B008 - frozen
-        return Limits(
-            cell_s=self.cell_s,
-            shell_s=self.shell_s,
-            interrupt_grace_s=self.interrupt_grace_s,
-            start_s=self.start_s,
-            reply_s=self.reply_s,
-            memory_bytes=self.memory_mb << 20,
-            processes=self.processes,
-            output_bytes=self.output_mb << 20,
-            file_bytes=self.file_mb << 20,
-            disk_bytes=None if more.disk_mb is None else more.disk_mb << 20,
-        )
+        sizes = {"memory": self.memory_mb, "output": self.output_mb, "file": self.file_mb, "disk": more.disk_mb}
+        in_bytes = {f"{name}_bytes": None if size is None else size << 20 for name, size in sizes.items()}
+        return msgspec.convert({**msgspec.structs.asdict(self), **in_bytes}, Limits)
 
 
 class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ Standing: TypeAlias = Literal["ok", "note", "fault"]
 """`note`: it could be better, or is merely absent. `fault`: something that is wanted does not work."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     section: Section
     what: str
     standing: Standing = "ok"
@@ -35,6 +35,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Why it does not, or not quite."""
     fix: str = ""
     """What to type, or to do."""
+
+
+def fault(section: Section, what: str, cause: str, fix: str = "") -> Finding:
+    return Finding(section, what, standing="fault", cause=cause, fix=fix)
+
+
+def note(section: Section, what: str, cause: str, fix: str = "") -> Finding:
+    return Finding(section, what, standing="note", cause=cause, fix=fix)
 
 
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +71,10 @@ def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
         cause, _, fix = str(error).rpartition("; ")
         if "config.toml" in str(error):
             cause, fix = str(error).removesuffix("; mend it: pinfold config edit"), "pinfold config edit"
-        fault = Finding(section="configuration", what="settings", standing="fault", cause=cause, fix=fix)
-        return Loaded(config=Config(), origins={}), [fault]
+        return Loaded(config=Config(), origins={}), [fault("configuration", "settings", cause, fix)]
     path = config_file()
     words = f"{path}" if path.exists() else f"the defaults; {path} would change them"
-    return loaded, [Finding(section="configuration", what="settings", words=words), *_variables(loaded)]
+    return loaded, [Finding("configuration", "settings", words=words), *_variables(loaded)]
 
 
 def _variables(loaded: Loaded) -> Iterator[Finding]:
@@ -82,12 +89,8 @@ def _variables(loaded: Loaded) -> Iterator[Finding]:
         if not name.startswith("PINFOLD_") or name in known or name in _OTHERS or name.startswith(tables):
             continue
         near = difflib.get_close_matches(name, known, n=1)
-        yield Finding(
-            section="configuration",
-            what=name,
-            standing="note",
-            cause="this variable sets nothing",
-            fix=f"did you mean {near[0]}?" if near else f"unset {name}",
+        yield note(
+            "configuration", name, "this variable sets nothing", f"did you mean {near[0]}?" if near else f"unset {name}"
         )
 
 
@@ -97,18 +100,17 @@ def folder(around: CheckContext) -> Iterator[Finding]:
     section, what = "configuration", "this folder"
     names = [*(file.name for file in found.files), *found.odd]
     if not names:
-        yield Finding(section=section, what=what, words="No project instructions found")
+        yield Finding(section, what, words="No project instructions found")
     elif trust_status(found).trusted:
-        yield Finding(section=section, what=what, words=f"is trusted: {join_names(names, 4)}")
+        yield Finding(section, what, words=f"is trusted: {join_names(names, 4)}")
     else:
         odd = [f"{name}: {why}" for name, why in found.odd.items()]
-        yield Finding(
-            section=section,
-            what=what,
-            standing="note",
-            cause=join_names(odd, 2) if odd else around.loaded.notice.partition("; see")[0] or "it is not trusted",
-            fix="change it or take it away" if odd else f"look at it, and allow it: pinfold trust {found.workspace}",
+        yield note(
+            section,
+            what,
+            join_names(odd, 2) if odd else around.loaded.notice.partition("; see")[0] or "it is not trusted",
+            "change it or take it away" if odd else f"look at it, and allow it: pinfold trust {found.workspace}",
         )
     _, notices = instructions(found.workspace, around.loaded.obeyed)
     for notice in notices:
-        yield Finding(section=section, what="instructions", standing="note", cause=notice)
+        yield note(section, "instructions", notice)

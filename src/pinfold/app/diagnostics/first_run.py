@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,10 +15,10 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.app.config.layers import load_config
+from pinfold.app.config.settings import set_value
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.local_models import SUGGESTED, Key, Reachable, choose_among, models_here, reachable_models
 from pinfold.app.models.session_models import CallOptions
-from pinfold.app.paths import config_dir, private_dir
 from pinfold.app.session.environment import environment_status, is_news
 from pinfold.app.storage.session_reader import list_folder
 from pinfold.app.trust.project_files import UnsafeFile, read_below
@@ -149,19 +148,7 @@ async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable
 
 def remember_model(name: str) -> str:
     """As `[model] name` in the user's configuration, beside whatever else is there. Raises ConfigError."""
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    path = private_dir(config_dir()) / "config.toml"
-    try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        document = cast("dict[str, Any]", tomlkit.parse(text))
-        document.setdefault("model", tomlkit.table())["name"] = name
-        partial = path.with_name(f".config.toml.{os.getpid()}")
-        partial.write_text(tomlkit.dumps(document), encoding="utf-8")
-        partial.replace(path)
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-        raise ConfigError(f"{path} cannot be changed: {getattr(error, 'strerror', error)}") from error
+    set_value("model.name", name)
     return name
 
 

@@ -73,13 +73,27 @@ class _MapBuilder:
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
 
-    def add(self, node: Node, *, after: str = "", words: str = "") -> str:
-        """Returns its id; a node that is there already stays as it is."""
-        self.nodes.setdefault(node.id, node)
-        edge = Edge(source=after, target=node.id, words=words)
+    def add(
+        self,
+        id_: str,
+        kind: Kind,
+        title: str,
+        lines: Iterable[str] = (),
+        *,
+        after: str = "",
+        words: str = "",
+        faulty: bool = False,
+    ) -> str:
+        """Returns its id; a node that is there already stays as it is. Empty lines are left out."""
+        shown = tuple(map(homely, filter(None, lines)))
+        self.nodes.setdefault(id_, Node(id=id_, kind=kind, title=homely(title), lines=shown, faulty=faulty))
+        edge = Edge(source=after, target=id_, words=words)
         if after and edge not in self.edges:
             self.edges.append(edge)
-        return node.id
+        return id_
+
+    def build(self) -> SystemMap:
+        return SystemMap(nodes=tuple(self.nodes.values()), edges=tuple(self.edges))
 
 
 async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
@@ -88,27 +102,31 @@ async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
     options = new_session_options(new_session_id(), workspace, {})
     config = loaded.config
     drawing = _MapBuilder()
-    user = drawing.add(Node(id="user", kind="person", title="you", lines=(", ".join(fronts),)))
+    user = drawing.add("user", "person", "you", (", ".join(fronts),))
     run = config.run
-    engine = Node(
-        id=_ENGINE,
-        kind="engine",
-        title="engine and policy",
-        lines=(f"mode {run.mode}", f"guards {run.guards}", f"{run.max_steps} steps a turn"),
+    drawing.add(
+        _ENGINE,
+        "engine",
+        "engine and policy",
+        (f"mode {run.mode}", f"guards {run.guards}", f"{run.max_steps} steps a turn"),
+        after=user,
+        words="asks",
     )
-    drawing.add(engine, after=user, words="asks")
     await _models(drawing, loaded)
     await _sandbox(drawing, loaded, options)
     _tools(drawing, options)
     _servers(drawing, options)
     for name, data in config.data.items():
         drawing.add(
-            Node(id=f"data:{name}", kind="database", title=name, lines=(str(data.rows()["url"]), "read only")),
+            f"data:{name}",
+            "database",
+            name,
+            (str(data.rows()["url"]), "read only"),
             after="tools:sql" if "tools:sql" in drawing.nodes else _ENGINE,
         )
     _network(drawing, config)
     _stores(drawing, config)
-    return SystemMap(nodes=tuple(map(_shorten_paths, drawing.nodes.values())), edges=tuple(drawing.edges))
+    return drawing.build()
 
 
 async def build_session_map(link: Link) -> SystemMap:
@@ -116,24 +134,22 @@ async def build_session_map(link: Link) -> SystemMap:
     now = await link.status()
     loaded = load_config(Path(now.workspace))
     drawing = _MapBuilder()
-    user = drawing.add(Node(id="user", kind="person", title="you"))
+    user = drawing.add("user", "person", "you")
     tainted = "has read others' words: what leaves is asked about" if now.outside else ""
     lines = tuple(filter(None, (now.title, f"mode {now.mode}", tainted)))
     title = f"session {link.session}"
-    drawing.add(Node(id=_ENGINE, kind="engine", title=title, lines=lines), after=user, words="asks")
+    drawing.add(_ENGINE, "engine", title, lines, after=user, words="asks")
     if now.no_model:
-        drawing.add(Node(id="model", kind="model", title="no model", lines=(now.no_model,), faulty=True), after=_ENGINE)
+        drawing.add("model", "model", "no model", (now.no_model,), faulty=True, after=_ENGINE)
     else:
         _model(drawing, CallOptions.of(loaded.config, loaded.keys()), now.model, "in use", after=_ENGINE, edge="asks")
-    sandbox = drawing.add(
-        Node(id="sandbox", kind="sandbox", title=f"sandbox: {now.sandbox}"), after=_ENGINE, words="runs code in"
-    )
+    sandbox = drawing.add("sandbox", "sandbox", f"sandbox: {now.sandbox}", after=_ENGINE, words="runs code in")
     places = {now.workspace: (now.mode != "read-only", "workspace")}
     places |= {path: (False, f"data {name}") for name, path in now.data.items()}
     places |= {path: (writable, "mount") for path, writable in now.mounts.items()}
     for path, (writable, what) in places.items():
         words = "reads and writes" if writable else "reads"
-        drawing.add(Node(id=path, kind="store", title=path, lines=(what,)), after=sandbox, words=words)
+        drawing.add(path, "store", path, (what,), after=sandbox, words=words)
     tools: dict[str, list[str]] = {}
     for one in cast("list[dict[str, Any]]", await link.query("tools")):
         tools.setdefault(one["server"], []).append(one["name"].removeprefix(f"{one['server']}."))
@@ -142,28 +158,20 @@ async def build_session_map(link: Link) -> SystemMap:
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
         drawing.add(
-            Node(
-                id=f"tools:{server}",
-                kind="server" if state else "tools",
-                title=f"servers.{server}",
-                lines=tuple(filter(None, (_format_count(len(names), "tool"), join_names(names, _NAMED), *how))),
-                faulty=bool(state and state["problem"]),
-            ),
+            f"tools:{server}",
+            "server" if state else "tools",
+            f"servers.{server}",
+            (_format_count(len(names), "tool"), join_names(names, _NAMED), *how),
+            faulty=bool(state and state["problem"]),
             after=_ENGINE,
             words="calls",
         )
     granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, Any]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
-    drawing.add(Node(id="allowed", kind="network", title="allowed without asking", lines=lines), after=_ENGINE)
-    kept = Node(id="log", kind="store", title="log", lines=(str(SessionStore().folder_of(link.session)),))
-    drawing.add(kept, after=_ENGINE, words="keeps")
-    return SystemMap(nodes=tuple(map(_shorten_paths, drawing.nodes.values())), edges=tuple(drawing.edges))
-
-
-def _shorten_paths(node: Node) -> Node:
-    """Paths as one would type them."""
-    return msgspec.structs.replace(node, title=homely(node.title), lines=tuple(map(homely, node.lines)))
+    drawing.add("allowed", "network", "allowed without asking", lines, after=_ENGINE)
+    drawing.add("log", "store", "log", (str(SessionStore().folder_of(link.session)),), after=_ENGINE, words="keeps")
+    return drawing.build()
 
 
 async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
@@ -176,7 +184,7 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
             name, words = chosen.name, "found on this machine"
         except ConfigError:
             fix = "name one: pinfold config set model.name NAME"
-            drawing.add(Node(id="model", kind="model", title="no model", lines=(fix,), faulty=True), after=_ENGINE)
+            drawing.add("model", "model", "no model", (fix,), faulty=True, after=_ENGINE)
             return
     before = _model(drawing, calling, name, words, after=_ENGINE, edge="asks")
     for other in calling.fallback:
@@ -189,16 +197,12 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
 def _model(drawing: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str) -> str:
     is_paused = the_model(name) in BreakerStore().all()
     lines = (words, *(("paused: it kept failing",) if is_paused else ()))
-    id_ = drawing.add(
-        Node(id=f"model:{name}", kind="model", title=name, lines=lines, faulty=is_paused), after=after, words=edge
-    )
+    id_ = drawing.add(f"model:{name}", "model", name, lines, faulty=is_paused, after=after, words=edge)
     place = destination_of(name, calling.access())
     if place:
-        away = Node(id=f"place:{place}", kind="place", title=place, lines=("the conversation goes there",))
-        drawing.add(away, after=id_)
+        drawing.add(f"place:{place}", "place", place, ("the conversation goes there",), after=id_)
     else:
-        here = Node(id=f"place:{name}", kind="place", title="this machine", lines=("nothing leaves",))
-        drawing.add(here, after=id_)
+        drawing.add(f"place:{name}", "place", "this machine", ("nothing leaves",), after=id_)
     return id_
 
 
@@ -211,26 +215,31 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     asked = f"{wanted} takes {checked.name}" if wanted != checked.name else "by name"
     how = f"proven {checked.level}" if is_fine else checked.cause or checked.status
     sandbox = drawing.add(
-        Node(id="sandbox", kind="sandbox", title=f"sandbox: {checked.name}", lines=(asked, how), faulty=not is_fine),
+        "sandbox",
+        "sandbox",
+        f"sandbox: {checked.name}",
+        (asked, how),
+        faulty=not is_fine,
         after=_ENGINE,
         words="runs code in",
     )
     number = checked.environment.get("python", "")
     drawing.add(
-        Node(
-            id="python",
-            kind="sandbox",
-            title=f"Python {number}".strip(),
-            lines=tuple(filter(None, (str(python or ""), *(one.cause for one in said)))),
-            faulty=any(one.standing == "fault" for one in said),
-        ),
+        "python",
+        "sandbox",
+        f"Python {number}".strip(),
+        (str(python or ""), *(one.cause for one in said)),
+        faulty=any(one.standing == "fault" for one in said),
         after=sandbox,
     )
     trusted = f"obeyed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
     ignored = "what it tells the agent is ignored" if loaded.notice else ""
     lines = tuple(filter(None, (trusted, ignored)))
     drawing.add(
-        Node(id="workspace", kind="store", title=str(options.workspace), lines=("workspace", *lines)),
+        "workspace",
+        "store",
+        str(options.workspace),
+        ("workspace", *lines),
         after=sandbox,
         words="reads and writes" if loaded.config.run.mode != "read-only" else "reads",
     )
@@ -251,23 +260,21 @@ def _tools(drawing: _MapBuilder, options: Options) -> None:
     try:
         registry, faults = _registry(options)
     except PinfoldError as error:
-        drawing.add(Node(id="tools:", kind="tools", title="tools", lines=(str(error),), faulty=True), after=_ENGINE)
+        drawing.add("tools:", "tools", "tools", (str(error),), faulty=True, after=_ENGINE)
         return
     for server, tools in registry.servers.items():
         names = [tool.name.removeprefix(f"{server}.") for tool in tools]
         where = _find_user_tools(options) if server == "tools" else ()
         drawing.add(
-            Node(
-                id=f"tools:{server}",
-                kind="tools",
-                title=f"servers.{server}",
-                lines=(_format_count(len(names), "tool"), join_names(names, _NAMED), *where),
-            ),
+            f"tools:{server}",
+            "tools",
+            f"servers.{server}",
+            (_format_count(len(names), "tool"), join_names(names, _NAMED), *where),
             after=_ENGINE,
             words="calls",
         )
     if faults:
-        drawing.add(Node(id="tools:!", kind="tools", title="tools left out", lines=faults, faulty=True), after=_ENGINE)
+        drawing.add("tools:!", "tools", "tools left out", faults, faulty=True, after=_ENGINE)
 
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
@@ -307,29 +314,25 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
         tools = "not seen yet" if one.tools is None else _format_count(one.tools, "tool")
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
         drawing.add(
-            Node(
-                id=f"mcp:{spec.name}",
-                kind="server",
-                title=spec.name,
-                lines=(f"MCP over {spec.transport}", tools, state),
-                faulty=one.failure is not None,
-            ),
+            f"mcp:{spec.name}",
+            "server",
+            spec.name,
+            (f"MCP over {spec.transport}", tools, state),
+            faulty=one.failure is not None,
             after=_ENGINE,
             words="calls",
         )
         boxed = "a sandbox of its own" if is_sandboxed(spec) else ""
         place = boxed or ("this machine, unconfined" if spec.transport == "stdio" else one.where)
         drawing.add(
-            Node(
-                id=f"reach:{place if not boxed else spec.name}",
-                kind="sandbox" if boxed else "place",
-                title=place,
-                lines=tuple(filter(None, (f"reach {spec.reach}" if boxed else "", join_names(spec.hosts, _NAMED)))),
-            ),
+            f"reach:{place if not boxed else spec.name}",
+            "sandbox" if boxed else "place",
+            place,
+            (f"reach {spec.reach}" if boxed else "", join_names(spec.hosts, _NAMED)),
             after=f"mcp:{spec.name}",
         )
     for line in named.faults:
-        drawing.add(Node(id=f"mcp:{line}", kind="server", title="not used", lines=(line,), faulty=True), after=_ENGINE)
+        drawing.add(f"mcp:{line}", "server", "not used", (line,), faulty=True, after=_ENGINE)
 
 
 def _network(drawing: _MapBuilder, config: Config) -> None:
@@ -338,11 +341,7 @@ def _network(drawing: _MapBuilder, config: Config) -> None:
     lines = [join_names(hosts, _NAMED) if hosts else "no host without asking"]
     if secrets:
         lines.append(f"secrets: {join_names(secrets, _NAMED)}")
-    gate = drawing.add(
-        Node(id="egress", kind="network", title="egress proxy", lines=tuple(lines)),
-        after="sandbox",
-        words="goes out by",
-    )
+    gate = drawing.add("egress", "network", "egress proxy", tuple(lines), after="sandbox", words="goes out by")
     if "tools:web" in drawing.nodes:
         drawing.edges.append(Edge(source="tools:web", target=gate))
 
@@ -363,9 +362,7 @@ def _stores(drawing: _MapBuilder, config: Config) -> None:
         "operator log": (state_dir() / "log", (f"level {config.log.level}",)),
     }
     for name, (path, lines) in places.items():
-        drawing.add(
-            Node(id=f"store:{name}", kind="store", title=name, lines=(*lines, str(path))), after=_ENGINE, words="keeps"
-        )
+        drawing.add(f"store:{name}", "store", name, (*lines, str(path)), after=_ENGINE, words="keeps")
 
 
 def _format_count(count: int, word: str) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pinfold._version import __version__
 from pinfold.app.config.layers import Config
@@ -64,16 +64,8 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> CallOptions:
         """`keys` are for where the environment has none, and the user's secrets for where neither has."""
-        return cls(
-            fallback=config.models.fallback,
-            escalate=config.models.escalate,
-            aliases=config.models.aliases,
-            keys=keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env),
-            key_env=config.model.key_env,
-            protocol=config.model.protocol,
-            profile=config.model.profile,
-            cache=config.model.cache,
-        )
+        known = keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env)
+        return msgspec.convert({**asdict(config.model), **asdict(config.models), "keys": known}, cls)
 
     def with_key(self, model: str, key: str) -> CallOptions:
         """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
@@ -94,18 +86,9 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         return missing_key(parse_model_name(model, self.access()).provider, self.keys)
 
     def access(self) -> Access:
-        return Access(
-            keys=self.keys,
-            key_env=self.key_env,
-            aliases=self.aliases,
-            data=data_dir(),
-            state=state_dir(),
-            uv=uv_path,
-            replies=cache_dir() / "replies" / __version__ if self.cache else None,
-            protocol=self.protocol,
-            profile=self.profile,
-            notice=logger.info,
-        )
+        replies = cache_dir() / "replies" / __version__ if self.cache else None
+        given = {name: getattr(self, name) for name in ("keys", "key_env", "aliases", "protocol", "profile")}
+        return Access(**given, data=data_dir(), state=state_dir(), uv=uv_path, replies=replies, notice=logger.info)
 
 
 def is_usable(model: str, calling: CallOptions) -> bool:

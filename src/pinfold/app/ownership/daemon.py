@@ -15,7 +15,7 @@ from anyio.abc import SocketStream, TaskGroup, TaskStatus
 
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.ownership.daemon_handoff import PortableOptions, daemon_socket
+from pinfold.app.ownership.daemon_handoff import daemon_socket, decode_options
 from pinfold.app.ownership.ipc import BROKEN, LineReader, is_same_user_stream, open_listener, send_line, send_request
 from pinfold.app.ownership.owner import acquire
 from pinfold.app.paths import private_dir, state_dir, up_dir
@@ -129,9 +129,13 @@ class Daemon:
                 place = Path(folder)
                 if not place.is_absolute() or place.name != name:
                     raise BadEvent(f"{folder} is not the folder of {name}")
-                return {
-                    "began": await self._acquire_session(sessions, place, SessionId(name), _decode_options(options))
-                }
+                try:
+                    given = decode_options(options)
+                except msgspec.ValidationError as error:
+                    raise ConfigError(
+                        f"pinfold up is of another version, end it with pinfold up --stop: {error}"
+                    ) from error
+                return {"began": await self._acquire_session(sessions, place, SessionId(name), given)}
             case {"op": "status"}:
                 return self._status()
             case {"op": "close", "session": str(name)} if name in self._held:
@@ -210,13 +214,6 @@ async def _run_launcher(
         if not warm:
             raise
         logger.warning("the launcher could not be replaced: %s", error)
-
-
-def _decode_options(options: Json) -> Options:
-    try:
-        return msgspec.convert(options, PortableOptions).options()
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"pinfold up is of another version, end it with pinfold up --stop: {error}") from error
 
 
 async def ask_daemon(question: dict[str, Json]) -> dict[str, Json] | None:

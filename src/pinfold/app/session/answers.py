@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.paths import read_limited
 from pinfold.events import Json
 from pinfold.text import cap_text
 
@@ -75,13 +76,7 @@ class AnswerForm:
 
 def read_schema(path: Path) -> Json:
     """Raises ConfigError: it cannot be read, is no JSON, or is no schema."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise ConfigError(f"the schema {path} cannot be read: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise ConfigError(f"the schema {path} is too large: the limit is {LARGEST >> 10} kB")
+    data = read_limited(path, LARGEST, f"is too large for a schema: the limit is {LARGEST >> 10} kB")
     from pinfold.text.answer_forms import parse_json
 
     try:

@@ -7,8 +7,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, convert, field
+from msgspec.structs import asdict, replace
 
 from pinfold.app.config.databases import keep_passwords
 from pinfold.app.config.layers import Loaded, RunConfig, load_config
@@ -237,17 +237,6 @@ def _instruction_options(loaded: Loaded, workspace: Path | None, notice: str | N
 
 def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
     config = loaded.config
-    run, long = config.run, config.budget
-    budget = Budget(
-        max_steps=run.max_steps,
-        max_tokens=run.max_tokens,
-        max_cost=run.max_cost,
-        max_seconds=run.max_seconds,
-        session_tokens=long.session_tokens,
-        session_cost=long.session_cost,
-        day_tokens=long.day_tokens,
-        day_cost=long.day_cost,
-    )
     sandbox = config.sandbox
     calling = CallOptions.of(config, loaded.keys())
     keep_passwords(config.data)
@@ -256,7 +245,7 @@ def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
         "limits": sandbox.limits(config.limits),
         "packages": sandbox.packages,
         "python": sandbox.python,
-        "budget": budget,
+        "budget": convert({**asdict(config.run), **asdict(config.budget)}, Budget),
         "settings": config.model.settings(),
         "calling": calling,
         "toolbox": ToolOptions(
@@ -264,11 +253,7 @@ def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
             disable=config.tools.disable,
             hosts=config.network.allow,
             flows=Flows.from_flags(flags),
-            output=OutputLimits(
-                output_bytes=config.limits.output_bytes,
-                output_lines=config.limits.output_lines,
-                output_tokens=config.limits.output_tokens,
-            ),
+            output=convert(asdict(config.limits), OutputLimits),
             guards=_guards(config.run),
             declared=tuple((name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")),
             mcp=loaded.obeyed.get(SERVERS),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, hold_file_lock, read_private, write_private
+from pinfold.app.paths import config_dir, hold_file_lock, read_store, write_private
 from pinfold.events import Mode
 from pinfold.policy import NO_RULES, RuleError, Rules, explain, load_rules
 
@@ -29,15 +29,7 @@ class Grants:
 
     def all(self) -> tuple[Grant, ...]:
         """Raises ConfigError."""
-        data = read_private(self.file)
-        if data is None:
-            return ()
-        try:
-            return msgspec.json.decode(data, type=tuple[Grant, ...])
-        except msgspec.MsgspecError as error:
-            raise ConfigError(
-                f"{self.file} is damaged ({error}); remove it, and what it allowed is asked about again"
-            ) from error
+        return read_store(self.file, tuple[Grant, ...], "remove it, and what it allowed is asked about again")
 
     def of(self, workspace: Path) -> frozenset[str]:
         return frozenset(grant.pattern for grant in self.all() if grant.workspace == str(workspace))

@@ -12,12 +12,10 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import msgspec
 
-from pinfold.app.errors import ConfigError
-from pinfold.app.paths import data_dir, hold_file_lock, read_private, write_private
+from pinfold.app.paths import data_dir, hold_file_lock, read_store, write_private
 from pinfold.app.trust.secrets import secrets_in
 from pinfold.events import Reach
 from pinfold.text import exact_line, redact
@@ -81,11 +79,7 @@ def _path() -> Path:
 
 
 def _read() -> dict[str, _GrantedReach]:
-    data = read_private(_path())
-    try:
-        return {} if data is None else msgspec.json.decode(data, type=cast(Any, dict[str, _GrantedReach]))
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{_path()} is damaged; remove it and say again what servers may reach") from error
+    return read_store(_path(), dict[str, _GrantedReach], "remove it and say again what servers may reach")
 
 
 _BLANKS = re.compile(r"\s{20,}")

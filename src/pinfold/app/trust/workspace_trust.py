@@ -15,7 +15,7 @@ from pinfold.app.paths import (
     config_dir,
     hold_file_lock,
     is_too_wide,
-    read_private,
+    read_store,
     refuse_closed_folders,
     write_private,
 )
@@ -151,13 +151,7 @@ def _path() -> Path:
 
 
 def _read() -> _Store:
-    data = read_private(_path())
-    if data is None:
-        return _Store()
-    try:
-        return msgspec.json.decode(data, type=_Store)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{_path()} is damaged; remove it and trust your folders again") from error
+    return read_store(_path(), _Store, "remove it and trust your folders again")
 
 
 def _write(folders: Mapping[str, _Grant]) -> None:
