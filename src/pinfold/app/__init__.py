@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pinfold.app.clients.agent import Agent, RunResult
     from pinfold.app.clients.session_fork import fork
     from pinfold.app.clients.submit import Opening, Submission, submit_and_follow
-    from pinfold.app.config.layers import ChatConfig, Config, Loaded, PictureMode, config_schema, load_config
+    from pinfold.app.config.layers import Loaded, config_schema, load_config
+    from pinfold.app.config.schema import ChatConfig, Config, PictureMode
     from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
     from pinfold.app.ownership.owner import Feed, Link, RemoteSession, acquire, configure, connect, rename, revoke
     from pinfold.app.paths import (

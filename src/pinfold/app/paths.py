@@ -20,29 +20,10 @@ from pinfold.sandbox.kernel.folders import hold_lock, remove_folder
 
 T = TypeVar("T")
 _KEYS = (
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".password-store",
-    ".terraform.d",
-    ".vault-token",
-    ".mozilla",
-    ".thunderbird",
-    ".config/chromium",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/google-chrome",
-    ".config/op",
-    ".config/rclone",
-    ".local/share/keyrings",
-    "Library/Keychains",
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".git-credentials"),
+    *(".password-store", ".terraform.d", ".vault-token", ".mozilla", ".thunderbird", ".config/chromium"),
+    *(".config/gcloud", ".config/gh", ".config/google-chrome", ".config/op", ".config/rclone"),
+    *(".local/share/keyrings", "Library/Keychains"),
 )
 """Below a home: keys, tokens and logged-in browsers. No session sees them, whoever asks."""
 _LOOKED_AT = 2000

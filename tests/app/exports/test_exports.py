@@ -27,7 +27,6 @@ from pinfold.app.storage.exports import (
     form_for,
     render_session,
 )
-from pinfold.app.storage.exports.cell_output import PrintedOutput, split_observation
 from pinfold.app.storage.exports.displays import size_of
 from pinfold.app.storage.exports.ipynb import split_error
 from pinfold.app.storage.exports.markup import (
@@ -41,6 +40,7 @@ from pinfold.app.storage.exports.markup import (
 )
 from pinfold.app.storage.exports.percent import to_py
 from pinfold.app.storage.exports.transcript import Cell, Transcript
+from pinfold.app.storage.exports.transcript_text import PrintedOutput, split_observation
 from pinfold.events import (
     ActionDenied,
     ActionFinished,

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from pinfold.app.config.layers import NAMED, Config, check_project, check_user, load_config
+from pinfold.app.config.layers import check_project, check_user, load_config
+from pinfold.app.config.schema import NAMED, Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, hold_file_lock, private_dir, write_whole
 from pinfold.app.trust.project_files import SETTINGS

@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pinfold.app.config.layers import NAMED, Config, Loaded, load_config
+from pinfold.app.config.layers import Loaded, load_config
+from pinfold.app.config.schema import NAMED, Config
 from pinfold.app.config.settings import all_keys, config_file
 from pinfold.app.errors import ConfigError
 from pinfold.app.trust.instructions import instructions

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from pinfold.app.config.layers import Config, Loaded, load_config
+from pinfold.app.config.layers import Loaded, load_config
+from pinfold.app.config.schema import Config
 from pinfold.app.diagnostics.findings import CheckContext
 from pinfold.app.diagnostics.sandboxes import cells_python
 from pinfold.app.errors import ConfigError

@@ -29,22 +29,7 @@ from pinfold.model.local import (
 )
 from pinfold.model.local.serving import ServeOptions
 
-__all__ = [
-    "BuiltinModel",
-    "FoundModel",
-    "FoundServer",
-    "Key",
-    "Pulling",
-    "Reachable",
-    "ServeOptions",
-    "find_weights",
-    "list_model_names",
-    "models_dir",
-    "models_here",
-    "pull_model",
-    "reachable_models",
-    "serve_model",
-]
+__all__ = ["FoundModel", "Pulling"]
 _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
 
 

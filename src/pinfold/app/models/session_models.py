@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pinfold._version import __version__
-from pinfold.app.config.layers import Config
+from pinfold.app.config.schema import Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import cache_dir, config_dir, data_dir, private_dir, state_dir
 from pinfold.app.trust.secrets import Secrets

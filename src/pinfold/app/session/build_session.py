@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,21 +124,18 @@ def build_session_parts(
     *,
     servers: SessionServers | None,
 ) -> SessionParts:
-    provider = ground.provider
+    provider, small = ground.provider, asked.profile == "small"
     workspace = workspace_of(options, past)
     mode: Mode = options.mode or (past.mode if past else "auto")
-    if mode == "read-only" and not provider.capabilities.isolated:
+    can_write = mode != "read-only"
+    if not can_write and not provider.capabilities.isolated:
         raise ConfigError(f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox")
-    known = {name: _resolve_piped_input(Path(path), log.folder) for name, path in past.data.items()} if past else {}
-    data = known if options.data is None else options.data
-    has = provider.capabilities
-    if data and not has.mounts and (has.remote or not has.isolated):
-        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    data = _data(options, past, provider, log.folder)
     mounts = _mounts(options, past, provider, workspace)
-    allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
+    allowed = tuple(replace(mount, writable=mount.writable and can_write) for mount in mounts)
     spec = Spec(
         workspace=workspace,
-        writable=mode != "read-only",
+        writable=can_write,
         data=data,
         mounts=allowed,
         limits=options.limits,
@@ -147,16 +144,8 @@ def build_session_parts(
         view=options.view,
         state=log.folder / "state" if log.folder else None,
     )
-    hands, faults = build_runner(
-        options.toolbox,
-        options.tools,
-        spec,
-        log,
-        provider=provider,
-        python=ground.python,
-        small=asked.profile == "small",
-        servers=servers,
-    )
+    given = (options.toolbox, options.tools, spec, log)
+    hands, faults = build_runner(*given, provider=provider, python=ground.python, small=small, servers=servers)
 
     told = options.form.describe_schema() if options.form else ""
 
@@ -177,6 +166,15 @@ def build_session_parts(
         mounts={str(mount.path): mount.writable for mount in mounts},
     )
     return SessionParts(hands=hands, opened=opened, prompt=prompt, faults=faults)
+
+
+def _data(options: Options, past: SessionOpened | None, provider: Provider, folder: Path | None) -> Mapping[str, Path]:
+    """What is asked for now, else what the session had."""
+    known = {name: _resolve_piped_input(Path(path), folder) for name, path in past.data.items()} if past else {}
+    data, has = known if options.data is None else options.data, provider.capabilities
+    if data and not has.mounts and (has.remote or not has.isolated):
+        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    return data
 
 
 def _resolve_piped_input(path: Path, folder: Path | None) -> Path:

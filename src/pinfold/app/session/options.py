@@ -11,7 +11,8 @@ from msgspec import Struct, convert, field
 from msgspec.structs import asdict, replace
 
 from pinfold.app.config.databases import keep_passwords
-from pinfold.app.config.layers import Loaded, RunConfig, load_config
+from pinfold.app.config.layers import Loaded, load_config
+from pinfold.app.config.schema import RunConfig
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import CallOptions
 from pinfold.app.paths import default_workspace, is_too_wide, refuse_closed_folders, suggest_path, workspace_at

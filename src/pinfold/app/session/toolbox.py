@@ -23,7 +23,7 @@ from pinfold.app.session.observations import OutputLimits
 from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
 from pinfold.policy import Guards
-from pinfold.sandbox import CommandOutcome
+from pinfold.sandbox import CommandOutcome, Spec
 from pinfold.tools import SHOWN, BadCall, Registry, Tool
 from pinfold.tools.ports import Fetched, Inside, Kept
 
@@ -135,8 +135,7 @@ def build_tools(
     inside: Inside,
     kept: Kept,
     way: SessionEgress,
-    workspace: Path,
-    shell_s: float,
+    spec: Spec,
 ) -> tuple[list[Tool[..., Any]], tuple[str, ...]]:
     """All of them, and a line for each that could not be had."""
     from pinfold.tools.builtin.files import file_tools
@@ -147,7 +146,7 @@ def build_tools(
 
     web = WebAccess(way)
     made: list[Tool[..., Any]] = [
-        shell_tool(inside, str(workspace), host=HostShell(workspace), default_s=shell_s),
+        shell_tool(inside, str(spec.workspace), host=HostShell(spec.workspace), default_s=spec.limits.shell_s),
         *file_tools(inside, kept),
         fetch_tool(WebAccess(way, Secrets().headers_for)),
         *small_tools(),

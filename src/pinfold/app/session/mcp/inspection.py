@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+from msgspec import Struct, field, to_builtins
 
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError
@@ -18,7 +19,6 @@ from pinfold.app.session.mcp.files import NamedServers, load_servers
 from pinfold.app.session.mcp.pins import Failure, FilePins, failure_of, note_failure, note_success
 from pinfold.app.session.mcp.placement import describe_place, registry_hint
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.session.mcp.servers import connections
 from pinfold.app.trust.grants import user_rules
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
@@ -116,27 +116,19 @@ def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOffer:
+class ToolOffer(Struct, frozen=True, kw_only=True):
     """A tool as the user is told of it."""
 
     name: str
     signature: str
-    summary: str
+    summary: str = field(name="description")
     parameters: Mapping[str, Json]
     effect: Effect
     held: bool
 
     @property
     def fields(self) -> dict[str, Json]:
-        return {
-            "name": self.name,
-            "signature": self.signature,
-            "description": self.summary,
-            "parameters": dict(self.parameters),
-            "effect": self.effect,
-            "held": self.held,
-        }
+        return to_builtins(self)
 
 
 class ServerInspector:
@@ -250,8 +242,10 @@ async def inspect_servers(
         workspace = workspace_at(workspace)
     except ConfigError:
         workspace = stack.enter_context(folder("workspace"))
-    servers = connections(
+    servers = Servers(
         specs,
+        pins=pins,
+        credentials=StoredCredentials(specs),
         programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
         person=person or nobody,
         sampler=nobody,

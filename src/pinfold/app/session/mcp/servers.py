@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -26,9 +25,7 @@ from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.engine import Performed
 from pinfold.events import CallTool, Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
-from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.ports import Person, Sampler
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -213,8 +210,10 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
         except anyio.WouldBlock:
             logger.warning("%s", line)
 
-    servers = connections(
+    servers = Servers(
         named.specs,
+        pins=FilePins(named.specs),
+        credentials=StoredCredentials(named.specs),
         programs=Programs(around.workspace, around.provider, around.limits),
         person=asking,
         sampler=asking,
@@ -230,29 +229,3 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
                 await around.notice(line)
             except PinfoldError as error:  # the session has more to lose than a line
                 logger.warning("%s (not recorded: %s)", line, error)
-
-
-def connections(
-    specs: Sequence[ServerSpec],
-    *,
-    programs: Programs,
-    person: Person,
-    sampler: Sampler,
-    roots: Sequence[Path],
-    on_changed: Callable[[str], None],
-    notice: Callable[[str], None],
-    limits: Limits | None = None,
-) -> Servers:
-    """The servers with what they are known by: pins and credentials of the user's."""
-    return Servers(
-        specs,
-        programs=programs,
-        pins=FilePins(specs),
-        credentials=StoredCredentials(specs),
-        person=person,
-        sampler=sampler,
-        roots=roots,
-        on_changed=on_changed,
-        notice=notice,
-        limits=limits,
-    )

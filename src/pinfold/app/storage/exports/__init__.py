@@ -2,6 +2,8 @@
 
 Not among the names of `pinfold.app`: few commands need it, and all would wait for it.
 """
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
 
 from pinfold.app.storage.exports.displays import Form, display_label
 from pinfold.app.storage.exports.export_files import (
@@ -22,28 +24,3 @@ from pinfold.app.storage.exports.export_files import (
     writable_folders,
 )
 from pinfold.app.storage.exports.transcript import ReadBlob, Transcript, build_transcript, display_form, displays_in
-
-__all__ = [
-    "EXPORT_FORMS",
-    "ExportForm",
-    "Form",
-    "ReadBlob",
-    "RenderedSession",
-    "SessionExport",
-    "Target",
-    "Transcript",
-    "build_transcript",
-    "display_file",
-    "display_form",
-    "display_label",
-    "displays_in",
-    "export_name",
-    "export_session",
-    "find_outside_source",
-    "form_for",
-    "label_stored_display",
-    "render_session",
-    "save",
-    "session_bytes",
-    "writable_folders",
-]

@@ -24,69 +24,13 @@ _DEEPEST = 15
 """Blocks in each other; a little further in, our reader looks no more, and another may."""
 _TAG_OR_PICTURE = re.compile(r"<[A-Za-z/!?]|!\[")
 _HIGHLIGHTED = 20_000
-_LANGUAGES = frozenset(
-    [
-        "python",
-        "py",
-        "python3",
-        "json",
-        "bash",
-        "sh",
-        "console",
-        "sql",
-        "yaml",
-        "toml",
-        "ini",
-        "diff",
-        "js",
-        "html",
-        "css",
-    ]
-)
+_LANGUAGES = "python py python3 json bash sh console sql yaml toml ini diff js html css"
 """Not any that a text may name: there are hundreds, each with patterns of its own."""
-_PLAIN = frozenset(
-    [
-        "table",
-        "thead",
-        "tbody",
-        "tfoot",
-        "tr",
-        "th",
-        "td",
-        "caption",
-        "colgroup",
-        "col",
-        "p",
-        "div",
-        "span",
-        "b",
-        "strong",
-        "i",
-        "em",
-        "u",
-        "s",
-        "code",
-        "pre",
-        "sub",
-        "sup",
-        "small",
-        "br",
-        "hr",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "ul",
-        "ol",
-        "li",
-        "dl",
-        "dt",
-        "dd",
-        "blockquote",
-    ]
+_PLAIN_TAGS = (
+    "table thead tbody tfoot tr th td caption colgroup col p div span b strong i em u s code pre sub sup small br hr "
+    "h1 h2 h3 h4 h5 h6 ul ol li dl dt dd blockquote"
 )
+_PLAIN = frozenset(_PLAIN_TAGS.split())
 _CELL_SPANS = {"colspan", "rowspan"}
 _ANY_TAG = re.compile(r"<(/?)([A-Za-z0-9]*)")
 _SCOPED = re.compile(r"<style scoped>[^<]*</style>")
@@ -128,7 +72,7 @@ def _is_too_much(text: str) -> bool:
 
 def highlight_code(code: str, language: str = "python") -> str:
     """Code as HTML, without anything around it."""
-    if len(code) > _HIGHLIGHTED or language not in _LANGUAGES:
+    if len(code) > _HIGHLIGHTED or language not in _LANGUAGES.split():
         return escape(code)
     # Its types are partly unknown.
     pygments: Any = import_module("pygments")
