@@ -25,7 +25,7 @@ _KEYS = (
     *(".config/gcloud", ".config/gh", ".config/google-chrome", ".config/op", ".config/rclone"),
     *(".local/share/keyrings", "Library/Keychains"),
 )
-"""Below a home: keys, tokens and logged-in browsers. No session sees them, whoever asks."""
+"""Below a home: keys, tokens and logged-in browsers. No session may see them."""
 _LOOKED_AT = 2000
 """Names in a folder among which one that was mistyped is looked for."""
 _scratches: dict[str, int] = {}
@@ -271,7 +271,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 @contextlib.contextmanager
 def hold_file_lock(path: Path) -> Generator[None]:
-    """Nobody else changes it meanwhile: reading and writing it becomes one step."""
+    """Hold an exclusive lock on it, so that reading and writing it is one step."""
     lock = private_dir(path.parent) / f".{path.name}.lock"
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

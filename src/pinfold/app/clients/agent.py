@@ -81,13 +81,13 @@ class Agent:
 
     Where its beginning and its end are apart, as in cells of a notebook: `await agent.open()` and `await agent.close()`.
     What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
-    what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
+    what policy asks; without it, requests that need approval are denied. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
     some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
     `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
-    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is shown to the
-    model's provider and to nobody else. `tools_off` are names or patterns of tools it does not get. `limits` bound the
+    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is sent to the
+    model's provider only. `tools_off` are names or patterns of tools it does not get. `limits` bound the
     sandbox, `output_bytes` and the like how much of a result the model sees; `guards` and `imports`,
     the only modules it may import, are guard rails for code.
     """

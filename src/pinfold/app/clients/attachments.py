@@ -28,7 +28,7 @@ class Attachments(msgspec.Struct, frozen=True, kw_only=True):
     """For the model, after the prompt."""
     data: Mapping[str, Path]
     pictures: tuple[Path, ...] = ()
-    """That the model is shown."""
+    """Pictures the model is shown."""
 
 
 def collect_attachments(files: Mapping[str, Path], piped: Path | None) -> Attachments:
@@ -62,7 +62,7 @@ def save_stdin(read: Callable[[int], bytes], folder: Path) -> Path | None:
 
 
 def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tuple[Image, ...]:
-    """Among the blobs of a session, whoever owns it; `folder` is its own. Raises ConfigError."""
+    """Store them among the blobs of a session, which another process may own; `folder` is the session's. Raises ConfigError."""
     blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs" if folder else None)
     return tuple(picture(blobs, path) for path in paths)
 
@@ -91,7 +91,7 @@ def _describe_attachment(what: str, name: str, path: Path) -> str:
 
 
 def refuse_reserved_name(files: Iterable[str]) -> None:
-    """Of standard input, for anything else. Raises ConfigError."""
+    """Refuse the name of standard input for other data. Raises ConfigError."""
     if STDIN in files:
         raise ConfigError("data cannot be called 'stdin' while there is standard input; name it otherwise: NAME=PATH")
 

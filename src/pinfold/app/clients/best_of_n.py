@@ -67,7 +67,7 @@ class BestOfN:
         self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]
         self._winner: tuple[Branch, str] | None = None
         self._untrusted: set[SessionId] = set()
-        """Branches that have read others' words."""
+        """Branches that have read outside text."""
 
     async def run(self, prompt: str, check: str) -> Winner | None:
         """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""

@@ -79,7 +79,7 @@ def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
 
 
 def _variables(loaded: Loaded) -> Iterator[Finding]:
-    """Those that look like a setting and are none: nobody would notice."""
+    """Variables that look like a setting and are none."""
     known = {f"PINFOLD_{key.replace('.', '_')}".upper() for key in all_keys()}
     tables = tuple(
         f"PINFOLD_{section}_{name.replace('-', '_')}_".upper()

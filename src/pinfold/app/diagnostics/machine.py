@@ -130,7 +130,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _open_files() -> Iterator[Finding]:
-    """Secrets, trust and pins are for the user alone; what steers the agent is for nobody else to write."""
+    """Secrets, trust and pins are for the user alone; what steers the agent may be written by the user alone."""
     try:
         inside = sorted(config_dir().iterdir())
     except OSError:

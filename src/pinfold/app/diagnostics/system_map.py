@@ -136,7 +136,7 @@ async def build_session_map(link: Link) -> SystemMap:
     loaded = load_config(Path(now.workspace))
     drawing = _MapBuilder()
     user = drawing.add("user", "person", "you")
-    tainted = "has read others' words: what leaves is asked about" if now.outside else ""
+    tainted = "has read outside text: sending data out needs your OK" if now.outside else ""
     lines = tuple(filter(None, (now.title, f"mode {now.mode}", tainted)))
     title = f"session {link.session}"
     drawing.add(_ENGINE, "engine", title, lines, after=user, words="asks")

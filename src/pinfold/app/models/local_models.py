@@ -107,7 +107,7 @@ def _keys() -> Mapping[str, str]:
     """Of the environment, of this folder's `.env` if that is trusted, and secrets of the user's."""
     try:
         of_folder = keys_of(read_trusted_files(current_folder()).files.get(VARIABLES, b""))
-    except ConfigError:  # whoever uses them says what is wrong
+    except ConfigError:  # reported when the configuration is used
         of_folder = {}
     return {**load_stored_keys(), **of_folder, **os.environ}
 
@@ -119,7 +119,7 @@ def find_weights(name: str) -> tuple[Weights, Path | None]:
 
 
 def list_model_names() -> list[str]:
-    """Names of models that are known without asking anybody: aliases, what is here, and whose keys are set."""
+    """Names of models that are known without asking a server: aliases, what is here, and whose keys are set."""
     from pinfold.app.config.layers import load_config
 
     config = load_config().config

@@ -30,7 +30,7 @@ from pinfold.sandbox.providers.warm_launchers import Warmable
 
 logger = logging.getLogger(__name__)
 IDLE_S = 30 * 60.0
-"""A session that nobody has used for this long is closed; its variables go with it."""
+"""A session unused for this long is closed; its variables go with it."""
 POOL = 2
 _QUESTION = 1 << 20
 _STOP: dict[str, Json] = {"op": "stop"}
@@ -232,7 +232,7 @@ async def stop_daemon() -> bool:
     if await ask_daemon(_STOP) is None:
         return False
     with anyio.move_on_after(2 * _STOP_S) as patience:
-        while holder_of(up_dir()) is not None:  # noqa: ASYNC110 - another process's lock tells nobody
+        while holder_of(up_dir()) is not None:  # noqa: ASYNC110 - a lock of another process cannot be awaited
             await anyio.sleep(_LOOK_AGAIN_S)
     if patience.cancelled_caught:
         raise SessionBusy(f"pinfold up, process {holder_of(up_dir())}, does not end; try again later")

@@ -295,7 +295,7 @@ async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None
             yield
             await live.idle()
             (folder / _SOCKET).unlink(missing_ok=True)
-            # Whoever came in between is served too; whoever comes now finds nobody, and takes over.
+            # Serve clients accepted before the unlink; later ones become the owner.
             await live.idle()
             talks.is_leaving = True
             live.log.end_subscriptions()
@@ -309,7 +309,7 @@ class _Connections:
 
     def __init__(self, live: LiveSession) -> None:
         self.is_leaving = False
-        """Questions find nobody: what is asked now could not be done."""
+        """Requests are not answered any more: the client becomes the owner."""
         self._live = live
         self._open = 0
         self._moved = anyio.Event()

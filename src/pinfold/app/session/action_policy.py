@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pinfold.net import Destination
 
 SHOWN = 200_000
-"""Characters of what an action would do; what is longer is refused, for nobody can agree to what they do not see."""
+"""Characters of what an action would do; a longer one is refused, because the user could not see what they allow."""
 COMMAND = 20_000
 """Characters of a command or a cell that is asked about."""
 _SAYS = 200
@@ -60,9 +60,9 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
 
     def __post_init__(self) -> None:
         self.is_untrusted = False
-        """As of what was judged last, the session has read others' words."""
+        """True if the session had read outside text at the last verdict."""
         self.has_met_others_words = False
-        """Outside of any call, as by a file of another session; the log says so when the action ends."""
+        """Set outside of any call, as by a file of another session; recorded when the action ends."""
         self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
         """Of tools that do the same whatever they are given."""
 

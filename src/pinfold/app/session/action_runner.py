@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _READING = ("files", "workspace", "protected", "outside", "host")
-"""How far an action goes that may read what is the user's own."""
+"""Reaches of actions that may read the user's own files."""
 VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
 _LARGE = 1_000_000
@@ -114,7 +114,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     @asynccontextmanager
     async def freeze_session(self, action: Action, given: Given) -> AsyncGenerator[None]:
-        """A command for this machine runs what lies in the workspace: from the question on, nobody in there may change it."""
+        """A host command runs files of the workspace: freeze the session from the question on, so that its code cannot change them."""
         async with AsyncExitStack() as stack:
             if self.judging.is_host_command(action) and isinstance(self.judge(action, given), Ask):
                 session = await self.ensure_session()
@@ -157,7 +157,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         return performed
 
     async def _check_for_outside_text(self) -> None:
-        """Another session in the same folder may have brought them in since this one began."""
+        """Another session may have written outside text into the folder since this one began."""
         if self.writer is None or self.judging.has_met_others_words or not self.writer.has_news:
             return
         try:
@@ -172,7 +172,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         await self.journal.append(Noticed(text=said))
 
     async def _note_outside_text(self) -> None:
-        """What follows is judged so at once; it is on record when the action ends."""
+        """Later actions are judged accordingly at once; the log records it when this action ends."""
         self.judging.has_met_others_words = True
         if self.writer:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
@@ -188,7 +188,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         read_only: bool,
     ) -> Performed:
         if isinstance(action, CallTool) and action.tool == NETWORK:
-            # What comes back through it is somebody else's, whatever it is.
+            # Whatever comes back through a connection is outside text.
             return Performed(outcome="ok", observation="", untrusted=True)
         if self.servers and isinstance(action, CallTool) and self.servers.is_sampling(action):
             return await self.servers.run_sampling(action)
@@ -220,7 +220,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         return replace(performed, private=private, sent=(*performed.sent, *sent)) if private or sent else performed
 
     async def _write_server_modules(self) -> None:
-        """Not before somebody may look: most sessions never do, and it takes longer than many a cell."""
+        """Only before code that may read them: it takes longer than many cells."""
         if self.catalogue and self.spec.servers:
             is_met = self.judging.has_met_others_words
             await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
@@ -236,7 +236,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     @asynccontextmanager
     async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[RunningAction]:
-        """No connection outlives an action that may have read what is the user's, however that action ends."""
+        """Close all connections at the end of an action that may have read the user's files, however it ends."""
         if reads and self.privacy.about_to_read():
             await self.way.disconnect_all()  # what is connected was let through while there was nothing to tell
 
@@ -259,7 +259,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         variables = await self._refresh_variables()
         if len(outcome.stdout) + len(outcome.stderr) < _LARGE:
             seen = self._record_outcome(outcome, variables)
-        else:  # what keeps it takes its time, and whoever is typing must not wait for that
+        else:  # storing it takes a while, so not in the event loop
             seen = await anyio.to_thread.run_sync(self._record_outcome, outcome, variables)
         return seen if outcome.rolled_back else self._with_files(seen)
 

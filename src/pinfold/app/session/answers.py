@@ -36,7 +36,7 @@ class AnswerForm:
         return _TOLD.format(json.dumps(self._schema, ensure_ascii=False))
 
     def fault(self, text: str) -> str:
-        """What is wrong with an answer, for whoever gave it; empty if nothing is."""
+        """What is wrong with an answer, for the model; empty if it is valid."""
         from pinfold.text.answer_forms import json_in, parse_json
 
         try:

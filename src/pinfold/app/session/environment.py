@@ -47,7 +47,7 @@ BUILDING = (
     "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
 )
 _AGAIN_S = 3600.0
-"""Between tries to build that nobody asked for: who is offline waits once an hour, not each time."""
+"""Between builds that start by themselves: a user who is offline waits once an hour, not each time."""
 _IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
 
 

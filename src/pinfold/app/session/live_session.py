@@ -71,7 +71,7 @@ class LiveSession:
         self._hands = hands
         self._hooks = hooks
         self._watched: anyio.Event | None = None
-        """Once somebody waits."""
+        """Set once a caller waits."""
         self._watched_seq = 0
         self._attending = 0
 
@@ -111,7 +111,7 @@ class LiveSession:
 
     @property
     def is_untrusted(self) -> bool:
-        """It has read others' words."""
+        """True if it has read outside text."""
         return self._engine.core.state.untrusted
 
     def set_guards(self, guards: Guards) -> None:
@@ -149,7 +149,7 @@ class LiveSession:
 
     @contextmanager
     def allow_asking(self) -> Generator[None]:
-        """Meanwhile there is somebody to ask, of a session that else has nobody."""
+        """Approvals can be answered meanwhile, in a session that is otherwise unattended."""
         core = self._engine.core
         self._attending += 1
         core.unattended = False
@@ -278,7 +278,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
 
 
 async def _mark_outside_files(hands: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
-    """A line on the files there are of others' words. Those that the session writes are marked from when it is untrusted."""
+    """A notice of files that hold outside text. Files the session writes are marked once it is untrusted."""
     hands.writer = Writer(session, hands.spec.writable_places, hands.spec.places)
     found = await anyio.to_thread.run_sync(hands.writer.find_marked)
     if found or untrusted:

@@ -46,7 +46,7 @@ def memory_tools(
 ) -> list[Tool[..., Any]]:
     """Without `can_write` (the mode is read-only, or the session leaves nothing behind) there is only reading.
 
-    `memory` is loaded when it is first used. `is_untrusted`: whether the session has read others' words by now.
+    `memory` is loaded when it is first used. `is_untrusted`: whether the session has read outside text by now.
     """
 
     async def recall(words: str, limit: int = 5) -> Result:

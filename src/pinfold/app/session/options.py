@@ -89,14 +89,14 @@ class SessionStatus(Struct, frozen=True, kw_only=True):
     """Its name, once it is known; `auto` until then."""
     title: str = ""
     context: int = 0
-    """Tokens the model can take, if anybody says."""
+    """Tokens the model can take; 0 if unknown."""
     no_model: str | None = None
     """Why a turn could not be had, if so."""
     workspace: str = ""
     data: dict[str, str] = field(default_factory=dict[str, str])
     mounts: dict[str, bool] = field(default_factory=dict[str, bool])
     outside: str = ""
-    """The session, if it has read others' words."""
+    """The session's id, if it has read outside text."""
 
 
 __all__ = ["Mount", "mounts_of", "refuse_overlap"]
@@ -163,7 +163,7 @@ IMPORTED = "imported"
 
 
 def is_imported(folder: Path) -> bool:
-    """Its events were written elsewhere and nobody has opened it here yet."""
+    """True if its events were written elsewhere and it was not opened here yet."""
     return (folder / IMPORTED).exists()
 
 

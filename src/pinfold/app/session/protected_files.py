@@ -97,7 +97,7 @@ _is_broken = False
 
 
 def add_closing_notices(lines: Iterable[str], *, is_broken: bool = False) -> None:
-    """`is_broken`: the workspace is not as promised, so whoever waits for an exit code must see it."""
+    """`is_broken`: the workspace is not as promised, which the exit code must show."""
     global _is_broken  # noqa: PLW0603 - of this process: a session closes after all that knew of it
     _lines.extend(lines)
     _is_broken = _is_broken or is_broken

@@ -66,9 +66,9 @@ class SandboxSession(Struct, kw_only=True, dict=True):
     glances: bool = False
     """The model is told of the files without asking."""
     writer: Writer | None = None
-    """Sees to the files that are written while others' words are in play."""
+    """Marks files that are written after the session has read outside text."""
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
-    """What tools hold that ends with the session."""
+    """Closes what tools hold, with the session."""
 
     def __post_init__(self) -> None:
         self._session: Session | None = None
@@ -124,7 +124,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         if self.writer:
             try:
                 await anyio.to_thread.run_sync(self.writer.end)
-            except ConfigError as error:  # whoever looks next finds what it wrote
+            except ConfigError as error:  # the next session that looks finds what it wrote
                 logger.warning("%s", error)
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
@@ -172,7 +172,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         return restored
 
     async def save(self) -> None:
-        """What can be had again of the variables by whoever goes on from here."""
+        """Save the variables, for a session that goes on from here."""
         if isinstance(self._session, Savable):
             await self._session.save()
 

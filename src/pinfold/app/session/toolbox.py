@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class WebAccess:
-    """`told`: what a host is told besides, on the user's behalf, and only where nobody can listen in."""
+    """`told`: headers for a host on the user's behalf, sent over https or to this machine only."""
 
     def __init__(self, way: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
         self._way = way
@@ -108,7 +108,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
     carries: bool = False
-    """Whoever uses the session from outside brings files in and takes them out: `put_file`, `get_file`."""
+    """Clients of a server may copy files in and out: `put_file`, `get_file`."""
     remembers: bool = False
     """Notes may be kept, though the session is not."""
     mcp: bytes | None = None

@@ -121,7 +121,7 @@ class SessionStore:
 
     @contextlib.contextmanager
     def hold_name_lock(self) -> Generator[None]:
-        """While held, nobody else gives a new session its name."""
+        """Hold the lock under which new sessions are named."""
         with (self.root / ".naming").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -81,7 +81,7 @@ class Privacy:
 
 class OutboundTotal(Struct, kw_only=True):
     to: str
-    """`host:port`, or whoever serves a model."""
+    """`host:port`, or the provider of a model."""
     times: int = 0
     bytes_out: int = 0
     """To a model: of the conversation as it was given, before its provider's format."""
@@ -94,7 +94,7 @@ def sum_outbound(entries: Iterable[Entry]) -> list[OutboundTotal]:
     """Most bytes first. What runs on this machine is not among them."""
     found: dict[str, OutboundTotal] = {}
     called: dict[str, ModelCalled] = {}
-    """The last call of a turn: only its reply says whether anybody was asked."""
+    """The last call of a turn: only its reply says whether it was answered from the cache."""
 
     def to(name: str) -> OutboundTotal:
         return found.setdefault(name, OutboundTotal(to=name))

@@ -1,7 +1,7 @@
-"""Files that were written while others' words were in play, by path and content: whoever opens them next is untrusted too.
+"""Files written after a session had read outside text, by path and content: a session that opens them is untrusted too.
 
 Kept where no session can be pointed. A session that turns untrusted says so before it can write; what it has written
-since is found when it ends, or, if it never did, by whoever looks next. A file that the user has changed is the user's.
+since is found when it ends, or, if it never did, by the next session that looks. A file that the user has changed is the user's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMED = 3
 
 
 class Writer:
-    """One session, as far as files with others' words are concerned."""
+    """One session, and the files with outside text that it meets or writes."""
 
     def __init__(self, session: str, folders: Sequence[Path], places: Sequence[Path] = ()) -> None:
         """`folders` it may write to; `places` it may read as well."""
@@ -62,13 +62,13 @@ class Writer:
 
     @property
     def has_news(self) -> bool:
-        """Others' words may be in its places since it looked last, and it has met none yet; cheap to ask."""
+        """True if outside text may have come into its folders since it looked last. Cheap."""
         if self._writing or self._has_met_any:
             return False
         return self._has_company or _read_stamp(str(store_path())) != self._looked_at
 
     def find_marked(self) -> dict[Path, Mark]:
-        """Files with others' words in its places. Raises ConfigError."""
+        """Files with outside text in its folders. Raises ConfigError."""
         self._looked_at = _read_stamp(str(store_path()))
         if self._looked_at is None:
             return {}
@@ -80,7 +80,7 @@ class Writer:
         return found
 
     def begin_action(self) -> None:
-        """What it does next may bring in others' words and write them down before it ends."""
+        """What it does next may read outside text and write it down before it ends."""
         self._began_ns = _now_ns()
 
     def turn_untrusted(self) -> None:
@@ -209,7 +209,7 @@ def _refresh_mark(path: str, mark: Mark) -> Mark | None:
     if now is None:
         return None
     if now.digest == UNREAD:
-        return mark  # nobody can tell
+        return mark  # it cannot be told
     if mark.digest == WHOLE:
         return replace(mark, seen=(now.seen[0], 0)) if now.digest.startswith(NAMES) else None
     if mark.digest in (now.digest, UNREAD):

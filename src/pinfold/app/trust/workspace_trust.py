@@ -125,7 +125,7 @@ def forget(workspace: Path) -> bool:
 
 
 def read_trusted_files(workspace: Path) -> TrustedFiles:
-    """What of it is obeyed. Nobody is asked: what is not trusted is ignored, and one line says so. Raises ConfigError."""
+    """The files that are obeyed. Asks no question: untrusted files are ignored, with a notice. Raises ConfigError."""
     found = read_project_files(workspace)
     if not found.files and not found.odd:
         return TrustedFiles(files={})

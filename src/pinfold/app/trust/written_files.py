@@ -69,7 +69,7 @@ def load() -> Store:
         return Store() if data is None else msgspec.convert(json.loads(data), Store)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ConfigError(
-            f"{store_path()} is damaged or of a newer Pinfold; it says which files hold others' words: "
+            f"{store_path()} is damaged or of a newer Pinfold; it says which files hold outside text: "
             "move it away to go on without"
         ) from error
 
@@ -210,7 +210,7 @@ def contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
 def find_written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, str]) -> dict[str, Mark]:
     """A mark for whatever may have been; where that is too much, for folders instead.
 
-    Bytecode goes: Python makes it again, and nobody would read it before it runs.
+    Bytecode goes: Python makes it again, and it is not read before it runs.
     """
     found: dict[str, Mark] = {}
     folders: list[str] = []

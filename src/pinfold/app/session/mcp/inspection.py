@@ -42,7 +42,7 @@ class ServerFailed(PinfoldError):
 
 
 class AbsentPerson:
-    """Person and Sampler where there is neither."""
+    """Person and Sampler that answer nothing."""
 
     async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> None:  # noqa: ARG002
         return None
@@ -236,7 +236,7 @@ async def inspect_servers(
 ) -> AsyncGenerator[ServerInspector]:
     """In a folder that is no workspace, they get an empty one. Raises ConfigError."""
     config = load_config(workspace).config
-    nobody, pins = AbsentPerson(), FilePins(specs)
+    absent, pins = AbsentPerson(), FilePins(specs)
     stack = ExitStack()
     try:
         workspace = workspace_at(workspace)
@@ -247,8 +247,8 @@ async def inspect_servers(
         pins=pins,
         credentials=StoredCredentials(specs),
         programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
-        person=person or nobody,
-        sampler=nobody,
+        person=person or absent,
+        sampler=absent,
         roots=(workspace,),
         on_changed=lambda _: None,
         notice=lambda _: None,

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _PIECE = 256 << 10
 """Bytes that one call brings to the program."""
 _WAITING = 16
-"""Pieces of its output that nobody has read yet; then it has to wait."""
+"""Unread pieces of its output; with more it has to wait."""
 _HELD_S = 600.0
 """How long a call is kept that has nothing to come back with."""
 _LASTS_S = 7 * 24 * 3600.0
@@ -108,7 +108,7 @@ class SandboxedProgram:
             return Answer(status="refused", value="that is no stream of bytes")
         self._said.add(said)
         if written:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody reads it any more
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the reader is gone
                 await self._give.send(written)
         if isinstance(code := args.get("code"), int):
             self._code = code

@@ -160,7 +160,7 @@ async def _field(what: ActionContext, question: str, field: Field) -> dict[str, 
 
 
 def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None:
-    """None where there is more to them than text."""
+    """None if they hold more than text."""
     found: list[Message] = []
     for one in given:
         content: Any = one.get("content")
@@ -216,7 +216,7 @@ class Field:
 
 
 def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
-    """None for a form that nobody can be asked to fill in."""
+    """None for a form that cannot be asked as questions."""
     given: Json = schema.get("properties", {})
     if not isinstance(given, Mapping):
         return None

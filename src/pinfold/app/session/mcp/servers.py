@@ -80,7 +80,7 @@ class SessionServers:
         self._registry.put(name, tuple(map(self._wrap_tool, found or ())))
 
     def find_unknown(self) -> Sequence[str]:
-        """Those of which nobody knows what they offer before they are started."""
+        """Servers whose tools are unknown until they are started."""
         return tuple(name for name in self.names if name not in self._known)
 
     @asynccontextmanager

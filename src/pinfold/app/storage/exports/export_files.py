@@ -183,7 +183,7 @@ def writable_folders(entries: Iterable[Entry]) -> list[Path]:
 
 
 def find_outside_source(session: SessionId, entries: Iterable[Entry]) -> str:
-    """The session, if others' words may be in it."""
+    """The session's id, if outside text may be in it; else empty."""
     for event in (entry.event for entry in entries):
         match event:
             case SessionOpened(imported=True) | SessionOpened(untrusted=True) | ActionFinished(untrusted=True):
