@@ -63,15 +63,10 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None = None) -> Loaded:
     """All layers, checked. `flags` are by dotted key; None means not given. Raises ConfigError."""
-    values: Values = {}
-    origins: dict[str, str] = {}
-    user_file = config_dir() / "config.toml"
-    _overlay(values, origins, _read_toml(user_file), str(user_file))
+    values, origins = _load_user_file()
     project = read_trusted_files(workspace) if workspace is not None else TrustedFiles(files={})
     if workspace is not None and (data := project.files.get(SETTINGS)) is not None:
-        project_file = workspace / SETTINGS
-        limits = _project_limits(_parse_toml(data, project_file), project_file, _validate_config(values, origins))
-        _overlay(values, origins, limits, str(project_file))
+        _overlay_project(values, origins, data, workspace / SETTINGS)
     _overlay_environment(values, origins)
     for dotted, value in (flags or {}).items():
         if value is not None:
@@ -93,18 +88,28 @@ def check_user(data: bytes, path: Path) -> None:
 
 def check_project(data: bytes, path: Path) -> None:
     """Whether a project's own file may hold this, beside what the user's holds. Raises ConfigError."""
-    values: Values = {}
-    origins: dict[str, str] = {}
-    user_file = config_dir() / "config.toml"
-    _overlay(values, origins, _read_toml(user_file), str(user_file))
-    limits = _project_limits(_parse_toml(data, path), path, _validate_config(values, origins))
-    _overlay(values, origins, limits, str(path))
+    values, origins = _load_user_file()
+    _overlay_project(values, origins, data, path)
     _validate_config(values, origins)
 
 
 def config_schema() -> dict[str, Any]:
     """JSON schema of config.toml."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
+
+
+def _load_user_file() -> tuple[Values, dict[str, str]]:
+    """Values and their origins."""
+    values: Values = {}
+    origins: dict[str, str] = {}
+    path = config_dir() / "config.toml"
+    _overlay(values, origins, _read_toml(path), str(path))
+    return values, origins
+
+
+def _overlay_project(values: Values, origins: dict[str, str], data: bytes, path: Path) -> None:
+    limits = _project_limits(_parse_toml(data, path), path, _validate_config(values, origins))
+    _overlay(values, origins, limits, str(path))
 
 
 def _read_toml(path: Path) -> Values:

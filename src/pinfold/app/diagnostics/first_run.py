@@ -17,7 +17,15 @@ import msgspec
 from pinfold.app.config.layers import load_config
 from pinfold.app.config.settings import set_value
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.local_models import SUGGESTED, Key, Reachable, choose_among, models_here, reachable_models
+from pinfold.app.models.local_models import (
+    SUGGESTED,
+    FoundServer,
+    Key,
+    Reachable,
+    choose_among,
+    models_here,
+    reachable_models,
+)
 from pinfold.app.models.session_models import CallOptions
 from pinfold.app.session.environment import environment_status, is_news
 from pinfold.app.storage.session_reader import list_folder
@@ -79,6 +87,11 @@ class DetectedSetup(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer | None = None
 
 
+def _describe_server(found: FoundServer) -> Server:
+    models = tuple(map(found.name_of, found.models))
+    return Server(kind=found.kind, url=found.base_url, models=models, needs_key=found.needs_key)
+
+
 def is_first() -> bool:
     """Whether this user has not been here yet; asked again, they have."""
     return is_news("first-run")
@@ -109,15 +122,7 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
     model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
     builtin = there.inside[0] if there.inside else None
     return DetectedSetup(
-        servers=tuple(
-            Server(
-                kind=server.kind,
-                url=server.base_url,
-                models=tuple(map(server.name_of, server.models)),
-                needs_key=server.needs_key,
-            )
-            for server in there.servers
-        ),
+        servers=tuple(map(_describe_server, there.servers)),
         builtin=builtin.weights.title if builtin else "",
         builtin_size=builtin.weights.megabytes if builtin else "",
         builtin_here=builtin is not None and builtin.path is not None,

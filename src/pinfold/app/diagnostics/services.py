@@ -88,26 +88,15 @@ def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
     found += [Finding("models", key.provider, words=f"{key.variable} is set; it is not asked") for key in there.keys]
     if found or any_named:
         return found
-    return [
-        note(
-            "models",
-            "no model",
-            "none is configured, none runs here, and no provider's key is set",
-            "pinfold model pull builtin; or start Ollama; or set a key such as OPENAI_API_KEY",
-        )
-    ]
+    cause = "none is configured, none runs here, and no provider's key is set"
+    fix = "pinfold model pull builtin; or start Ollama; or set a key such as OPENAI_API_KEY"
+    return [note("models", "no model", cause, fix)]
 
 
 def _find_paused_models() -> list[Finding]:
-    return [
-        note(
-            "models",
-            what,
-            f"it kept failing, and was paused {max(0, time.time() - at):.0f} s ago",
-            "it is tried again by itself; or choose another with --model",
-        )
-        for what, at in BreakerStore().all().items()
-    ]
+    paused = "it kept failing, and was paused {:.0f} s ago"
+    fix, now = "it is tried again by itself; or choose another with --model", time.time()
+    return [note("models", what, paused.format(max(0, now - at)), fix) for what, at in BreakerStore().all().items()]
 
 
 def _plain(there: Reachable) -> dict[str, Any]:

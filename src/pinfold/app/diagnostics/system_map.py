@@ -104,27 +104,15 @@ async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
     config = loaded.config
     drawing = _MapBuilder()
     user = drawing.add("user", "person", "you", (", ".join(fronts),))
-    run = config.run
-    drawing.add(
-        _ENGINE,
-        "engine",
-        "engine and policy",
-        (f"mode {run.mode}", f"guards {run.guards}", f"{run.max_steps} steps a turn"),
-        after=user,
-        words="asks",
-    )
+    bounds = (f"mode {config.run.mode}", f"guards {config.run.guards}", f"{config.run.max_steps} steps a turn")
+    drawing.add(_ENGINE, "engine", "engine and policy", bounds, after=user, words="asks")
     await _models(drawing, loaded)
     await _sandbox(drawing, loaded, options)
     _tools(drawing, options)
     _servers(drawing, options)
+    before = "tools:sql" if "tools:sql" in drawing.nodes else _ENGINE
     for name, data in config.data.items():
-        drawing.add(
-            f"data:{name}",
-            "database",
-            name,
-            (str(data.rows()["url"]), "read only"),
-            after="tools:sql" if "tools:sql" in drawing.nodes else _ENGINE,
-        )
+        drawing.add(f"data:{name}", "database", name, (str(data.rows()["url"]), "read only"), after=before)
     _network(drawing, config)
     _stores(drawing, config)
     return drawing.build()
@@ -137,9 +125,8 @@ async def build_session_map(link: Link) -> SystemMap:
     drawing = _MapBuilder()
     user = drawing.add("user", "person", "you")
     tainted = "has read outside text: sending data out needs your OK" if now.outside else ""
-    lines = tuple(filter(None, (now.title, f"mode {now.mode}", tainted)))
-    title = f"session {link.session}"
-    drawing.add(_ENGINE, "engine", title, lines, after=user, words="asks")
+    lines = (now.title, f"mode {now.mode}", tainted)
+    drawing.add(_ENGINE, "engine", f"session {link.session}", lines, after=user, words="asks")
     if now.no_model:
         drawing.add("model", "model", "no model", (now.no_model,), faulty=True, after=_ENGINE)
     else:
@@ -158,15 +145,7 @@ async def build_session_map(link: Link) -> SystemMap:
     for server in dict.fromkeys((*tools, *states)):
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
-        drawing.add(
-            f"tools:{server}",
-            "server" if state else "tools",
-            f"servers.{server}",
-            (_format_count(len(names), "tool"), join_names(names, _NAMED), *how),
-            faulty=bool(state and state["problem"]),
-            after=_ENGINE,
-            words="calls",
-        )
+        _add_tools(drawing, server, names, how, kind="server" if state else "tools", faulty=bool(state and how[-1]))
     granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, Any]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
@@ -215,34 +194,15 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     is_fine = checked.status == "proven"
     asked = f"{wanted} takes {checked.name}" if wanted != checked.name else "by name"
     how = f"proven {checked.level}" if is_fine else checked.cause or checked.status
-    sandbox = drawing.add(
-        "sandbox",
-        "sandbox",
-        f"sandbox: {checked.name}",
-        (asked, how),
-        faulty=not is_fine,
-        after=_ENGINE,
-        words="runs code in",
-    )
-    number = checked.environment.get("python", "")
-    drawing.add(
-        "python",
-        "sandbox",
-        f"Python {number}".strip(),
-        (str(python or ""), *(one.cause for one in said)),
-        faulty=any(one.standing == "fault" for one in said),
-        after=sandbox,
-    )
+    name, is_broken = f"sandbox: {checked.name}", any(one.standing == "fault" for one in said)
+    drawing.add("sandbox", "sandbox", name, (asked, how), faulty=not is_fine, after=_ENGINE, words="runs code in")
+    title, lines = f"Python {checked.environment.get('python', '')}", (str(python or ""), *(one.cause for one in said))
+    drawing.add("python", "sandbox", title.strip(), lines, faulty=is_broken, after="sandbox")
     trusted = f"obeyed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
     ignored = "what it tells the agent is ignored" if loaded.notice else ""
-    lines = tuple(filter(None, (trusted, ignored)))
+    words = "reads and writes" if loaded.config.run.mode != "read-only" else "reads"
     drawing.add(
-        "workspace",
-        "store",
-        str(options.workspace),
-        ("workspace", *lines),
-        after=sandbox,
-        words="reads and writes" if loaded.config.run.mode != "read-only" else "reads",
+        "workspace", "store", str(options.workspace), ("workspace", trusted, ignored), after="sandbox", words=words
     )
 
 
@@ -265,17 +225,22 @@ def _tools(drawing: _MapBuilder, options: Options) -> None:
         return
     for server, tools in registry.servers.items():
         names = [tool.name.removeprefix(f"{server}.") for tool in tools]
-        where = _find_user_tools(options) if server == "tools" else ()
-        drawing.add(
-            f"tools:{server}",
-            "tools",
-            f"servers.{server}",
-            (_format_count(len(names), "tool"), join_names(names, _NAMED), *where),
-            after=_ENGINE,
-            words="calls",
-        )
+        _add_tools(drawing, server, names, _find_user_tools(options) if server == "tools" else ())
     if faults:
         drawing.add("tools:!", "tools", "tools left out", faults, faulty=True, after=_ENGINE)
+
+
+def _add_tools(
+    drawing: _MapBuilder,
+    server: str,
+    names: list[str],
+    more: Iterable[str],
+    *,
+    kind: Kind = "tools",
+    faulty: bool = False,
+) -> None:
+    lines = (_format_count(len(names), "tool"), join_names(names, _NAMED), *more)
+    drawing.add(f"tools:{server}", kind, f"servers.{server}", lines, after=_ENGINE, words="calls", faulty=faulty)
 
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
@@ -314,15 +279,8 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
         spec = one.spec
         tools = "not seen yet" if one.tools is None else _format_count(one.tools, "tool")
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
-        drawing.add(
-            f"mcp:{spec.name}",
-            "server",
-            spec.name,
-            (f"MCP over {spec.transport}", tools, state),
-            faulty=one.failure is not None,
-            after=_ENGINE,
-            words="calls",
-        )
+        lines, failed = (f"MCP over {spec.transport}", tools, state), one.failure is not None
+        drawing.add(f"mcp:{spec.name}", "server", spec.name, lines, faulty=failed, after=_ENGINE, words="calls")
         boxed = "a sandbox of its own" if is_sandboxed(spec) else ""
         place = boxed or ("this machine, unconfined" if spec.transport == "stdio" else one.where)
         drawing.add(

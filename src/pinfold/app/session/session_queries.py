@@ -19,20 +19,14 @@ async def query_session(hands: SandboxActionRunner, state: State, what: Sight) -
     """Raises SandboxUnavailable, ConfigError."""
     match what:
         case "variables":
-            return [
-                {"name": one.name, "type": one.type, "shape": one.shape, "size": one.size, "cell": one.cell}
-                for one in await (await hands.ensure_session()).variables()
-            ]
+            there = await (await hands.ensure_session()).variables()
+            return [{name: getattr(one, name) for name in ("name", "type", "shape", "size", "cell")} for one in there]
         case "tools":
+            tools = [(server, tool) for server, tools in hands.registry.servers.items() for tool in tools]
+            words = [first_line(tool.schema.description, _WORDS) for _, tool in tools]
             return [
-                {
-                    "name": tool.name,
-                    "server": server,
-                    "effect": tool.effect,
-                    "words": first_line(tool.schema.description, _WORDS),
-                }
-                for server, tools in hands.registry.servers.items()
-                for tool in tools
+                {"name": tool.name, "server": server, "effect": tool.effect, "words": text}
+                for (server, tool), text in zip(tools, words, strict=True)
             ]
         case "servers":
             return hands.servers.list_status() if hands.servers else []

@@ -44,20 +44,13 @@ class ServerFailed(PinfoldError):
 class AbsentPerson:
     """Person and Sampler that answer nothing."""
 
-    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> None:  # noqa: ARG002
+    async def elicit(self, *_: object) -> None:
         return None
 
-    async def open_page(self, server: str, url: str, why: str) -> bool:  # noqa: ARG002
+    async def open_page(self, *_: object) -> bool:
         return False
 
-    async def sample(
-        self,
-        server: str,  # noqa: ARG002
-        messages: Sequence[Mapping[str, Json]],  # noqa: ARG002
-        *,
-        system: str,  # noqa: ARG002
-        max_tokens: int,  # noqa: ARG002
-    ) -> None:
+    async def sample(self, *_: object, **__: object) -> None:
         return None
 
 
@@ -102,17 +95,10 @@ def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
     pins = FilePins(specs)
     found: list[ServerListing] = []
     for spec in specs:
-        manifest = pins.get(spec.name)
-        tools: Any = None if manifest is None else manifest.get("tools", ())
-        found.append(
-            ServerListing(
-                spec=spec,
-                where=describe_place(spec),
-                trusted=pins.is_trusted(spec.name),
-                tools=None if tools is None else len(tools),
-                failure=failure_of(spec.name),
-            )
-        )
+        manifest: Any = pins.get(spec.name)
+        known = {"trusted": pins.is_trusted(spec.name), "failure": failure_of(spec.name)}
+        tools = None if manifest is None else len(manifest.get("tools", ()))
+        found.append(ServerListing(spec=spec, where=describe_place(spec), tools=tools, **known))
     return tuple(found)
 
 
