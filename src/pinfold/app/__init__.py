@@ -1,14 +1,14 @@
 """The composition root: configuration, sessions on disk, their owners, and `Agent`.
 
 Each name is listed once, in the block below. A type checker reads it as it is; `__getattr__` reads it when a name is used,
-so that a command loads only the modules it needs.
+so that a command loads only the modules it needs. The folders of app do the same: front ends import from these faces.
 """
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
 from __future__ import annotations
 
-from importlib import import_module
+from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,16 +49,5 @@ if TYPE_CHECKING:
     from pinfold.sandbox import parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
 
-_homes: dict[str, str] = {}
-"""The module of each name, once a name was used."""
 
-
-def __getattr__(name: str) -> object:
-    if not _homes and __loader__:
-        import re
-
-        block = re.findall(r"^    from (\S+) import (\([^)]*\)|.*)$", __loader__.get_source(__name__), re.MULTILINE)
-        _homes.update({one: module for module, names in block for one in re.findall(r"\w+", names)})
-    if name not in _homes:
-        raise AttributeError(f"module 'pinfold.app' has no attribute {name!r}")
-    return getattr(import_module(_homes[name]), name)
+__getattr__ = lazy_names(__name__)
