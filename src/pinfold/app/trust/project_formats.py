@@ -1,8 +1,9 @@
-"""A command that a user wrote, as its file has it."""
+"""Formats of a project's files: `.env`, of which only keys of model providers are used, and commands that a user wrote."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -41,3 +42,31 @@ def _strip_quotes(value: str) -> str:
     value = value.strip()
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
     return value[1:-1] if quoted else value
+
+
+_LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
+# An address, a folder or a setting in here could send the user's own key, or everything, elsewhere.
+_PROVIDER_KEY = r"(?!PINFOLD_)[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN"
+
+
+def keys_of(data: bytes) -> dict[str, str]:
+    """What may be taken from it."""
+    return {name: value for name, value in _variables(data) if value and re.fullmatch(_PROVIDER_KEY, name)}
+
+
+def names_of(data: bytes) -> tuple[str, ...]:
+    """Every variable it sets."""
+    return tuple(dict.fromkeys(name for name, _ in _variables(data)))
+
+
+def _variables(data: bytes) -> Iterator[tuple[str, str]]:
+    for line in data.decode("utf-8", "replace").splitlines():
+        if found := re.fullmatch(_LINE, line):
+            yield found[1], _variable_value(found[2])
+
+
+def _variable_value(text: str) -> str:
+    for quote in "\"'":
+        if len(text) > 1 and text.startswith(quote) and (end := text.find(quote, 1)) > 0:
+            return text[1:end]
+    return re.split(r"\s#", text, maxsplit=1)[0].strip()
