@@ -1,4 +1,4 @@
-"""The tools a reply may call, and the words for a call that cannot be understood."""
+"""The tools a reply may call, the work that reading it is worth, and the words for a call that cannot be understood."""
 
 from __future__ import annotations
 
