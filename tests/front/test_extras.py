@@ -12,7 +12,7 @@ import pytest
 from tests.wheels import Index, pinfold_in, uv
 
 from pinfold.app.models.extras import EXTRAS, requirements
-from pinfold.front.cli.progress import TimeLeft
+from pinfold.front.progress import TimeLeft
 from pinfold.sandbox.environment import Progress
 from pinfold.sandbox.environment.progress import progress_of_uv
 

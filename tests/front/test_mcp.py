@@ -261,7 +261,7 @@ def test_trust_shows_what_is_believed_and_what_has_changed(
     assert asked.code == 2
     assert "nobody is there to ask" in asked.err
     assert "look: only reads" in asked.out
-    assert "note: nothing, so that each call is asked about" in asked.out
+    assert "note: nothing, so you are asked about each call" in asked.out
     assert not json.loads(pinfold("mcp", "list", "--json").out)["trusted"]
     assert pinfold("mcp", "trust", "notes", "--yes").code == 0
     assert json.loads(pinfold("mcp", "list", "--json").out)["trusted"]

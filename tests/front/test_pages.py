@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.events import BlobId, FileChange
-from pinfold.front.file_pages import diff_page
-from pinfold.front.pages import columns, cut, servers_page, size_in_words, tools_page, variables_page
+from pinfold.front.pages import columns, cut, diff_page, servers_page, size_in_words, tools_page, variables_page
 
 pytestmark = pytest.mark.unit
 

@@ -5,14 +5,21 @@ Whatever came from a program, a model or a file is made fit to print here.
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import unified_diff
+from typing import TYPE_CHECKING, TypeAlias
+
+from rich.cells import cell_len, set_cell_size
 
 from pinfold.app import OutboundTotal
 from pinfold.app.clients.session_history import ModelBill, SessionHistory, TurnRecord
 from pinfold.app.storage.session_tree import SessionNode, SessionTree
-from pinfold.events import Json, Rewindable
+from pinfold.events import BlobId, FileChange, Json, Rewindable
 from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.diagnostics.system_map import SystemMap
 
 WIDTH = 80
 _GAP = 2
@@ -27,35 +34,18 @@ def columns(rows: Iterable[Sequence[str]], *, width: int = WIDTH, indent: int = 
     table = [[presentable_line(cell) for cell in row] for row in rows]
     if not table:
         return []
-    wide = [max(map(cells_of, column)) for column in zip(*table, strict=True)]
+    wide = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
     room = width - indent - sum(each + _GAP for each in wide[:-1])
     lines: list[str] = []
     for row in table:
-        cells = [cell + " " * (each - cells_of(cell) + _GAP) for cell, each in zip(row[:-1], wide, strict=False)]
+        cells = [cell + " " * (each - cell_len(cell) + _GAP) for cell, each in zip(row[:-1], wide, strict=False)]
         lines.append((" " * indent + "".join(cells) + cut(row[-1], max(room, _LEAST))).rstrip())
     return lines
 
 
 def cut(text: str, room: int) -> str:
-    """As much of a line as fits, in cells of a terminal."""
-    if cells_of(text) <= room:
-        return text
-    kept, used = "", 1
-    for char in text:
-        used += cells_of(char)
-        if used > room:
-            break
-        kept += char
-    return f"{kept.rstrip()}…"
-
-
-def cells_of(text: str) -> int:
-    """Columns a terminal needs for it."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
+    """As much of a line as fits, in columns of a terminal."""
+    return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…"
 
 
 def size_in_words(count: int | None) -> str:
@@ -230,3 +220,92 @@ def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> li
         lines.append(f"  stays: what {join_numbers('cell', cells)} did to variables and files")
     stays = [first_line(presentable(effect), 100) for effect in story.lasting_effects(cells)]
     return [*lines, *(f"  stays, it cannot be undone: {effect}" for effect in stays)]
+
+
+Contents: TypeAlias = Mapping[BlobId, bytes]
+_SHOWN = 400
+"""Lines of one file's diff."""
+_LISTED = 100
+
+
+def changes_page(changes: Sequence[FileChange], others: int = 0, width: int = WIDTH) -> list[str]:
+    rows = [(change.how, change.path) for change in changes[:_LISTED]]
+    lines = columns(rows, width=width, indent=2)
+    more = max(0, len(changes) - _LISTED) + others
+    return [*lines, f"  and {more:,} more"] if more else lines
+
+
+def diff_page(changes: Sequence[FileChange], contents: Contents, most: int = _SHOWN, whole: str = "") -> Iterator[str]:
+    """A heading for each file with lines added and removed, then at most so many; the first character of a line says how.
+
+    `whole`: what shows the rest.
+    """
+    for change in changes:
+        lines = _diff(change, contents)
+        if lines is None:
+            yield presentable_line(f"{change.path} ({change.how})")
+            yield f"  not shown: {_why(change, contents)}"
+            continue
+        added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+        yield presentable_line(f"{change.path} ({change.how}, +{added:,} -{removed:,})")
+        yield from lines[:most]
+        if len(lines) > most:
+            yield f"  and {len(lines) - most:,} lines more{whole and f'; {whole}'}"
+
+
+def _diff(change: FileChange, contents: Contents) -> list[str] | None:
+    old = _text(change.before, contents) if change.how != "added" else ""
+    new = _text(change.after, contents) if change.how != "removed" else ""
+    if old is None or new is None:
+        return None
+    # Without the names, which are said already.
+    return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3))[2:]
+
+
+def _text(blob: BlobId | None, contents: Contents) -> str | None:
+    """None where it is no text, or not kept. Made presentable as a whole, so that no secret is cut in two."""
+    data = contents.get(blob) if blob is not None else None
+    if data is None or b"\0" in data:
+        return None
+    try:
+        return presentable(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return None
+
+
+def _why(change: FileChange, contents: Contents) -> str:
+    kept = [contents.get(blob) for blob in (change.before, change.after) if blob is not None]
+    sizes = [len(data) for data in kept if data is not None]
+    if not sizes:
+        return "it is too large to be kept"
+    return f"it is no text ({' -> '.join(map(size_in_words, sizes))})"
+
+
+_ANNOTATIONS = {
+    "readOnlyHint": "only reads",
+    "destructiveHint": "may destroy",
+    "idempotentHint": "can be repeated",
+    "openWorldHint": "reaches others",
+}
+
+
+def annotations_page(server: str, annotations: Mapping[str, Mapping[str, Json]]) -> str:
+    """What a server says of its tools, which trusting it takes at its word."""
+    lines = [f"{server} says of its tools:"]
+    for tool, said in annotations.items():
+        words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
+        lines.append(f"  {tool}: {', '.join(words) or 'nothing, so you are asked about each call'}")
+    return "\n".join(lines)
+
+
+def map_page(found: SystemMap, width: int = 0) -> Iterator[str]:
+    """To be read as it is: each thing with what is known of it and what it leads to."""
+    titles = {node.id: presentable_line(node.title) for node in found.nodes}
+    width = width or shutil.get_terminal_size().columns
+    for node in found.nodes:
+        yield cut(f"{titles[node.id]}{' (fault)' if node.faulty else ''}", width)
+        yield from (cut(f"    {presentable_line(line)}", width) for line in node.lines)
+        for edge in found.edges:
+            if edge.source == node.id:
+                words = f"{presentable_line(edge.words)} " if edge.words else ""
+                yield cut(f"  -> {words}{titles[edge.target]}", width)

@@ -11,7 +11,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from pinfold.events import PinfoldError
-from pinfold.front.cli.progress import TimeLeft
+from pinfold.front.progress import TimeLeft, make_reporter
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ async def fetch_weights(model: str, user: UserInteraction) -> None:
 async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserInteraction) -> None:
     """For the code of a new session, unless it is there or not wanted."""
     from pinfold.app.session.environment import BUILDING, build_for_session, packages_to_build
-    from pinfold.front.cli.commands.environment import make_reporter
 
     packages = await anyio.to_thread.run_sync(lambda: packages_to_build(workspace, sandbox, model=model))
     if packages is None:
@@ -74,7 +73,6 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
 async def offer_extra(name: str, user: UserInteraction) -> bool:
     """Asked about, and installed after a yes. Raises ExtraFailed."""
     from pinfold.app.models.extras import EXTRAS, add_extras, installation
-    from pinfold.front.cli.commands.environment import make_reporter
 
     here = installation()
     question = f"This needs the extra `{name}` ({EXTRAS[name].words}). Install it into {here.folder} now"

@@ -40,7 +40,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.downloads import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
-from pinfold.front.cli.flags import flags_of, mount_settings
+from pinfold.front.flags import flags_of, mount_settings
 from pinfold.text import exact_line, presentable_line
 
 TURNS = 20
@@ -141,7 +141,7 @@ async def _choose_model(options: Options, user: UserInteraction) -> Options:
     """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
     if not options.model:
         from pinfold.app.diagnostics.first_run import agree_on_model, detect_setup
-        from pinfold.front.cli.first_screen import first_screen
+        from pinfold.front.chat.first_screen import first_screen
 
         there = await detect_setup()
         user.tell(*first_screen(there))

@@ -22,7 +22,7 @@ _COMMANDS = {
     "run": ("run", "One task, one answer; never prompts."),
     "exec": ("exec", "Run Python in a session, without any model."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
-    "checkpoint": ("checkpoint", "Git checkpoints of a session: on, off, list, restore."),
+    "checkpoint": ("rewind", "Git checkpoints of a session: on, off, list, restore."),
     "resume": ("run", "Go on with a session."),
     "undo": ("rewind", "Take back what the last cell did to variables and files."),
     "redo": ("rewind", "Take the last undo back."),
@@ -31,18 +31,18 @@ _COMMANDS = {
     "import": ("export_import", "Bring a session in from a file."),
     "mcp-server": ("mcp_server", "Offer the sandbox, and the agent, to MCP clients."),
     "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
-    "doctor": ("doctor", "Say what works here, and how to fix what does not."),
-    "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
-    "map": ("map", "Draw how this installation is wired."),
+    "doctor": ("diagnostics", "Say what works here, and how to fix what does not."),
+    "cleanup": ("diagnostics", "End and remove what a killed Pinfold left behind."),
+    "map": ("diagnostics", "Draw how this installation is wired."),
     "model": ("models", "List, fetch and serve models of this machine."),
     "env": ("environment", "Build and show the Python environment cells run in."),
-    "extras": ("extras", "Add parts of Pinfold that not everybody needs."),
+    "extras": ("environment", "Add parts of Pinfold that not everybody needs."),
     "trust": ("trust", "Let the agent obey what a folder tells it."),
     "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
     "secret": ("secret", "Keep secrets for tools and requests."),
     "policy": ("policy", "Say what policy would do with a command, and why."),
     "demo": ("demo", "See what Pinfold does: a recorded model, a real sandbox."),
-    "bench": ("bench", "Run a benchmark of a Pinfold checkout."),
+    "bench": ("diagnostics", "Run a benchmark of a Pinfold checkout."),
     "config": ("configuration", "Show and change the configuration."),
     "completion": ("completion", "Make bash, zsh or fish complete all of these."),
 }
@@ -76,7 +76,7 @@ class _Lazy(click.Group):
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if not ctx.resilient_parsing:
             return command
-        from pinfold.front.cli.completers import with_completers
+        from pinfold.front.cli.commands.completion import with_completers
 
         return with_completers(command)
 
@@ -141,7 +141,7 @@ def run_command_line(args: list[str] | None = None) -> None:
         if getattr(sys, name) is None:  # a shell's `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     if "_PINFOLD_COMPLETE" in os.environ:
-        import_module("pinfold.front.cli.completers")  # for what it registers
+        import_module("pinfold.front.cli.commands.completion")  # for what it registers
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
         sys.stdout.flush()

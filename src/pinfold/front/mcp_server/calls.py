@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -11,7 +11,7 @@ import anyio
 import msgspec
 from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, CallToolResult, Tool
+from mcp.types import INVALID_PARAMS, CallToolResult, ContentBlock, ImageContent, TextContent, Tool
 
 from pinfold.app import NoSuchSession, rewound_in_words
 from pinfold.app.clients.client_session import CellResult, ClientSession
@@ -30,7 +30,6 @@ from pinfold.events import (
 )
 from pinfold.front.mcp_server import tool_schemas as ask_for
 from pinfold.front.mcp_server.clients import Client, client_of, progress
-from pinfold.front.mcp_server.contents import failure, result
 from pinfold.text import first_line
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -255,3 +254,61 @@ def _report_activity(say: Callable[[str], None], event: Event | Delta) -> None:
             say(text)
         case _:
             pass
+
+
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MOST = 8
+_BYTES = 4 << 20
+"""Of all pictures of one result."""
+
+
+def result(
+    text: str,
+    structure: msgspec.Struct | None = None,
+    *,
+    displays: Sequence[Mapping[str, bytes]] = (),
+    failed: bool = False,
+) -> CallToolResult:
+    pictures, left_out = _pictures(displays)
+    if left_out:
+        text += f"\n[{left_out} more pictures were left out]"
+    content: list[ContentBlock] = [TextContent(text=sendable(text)), *pictures]
+    plain = None if structure is None else _plain(msgspec.to_builtins(structure))
+    return CallToolResult(content=content, structured_content=plain, is_error=failed)
+
+
+def failure(words: str) -> CallToolResult:
+    return result(words, failed=True)
+
+
+def sendable(text: str) -> str:
+    """Half a surrogate pair has no place in JSON."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str():
+            return sendable(value)
+        case dict():
+            return {key: _plain(one) for key, one in cast("dict[str, Any]", value).items()}
+        case list() | tuple():
+            return [_plain(one) for one in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _pictures(displays: Sequence[Mapping[str, bytes]]) -> tuple[list[ImageContent], int]:
+    shown: list[ImageContent] = []
+    spent = left_out = 0
+    for display in displays:
+        mime = next((mime for mime in PICTURES if mime in display), None)
+        if mime is None:
+            continue
+        data = display[mime]
+        if len(shown) >= _MOST or spent + len(data) > _BYTES:
+            left_out += 1
+            continue
+        spent += len(data)
+        shown.append(ImageContent(data=base64.b64encode(data).decode(), mime_type=mime))
+    return shown, left_out

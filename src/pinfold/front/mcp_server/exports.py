@@ -19,10 +19,8 @@ from pinfold.app import CommandRefused, ConfigError
 from pinfold.app.clients.client_sessions import ClientSessions
 from pinfold.app.clients.mcp_passthrough import LATEST, Line, Speech, Upstream
 from pinfold.events import PinfoldError
-from pinfold.front.mcp_server.calls import Calls, Context
-from pinfold.front.mcp_server.clients import Client, client_of
-from pinfold.front.mcp_server.contents import failure
-from pinfold.front.mcp_server.peers import ClientPeer, NoClientPeer, RequestPeer
+from pinfold.front.mcp_server.calls import Calls, Context, failure
+from pinfold.front.mcp_server.clients import Client, ClientPeer, NoClientPeer, RequestPeer, client_of
 
 Wire: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]

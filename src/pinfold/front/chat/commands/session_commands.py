@@ -10,8 +10,14 @@ import anyio.to_thread
 from pinfold.app import SessionStore, fork
 from pinfold.app.storage.session_tree import build_session_tree, list_nodes
 from pinfold.events import Clear, Rename, SessionId
-from pinfold.front.chat.commands.cli_process import run_cli_command
-from pinfold.front.chat.commands.output import BadArguments, load_story, require_idle, write_lines, write_note
+from pinfold.front.chat.commands.output import (
+    BadArguments,
+    load_story,
+    require_idle,
+    run_cli_command,
+    write_lines,
+    write_note,
+)
 from pinfold.front.pages import branches_page, sessions_page, title_of
 from pinfold.text import presentable_line
 

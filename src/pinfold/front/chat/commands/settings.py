@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import anyio.to_thread
 
-from pinfold.app import load_config
+from pinfold.app import check_paths, load_config, mounts_of, parse_named_paths
+from pinfold.app.session.mounts import refuse_overlap
 from pinfold.events import Configure, Mode, PinfoldError
-from pinfold.front.chat.commands.cli_process import run_cli_command
 from pinfold.front.chat.commands.inspection import query_session
-from pinfold.front.chat.commands.output import BadArguments, load_story, parse_number, write_lines, write_note
+from pinfold.front.chat.commands.output import (
+    BadArguments,
+    load_story,
+    parse_number,
+    require_idle,
+    run_cli_command,
+    write_lines,
+    write_note,
+)
 from pinfold.front.pages import columns
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.models.local_models import Reachable
     from pinfold.front.chat.commands.context import ChatContext
+
 
 MODES: Sequence[tuple[Mode, str]] = (
     ("read-only", "changes nothing; asks before it uses a host you allowed"),
@@ -133,7 +143,36 @@ async def doctor_command(talk: ChatContext, _: str) -> None:
 
 async def map_command(talk: ChatContext, _: str) -> None:
     from pinfold.app.diagnostics.system_map import build_session_map
-    from pinfold.front.cli.commands.map import outline
+    from pinfold.front.pages import map_page
 
-    write_lines(talk, outline(await build_session_map(talk.link), talk.paper.width))
+    write_lines(talk, map_page(await build_session_map(talk.link), talk.paper.width))
     write_note(talk, "of the whole installation: pinfold map")
+
+
+async def add_command(talk: ChatContext, rest: str) -> None:
+    if not rest:
+        raise BadArguments("which path? /add PATH, or /add PATH:rw to let code write there")
+    await require_idle(talk, "/add")
+    had = (await talk.link.status()).mounts
+    given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
+    mounts = await anyio.to_thread.run_sync(mounts_of, given)
+    refuse_overlap(mounts, talk.workspace)
+    how = "code may write there, and undo does not cover it" if mounts[-1].writable else "code may read it"
+    await talk.reopen(mounts=mounts)
+    write_note(talk, f"adding {mounts[-1].path}: {how}")
+
+
+async def data_command(talk: ChatContext, rest: str) -> None:
+    if not rest:
+        raise BadArguments("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
+    await require_idle(talk, "/data")
+    had = (await talk.link.status()).data
+    given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
+    data = await anyio.to_thread.run_sync(lambda: check_paths(parse_named_paths(given)))
+    await talk.reopen(data=data)
+    write_note(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
+
+
+def _at_home(text: str) -> str:
+    """No shell has seen it."""
+    return str(Path(text).expanduser()) if text.startswith("~") else text

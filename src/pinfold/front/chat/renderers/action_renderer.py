@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from pinfold.events import (
     Action,
@@ -25,11 +26,8 @@ from pinfold.front.chat.renderers import diffs
 from pinfold.front.chat.renderers.displays import Displays
 from pinfold.front.chat.renderers.output import CELL, INDENT, TOOL, Stream, excerpt_bytes, render_excerpt, traceback
 from pinfold.front.chat.renderers.results import exit_code, render_status, split_observation
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
 from pinfold.text import cap_text, presentable, presentable_line
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 SCREEN = 1 << 20
 """Characters of an output that a terminal is given at most."""
@@ -92,9 +90,6 @@ class ActionRenderer:
         return ""
 
     def live(self) -> RenderableType | None:
-        from rich.console import Group
-        from rich.text import Text
-
         for one in reversed(self._open.values()):
             if one.parent is not None or not (one.calls or one.stream.characters):
                 continue
@@ -192,8 +187,6 @@ class ActionRenderer:
             await self._displays.show(form, session)
 
     async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
-        from rich.text import Text
-
         if one and one.calls:
             lines = (Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in one.calls.items())
             self._paper.write(*lines)
@@ -261,14 +254,10 @@ class ActionRenderer:
                 self._paper.write(*render_action(one.action, one.cell, above=one.above))
 
     def _note(self, words: str, style: str = "dim") -> None:
-        from rich.text import Text
-
         self._paper.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
 
 
 def _format_change(change: FileChange, diff: str | None) -> RenderableType:
-    from rich.text import Text
-
     sign, style = _SIGNS[change.how]
     text = Text(INDENT)
     text.append(f"{sign} ", style)

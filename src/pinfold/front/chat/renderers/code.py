@@ -9,12 +9,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from pinfold.front.chat.renderers.lines import LineSanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from rich.text import Text
 
 LONGEST = 500
 """Of a line in colours; the patterns of some languages take long over more."""
@@ -115,8 +115,6 @@ class Highlighter:
 
     def line(self, source: str) -> Text | None:
         """None where nothing of the line is to be seen."""
-        from rich.text import Text
-
         shown = self._shown.line(source)
         if shown is None:
             return None

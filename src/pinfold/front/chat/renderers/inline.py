@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.text import Text
+from rich.text import Text
 
 _TOKEN = re.compile(
     r"(?P<escaped>\\[!-/:-@\[-`{-~])"
@@ -110,6 +108,4 @@ class _Line:
 
 def inline(source: str, style: str = "") -> Text:
     """As it is to be read. `source` is fit for a terminal already."""
-    from rich.text import Text
-
     return Text.assemble(*(part for part in _Line(source).parts() if part[0]), style=style)

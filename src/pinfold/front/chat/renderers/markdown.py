@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from anyio.lowlevel import checkpoint
+from rich.console import RenderableType
+from rich.rule import Rule
+from rich.text import Text
 
 from pinfold.front.chat.renderers.blocks import Block, CodeLine, Piece, Splitter
 from pinfold.front.chat.renderers.code import Highlighter
-from pinfold.front.chat.renderers.hanging_text import HangingText, with_gutter
 from pinfold.front.chat.renderers.inline import inline
-from pinfold.front.chat.renderers.lines import PIECE
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.lines import PIECE, HangingText, with_gutter
+from pinfold.front.chat.renderers.tables import Grid, render_table
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
 from pinfold.text import presentable
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 LIVE_ROWS = 6
 _TAIL = 8192
@@ -97,8 +95,6 @@ class MarkdownStream:
 
 def render_block(block: Block, width: int, style: str = "") -> RenderableType:
     """A finished block; its words are made fit for a terminal here."""
-    from rich.rule import Rule
-
     indent = " " * (block.level * _STEP)
     match block.kind:
         case "rule":
@@ -125,8 +121,6 @@ def _join_lines(block: Block) -> str:
 
 
 def _table(block: Block, width: int) -> RenderableType:
-    from pinfold.front.chat.renderers.tables import Grid, render_table
-
     head, delimiters, *rows = (_cells(presentable(line)) for line in block.lines)
     aligned = tuple("right" if one.endswith(":") else "left" for one in delimiters)
     return render_table(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pinfold.front.cli.flags import from_options, session_options
+from pinfold.front.flags import from_options, session_options
 
 
 @click.command("chat")

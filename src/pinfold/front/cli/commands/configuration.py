@@ -14,7 +14,7 @@ import click
 
 from pinfold.app import ConfigError, config_schema, current_folder, load_config
 from pinfold.events import plain_json
-from pinfold.front.cli.progress import say
+from pinfold.front.progress import say
 from pinfold.text import presentable_line
 
 _FIRST_WORDS = """\

@@ -46,8 +46,8 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.flags import sandbox_option
 from pinfold.front.cli.style import Style
+from pinfold.front.flags import sandbox_option
 from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
 
 _WIDEST = 90

@@ -29,7 +29,8 @@ from pinfold.app import (
 )
 from pinfold.events import ActionFinished, Entry, Execute, new_action_id, new_session_id
 from pinfold.front.cli.commands.run import build_if_needed, stop_on_signal
-from pinfold.front.cli.flags import (
+from pinfold.front.cli.turn_output import JsonLines, Streams, exit_code, is_closed
+from pinfold.front.flags import (
     MORE_THAN_0,
     data_option,
     flags_of,
@@ -40,8 +41,6 @@ from pinfold.front.cli.flags import (
     unmasked_option,
     workspace_option,
 )
-from pinfold.front.cli.streams import Streams, exit_code
-from pinfold.front.cli.turn_output import JsonLines, is_closed
 
 if TYPE_CHECKING:
     from pinfold.app.storage.exports import Target

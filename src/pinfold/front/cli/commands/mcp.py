@@ -35,8 +35,9 @@ from pinfold.app.trust.mcp_summary import describe_server
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import Reach, plain_json
 from pinfold.front.cli.commands.mcp_elicitation import TerminalElicitation
-from pinfold.front.cli.progress import Spinner
 from pinfold.front.cli.turn_output import can_be_redrawn, is_closed
+from pinfold.front.pages import annotations_page
+from pinfold.front.progress import Spinner
 from pinfold.text import presentable, presentable_line
 
 _FAILED_LATELY_S = 24 * 3600
@@ -152,7 +153,11 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             if not _can_ask():
                 _tell(later)
                 return
-            click.echo("\n".join([*describe_server(spec), presentable(describe_annotations(found, spec.name))]))
+            click.echo(
+                "\n".join(
+                    [*describe_server(spec), presentable(annotations_page(spec.name, found.annotations(spec.name)))]
+                )
+            )
             if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
                 _trust(found, spec.name)
             else:
@@ -203,7 +208,11 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
             if found.is_trusted(spec.name) and not difference:
                 _tell(f"{spec.name} is trusted as it is")
                 return 0
-            click.echo(presentable(difference.text if difference else describe_annotations(found, spec.name)))
+            click.echo(
+                presentable(
+                    difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
+                )
+            )
             if not yes:
                 _confirm(f"Agree to all of this of {spec.name}?")
             _trust(found, spec.name)
@@ -234,23 +243,6 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
     if not yes:
         _confirm(f"Let {spec.name} run so?")
     grant_reach(spec, reach, hosts)
-
-
-def describe_annotations(found: ServerInspector, name: str) -> str:
-    """What trust would take at its word."""
-    lines = [f"{name} says of its tools:"]
-    for tool, said in found.annotations(name).items():
-        words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
-        lines.append(f"  {tool}: {', '.join(words) or 'nothing, so that each call is asked about'}")
-    return "\n".join(lines)
-
-
-_ANNOTATIONS = {
-    "readOnlyHint": "only reads",
-    "destructiveHint": "may destroy",
-    "idempotentHint": "can be repeated",
-    "openWorldHint": "reaches others",
-}
 
 
 def _can_ask() -> bool:

@@ -12,7 +12,7 @@ from pinfold.app import ConfigError, forget_scratch, new_session_options
 from pinfold.app.clients.client_sessions import ClientSessions, OpenTerms, server_token
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import with_model
-from pinfold.front.cli.flags import (
+from pinfold.front.flags import (
     MORE_THAN_0,
     data_option,
     flags_of,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,14 +15,16 @@ import click
 from pinfold.app.models.local_models import (
     BuiltinModel,
     FoundServer,
+    Pulling,
     Reachable,
     ServeOptions,
+    find_weights,
+    pull_model,
     reachable_models,
     serve_model,
 )
 from pinfold.events import plain_json
-from pinfold.front.cli.model_download import fetch
-from pinfold.front.cli.progress import say
+from pinfold.front.progress import make_progress_display, say
 from pinfold.text import presentable_line, without_known
 
 _KINDS = {
@@ -139,3 +145,32 @@ def serve(what: str, port: int, host: str, key: str | None, context: int | None)
 def _announce(url: str, name: str) -> None:
     click.echo(url)
     say(f"serving {name} at {url}; Ctrl-C ends it")
+
+
+_PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
+
+
+def fetch(name: str) -> None:
+    """Says nothing if it is here already. Raises PinfoldError."""
+    shown = make_progress_display(step=0.1)
+    began = time.monotonic()
+
+    def show(pulling: Pulling) -> None:
+        counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
+        shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
+
+    def leave(*_: object) -> None:
+        """At once: else a look-up of a host's name is waited for. What came can be taken up wherever it was cut off."""
+        clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+        os.write(2, f"{clear}pinfold: left; what was fetched is kept, and the next pull goes on from there\n".encode())
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        path = anyio.run(pull_model, name, show)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        shown.end()
+    if shown.began:
+        what = f"{find_weights(name)[0].title}, {path}" if path else name
+        say(f"ready in {time.monotonic() - began:.0f} s: {what}")

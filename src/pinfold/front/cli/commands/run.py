@@ -33,6 +33,7 @@ from pinfold.app import (
     scratch_folder,
     submit_and_follow,
 )
+from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
 from pinfold.app.models.session_models import CallOptions, is_usable
 from pinfold.app.session.answers import read_schema
 from pinfold.app.session.environment import packages_to_build
@@ -40,6 +41,7 @@ from pinfold.events import (
     ActionId,
     Command,
     Continue,
+    Delta,
     Entry,
     Image,
     Interrupt,
@@ -52,10 +54,10 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.flags import flags_of, from_options, mount_settings, turn_options
 from pinfold.front.cli.turn_input import TurnInput, prompt_from
-from pinfold.front.cli.turn_output import JsonLines, Plain
-from pinfold.text import presentable_line
+from pinfold.front.cli.turn_output import JsonLines, Plain, show_notice
+from pinfold.front.flags import flags_of, from_options, mount_settings, turn_options
+from pinfold.text import presentable, presentable_line
 
 BRANCHES = 16
 _STOP_S = 10.0
@@ -129,7 +131,6 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
         options = replace(options, data=along.data)
         if given["branches"]:
             along.refuse_with("--branches")
-            from pinfold.front.cli.commands.race import run_race
 
             return anyio.run(run_race, options, along.text, None if ephemeral else SessionStore(), given)
         return anyio.run(_new_turn, session, folder, options, along, given)
@@ -198,7 +199,7 @@ def with_model(options: Options) -> Options:
         model = anyio.run(choose_model)
         options = replace(options, model=model.name, notices=(*options.notices, model.why))
     if options.model in BUILTIN:
-        from pinfold.front.cli.model_download import fetch
+        from pinfold.front.cli.commands.models import fetch
 
         fetch(str(options.model))
     return options
@@ -279,3 +280,35 @@ async def stop_on_signal(link: Link, target: TurnId | ActionId | None, clear: Ca
             async for _ in signals:
                 break
     raise KeyboardInterrupt
+
+
+async def run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
+    def show(item: Entry | Delta) -> None:
+        if given["as_json"]:
+            JsonLines().show(item)
+        elif isinstance(item, Entry) and not given["quiet"]:
+            show_notice(item)
+
+    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=_say)
+    async with background() as tasks:
+        tasks.start_soon(_leave_on_signal)
+        won = await race.run(prompt, given["check"])
+    if won is None:
+        _say(f"none of {given['branches']} branches passed the check; the files are as they were")
+        return 1
+    for line in describe_conflicts(won.brought):
+        _say(line)
+    _say(f"branch {won.branch.number} is kept, files changed: {len(won.brought.applied)}")
+    if not given["as_json"]:
+        Plain(quiet=True).answer(won.text)
+    return 0
+
+
+async def _leave_on_signal() -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for _ in signals:
+            raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    click.echo(presentable(f"pinfold: {line}"), err=True)

@@ -38,8 +38,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.front.cli.session_rows import ago, folder_of, rows, session_status, title_of
-from pinfold.front.cli.session_views import view_options
+from pinfold.front.cli.session_views import ago, folder_of, rows, session_status, title_of, view_options
 from pinfold.front.pages import cut, size_in_words
 from pinfold.text import cap_text, presentable, presentable_line
 
@@ -89,7 +88,7 @@ def show(session: str, as_json: bool, sent: bool, display: int | None, **given: 
     found, folder = SessionStore().find(session)
     with read_session(folder, found) as (log, damage):
         if display is not None:
-            from pinfold.front.cli.displays import show_display
+            from pinfold.front.displays import show_display
 
             show_display(folder, [*log.read(damage=damage)], log.blobs.get, display, **given)
         elif sent:

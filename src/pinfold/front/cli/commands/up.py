@@ -12,7 +12,7 @@ import click
 from pinfold.app import SessionStore, background
 from pinfold.app.ownership.daemon import IDLE_S, POOL, Daemon, ask_daemon, stop_daemon
 from pinfold.app.ownership.warm_helper import Helper, running_helper, stop_helper
-from pinfold.front.cli.flags import MORE_THAN_0
+from pinfold.front.flags import MORE_THAN_0
 from pinfold.text import presentable_line
 
 

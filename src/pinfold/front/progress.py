@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 
 import anyio
 import click
 
+from pinfold.app import Progress
 from pinfold.events import (
     ActionFinished,
     ActionProposed,
@@ -28,11 +30,37 @@ _GUESS_S = 1.0
 """Before that, how long it will take is not guessed."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
+_PHASES = {
+    "wait": "waiting for another build",
+    "resolve": "resolving",
+    "download": "downloading",
+    "install": "installing",
+    "compile": "compiling",
+}
 
 
 def make_progress_display(step: float = math.inf) -> Lines | Bar:
     """`step`: how much of the whole has to be new for another line, where there is no bar."""
     return Bar() if sys.stderr.isatty() else Lines(step)
+
+
+def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
+    """Puts into words how far a build or an installation is."""
+
+    def report(progress: Progress) -> None:
+        done, total = progress.done, progress.total
+        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if progress.phase == "download" else f"{done}/{total}"
+        show(_PHASES[progress.phase], done, total, counted if total else "")
+
+    return report
+
+
+def short(count: int) -> str:
+    """1,234 as 1.2k."""
+    if count < 1000:
+        return str(count)
+    value, unit = (count / 1e6, "M") if count >= 999_500 else (count / 1e3, "k")
+    return f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
 
 
 class TimeLeft:
@@ -129,8 +157,6 @@ class Spinner:
             await anyio.sleep(_REDRAW_S)
 
     def line(self, now: float) -> str:
-        from pinfold.front.chat.status import short
-
         tokens = f"{short(self._usage.input_tokens)} in {short(self._usage.output_tokens)} out"
         parts = [self._doing, f"{int(now - self._since)} s", tokens if self._usage.total else ""]
         return presentable_line(" · ".join(filter(None, parts)))
