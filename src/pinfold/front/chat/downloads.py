@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio.from_thread
 import anyio.to_thread
 
-from pinfold.events import PinfoldError
+from pinfold.front.chat.dialogs import UserInteraction
 from pinfold.front.progress import TimeLeft, make_reporter
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.models.session_models import CallOptions
-
-
-class UserInteraction(Protocol):
-    """How the user is told and asked."""
-
-    def tell(self, *lines: str) -> None: ...
-
-    def progress(self, words: str) -> None: ...
-
-    async def confirm(self, question: str) -> bool: ...
-
-    async def ask_secret(self, title: str, label: str, command: str) -> str:
-        """What is typed is not shown; empty for Esc. Where the terminal would show it, raises ConfigError, which names the command."""
-        ...
-
-    def let_user_cancel(self) -> AbstractAsyncContextManager[None]:
-        """Lets the user end what is fetched meanwhile, and leave."""
-        ...
-
-
-class UserLeft(PinfoldError):
-    """By the user, while something was fetched."""
-
-    exit_code = 130
 
 
 async def fetch_weights(model: str, user: UserInteraction) -> None:

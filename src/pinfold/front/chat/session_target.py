@@ -38,7 +38,8 @@ from pinfold.events import (
     UserSpoke,
     new_session_id,
 )
-from pinfold.front.chat.downloads import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
+from pinfold.front.chat.dialogs import UserInteraction
+from pinfold.front.chat.downloads import ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
 from pinfold.front.flags import flags_of, mount_settings
 from pinfold.text import exact_line, presentable_line

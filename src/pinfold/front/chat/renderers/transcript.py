@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console, RenderableType
@@ -50,6 +51,16 @@ class Surface(Protocol):
         ...
 
     def set_live_lines(self, lines: list[str]) -> None: ...
+
+
+class Terminal(Surface, Protocol):
+    """What the conversation needs of the frame."""
+
+    steered: bool
+
+    def set_completions(
+        self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
+    ) -> None: ...
 
 
 class TerminalTranscript:
