@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from pinfold.app.clients.client_session import ClientSession
 from pinfold.app.clients.session_fork import fork
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
-from pinfold.app.ownership.owner import acquire
+from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.paths import forget_scratch, private_dir, state_dir
 from pinfold.app.private_files import read_private, write_private
 from pinfold.app.session.approvals import answer_approvals
-from pinfold.app.session.live_session import Options, open_session
+from pinfold.app.session.live_session import Options
 from pinfold.app.session.session_options import new_session_options, resume_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
@@ -163,8 +163,7 @@ class ClientSessions:
         offered: ClientSession | None = None
         folder = self._shelf.folder_of(session) if self._shelf else None
         try:
-            opening = acquire(folder, session, options) if folder else open_session(None, session, options)
-            async with opening as live, background() as tasks:
+            async with acquire_or_open(folder, session, options) as live, background() as tasks:
                 offered = ClientSession(live, tasks, title=title, client=client)
                 tasks.start_soon(answer_approvals, live, offered.find_approver)
                 self._held[session] = offered

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from pinfold.app.clients.submit import Opening
+from pinfold.app.clients.submit import Opening, until_end
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.storage.exports.fences import fence_code
@@ -207,13 +207,12 @@ async def run_notebook(
             begin(number, id_)
             await link.submit(Execute(id=id_, code=cell.source, timeout_s=timeout_s))
             entries: list[Entry] = []
-            async for item in feed:
+            async for item in until_end(feed, id_):
                 show(item)
                 if isinstance(item, Entry):
                     entries.append(item)
-                    if isinstance(item.event, ActionFinished) and item.event.id == id_:
-                        ran.append(await _collect_result(link, number, cell, item.event, entries))
-                        break
+            if entries and isinstance(end := entries[-1].event, ActionFinished):
+                ran.append(await _collect_result(link, number, cell, end, entries))
             if each and ran:
                 await each(ran[-1])
             if ran and ran[-1].failed and (not keep_going or ran[-1].finished.outcome == "interrupted"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol, Self, cast, get_args
 
@@ -116,6 +116,13 @@ async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGe
         if not begun and _is_empty(folder):
             remove_folder(folder)
         claimed.release()
+
+
+def acquire_or_open(
+    folder: Path | None, session: SessionId, options: Options
+) -> AbstractAsyncContextManager[LiveSession]:
+    """Own the session that lies in `folder`, or one that leaves nothing behind where there is none. Raises SessionBusy."""
+    return acquire(folder, session, options) if folder else open_session(None, session, options)
 
 
 def _is_empty(folder: Path) -> bool:
