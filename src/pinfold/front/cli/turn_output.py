@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from pinfold.app import changed_in_words
+from pinfold.app.clients.submit import event_of
 from pinfold.events import (
     ActionDenied,
     ActionFinished,
@@ -113,9 +114,9 @@ class Plain:
                 pass
 
 
-def show_notice(entry: Entry) -> None:
-    """What the user must know before anything else, if this is it."""
-    match entry.event:
+def show_notice(item: Entry | Delta) -> None:
+    """Print a notice, or what was lost when the session was reopened; nothing for other events."""
+    match event_of(item):
         case Noticed(text=text):
             _say(f"pinfold: {text}")
         case SessionOpened(lost=lost) if lost:
@@ -140,7 +141,9 @@ _EXIT = re.compile(r"(?:\A|\n)SystemExit(?:: (?:None|(?P<code>-?\d{1,9})))?\s*\Z
 
 
 class Streams:
-    """Of one cell at a time."""
+    """Prints the streams of one cell at a time."""
+
+    spinner: Spinner | None = None
 
     def __init__(self, cell: ActionId | None = None) -> None:
         self._cell = cell
@@ -149,10 +152,10 @@ class Streams:
         self._cell = cell
 
     def show(self, item: Entry | Delta) -> None:
-        match item.event if isinstance(item, Entry) else item:
+        match event_of(item):
             case OutputDelta(id=id_, stream=stream, text=text) if id_ == self._cell:
                 write(sys.stderr if stream == "stderr" else sys.stdout, text)
-            case Noticed() | SessionOpened() if isinstance(item, Entry):
+            case Noticed() | SessionOpened():
                 show_notice(item)
             case ApprovalDecided(by="nobody"):
                 write(sys.stderr, f"pinfold: {ALLOWED}\n")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import shutil
 import sys
 import textwrap
 import time
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import click
@@ -24,20 +27,19 @@ from pinfold.app import (
     resume_options,
     rewound_in_words,
 )
+from pinfold.app.clients.submit import event_of, follow, rewind
 from pinfold.app.diagnostics.demo import Part, demo_model_name, make_demo_folder, provide_table
 from pinfold.events import (
     ActionFinished,
     ActionId,
     ActionProposed,
     Configure,
-    Entry,
     ModelReplied,
     Noticed,
     PinfoldError,
     RunCell,
     Say,
     SessionId,
-    SessionRewound,
     TurnEnded,
     TurnFailed,
     TurnInterrupted,
@@ -46,7 +48,6 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.style import Style
 from pinfold.front.flags import sandbox_option
 from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
 
@@ -99,17 +100,18 @@ class _Stage:
 
     def __init__(self, *, is_paced: bool) -> None:
         self._is_paced = is_paced
-        self._style = Style.of(sys.stdout)
+        dull = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
+        self._is_styled = sys.stdout.isatty() and not dull
         self._width = min(_WIDEST, max(20, shutil.get_terminal_size().columns))
 
     async def types(self, text: str) -> None:
         """As the user would."""
-        self._write("\n" + self._style.bold("you> "), end="")
+        self._write("\n" + self._style("you> ", bold=True), end="")
         if not self._is_paced:
-            self._write(self._style.bold(text))
+            self._write(self._style(text, bold=True))
             return
         for letter in text:
-            self._write(self._style.bold(letter), end="")
+            self._write(self._style(letter, bold=True), end="")
             await anyio.sleep(_TYPING_S)
         self._write("")
         await self.pause(0.5)
@@ -127,7 +129,7 @@ class _Stage:
 
     def code(self, text: str) -> None:
         for line in presentable(text).rstrip("\n").splitlines():
-            self._write(self._style.dim("  | ") + self._style.cyan(line))
+            self._write(self._style("  | ", dim=True) + self._style(line, fg="cyan"))
 
     async def output(self, text: str) -> None:
         for line in presentable(text).rstrip("\n").splitlines():
@@ -136,7 +138,7 @@ class _Stage:
 
     def fact(self, what: str, value: str, *, good: bool = False) -> None:
         value = homely(presentable_line(value))
-        self._write(f"  {what:<24} {self._style.green(value) if good else value}")
+        self._write(f"  {what:<24} {self._style(value, fg='green') if good else value}")
 
     def detail(self, text: str) -> None:
         self._write_wrapped("  ", text, "  ")
@@ -151,7 +153,10 @@ class _Stage:
     def _write_wrapped(self, label: str, text: str, indent: str) -> None:
         lines = textwrap.wrap(presentable_line(f"{label}{text}"), self._width - 1, subsequent_indent=indent)
         first, *rest = lines or [""]
-        self._write("\n".join((self._style.dim(label) + first[len(label) :], *rest)))
+        self._write("\n".join((self._style(label, dim=True) + first[len(label) :], *rest)))
+
+    def _style(self, text: str, **how: Any) -> str:
+        return click.style(text, **how) if self._is_styled and text else text
 
     @staticmethod
     def _write(text: str, end: str = "\n") -> None:
@@ -196,7 +201,7 @@ class _Demo:
         stage.fact("sales.csv before", before)
         stage.fact("sales.csv now", _digest(self._table))
         await stage.types("/undo")
-        rewound = await _undo_last_cell(live)
+        rewound = await rewind(live, Undo(), live.log.seq)
         stage.detail(rewound_in_words(rewound))
         after = _digest(self._table)
         if after != before:
@@ -239,11 +244,10 @@ class _Demo:
     async def _turn(self, live: LiveSession, part: Part, prompt: str) -> None:
         stage, turn, cells = self._stage, new_turn_id(), set[ActionId]()
         await stage.types(prompt)
-        async with live.subscribe(self._told) as feed:
-            await live.submit(Configure(model=demo_model_name(part)))
-            await live.submit(Say(turn=turn, text=prompt))
+        await live.submit(Configure(model=demo_model_name(part)))
+        async with aclosing(follow(live, Say(turn=turn, text=prompt), self._told)) as feed:
             async for item in feed:
-                match item.event if isinstance(item, Entry) else item:
+                match event_of(item):
                     case Noticed(text=text):
                         await stage.remarks(f"(Note: {text})")
                     case ModelReplied(text=text, actions=actions) if actions:
@@ -275,15 +279,6 @@ class _Demo:
             ("pinfold", "the same with a model of yours, on your own files"),
         ):
             self._stage.write(f"  {typed}\n      {words}")
-
-
-async def _undo_last_cell(live: LiveSession) -> SessionRewound:
-    async with live.subscribe(live.log.seq) as feed:
-        await live.submit(Undo())
-        async for item in feed:
-            if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
-                return item.event
-    raise DemoFailed("the session ended before the undo did")
 
 
 async def _value(live: LiveSession, code: str) -> str:

@@ -18,17 +18,15 @@ from pinfold.app import (
     NoSuchSession,
     Opening,
     SessionStore,
-    background,
     connect,
     forget_scratch,
     new_session_options,
     open_session,
     read_session,
     resume_options,
-    submit_and_follow,
 )
-from pinfold.events import ActionFinished, Entry, Execute, new_action_id, new_session_id
-from pinfold.front.cli.commands.run import build_if_needed, stop_on_signal
+from pinfold.events import ActionFinished, Execute, new_action_id, new_session_id
+from pinfold.front.cli.commands.run import build_if_needed, follow_to_end
 from pinfold.front.cli.turn_output import JsonLines, Streams, exit_code, is_closed
 from pinfold.front.flags import (
     MORE_THAN_0,
@@ -175,11 +173,8 @@ async def _open_named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
 
 
 async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
-    async with submit_and_follow(opening, lambda _: execute) as told, background() as tasks:
-        tasks.start_soon(stop_on_signal, told.link, execute.id)
-        async for item in told.feed:
-            shown.show(item)
-            if isinstance(item, Entry) and isinstance(item.event, ActionFinished) and item.event.id == execute.id:
-                code = exit_code(item.event.error) if item.event.outcome == "error" else None
-                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1 if code is None else code)
-    return 1
+    _, end = await follow_to_end(opening, lambda _: execute, shown)
+    if not isinstance(end, ActionFinished):
+        return 1
+    code = exit_code(end.error) if end.outcome == "error" else None
+    return {"ok": 0, "interrupted": 130, "not_run": 2}.get(end.outcome, 1 if code is None else code)

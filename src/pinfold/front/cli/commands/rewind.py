@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -18,8 +19,9 @@ from pinfold.app import (
     rewound_in_words,
 )
 from pinfold.app.clients.session_history import build_history, entries_on_disk
+from pinfold.app.clients.submit import event_of, follow
 from pinfold.app.session.checkpoints import checkpoints_in
-from pinfold.events import Entry, Redo, Rewind, SessionId, SessionRewound, Undo, plain_json
+from pinfold.events import Redo, Rewind, SessionId, SessionRewound, Undo, plain_json
 from pinfold.front.cli.turn_output import show_notice
 from pinfold.front.pages import rewind_page
 from pinfold.text import first_line, presentable, presentable_line
@@ -90,17 +92,15 @@ def _make_rewind(session: SessionId, number: int, what: Any) -> Rewind:
 
 async def _run_rewind(session: SessionId, command: Undo | Rewind | Redo) -> int:
     folder = SessionStore().folder_of(session)
-    async with connect(folder, session, resume_options(session, folder, None, {})) as link:
-        after = (await link.status()).seq
-        async with link.subscribe(after) as feed:
-            await link.submit(command)
-            async for item in feed:
-                if not isinstance(item, Entry):
-                    continue
-                show_notice(item)
-                if isinstance(item.event, SessionRewound):
-                    click.echo(presentable(rewound_in_words(item.event)))
-                    return 0
+    async with (
+        connect(folder, session, resume_options(session, folder, None, {})) as link,
+        aclosing(follow(link, command, (await link.status()).seq)) as feed,
+    ):
+        async for item in feed:
+            show_notice(item)
+            if isinstance(rewound := event_of(item), SessionRewound):
+                click.echo(presentable(rewound_in_words(rewound)))
+                return 0
     return 1
 
 

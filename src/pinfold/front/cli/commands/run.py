@@ -34,6 +34,7 @@ from pinfold.app import (
     submit_and_follow,
 )
 from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
+from pinfold.app.clients.submit import is_end
 from pinfold.app.models.session_models import CallOptions, is_usable
 from pinfold.app.session.answers import read_schema
 from pinfold.app.session.environment import packages_to_build
@@ -43,6 +44,7 @@ from pinfold.events import (
     Continue,
     Delta,
     Entry,
+    Event,
     Image,
     Interrupt,
     Say,
@@ -55,9 +57,9 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.cli.turn_input import TurnInput, prompt_from
-from pinfold.front.cli.turn_output import JsonLines, Plain, show_notice
+from pinfold.front.cli.turn_output import JsonLines, Plain, Streams, show_notice
 from pinfold.front.flags import flags_of, from_options, mount_settings, turn_options
-from pinfold.text import presentable, presentable_line
+from pinfold.front.progress import say
 
 BRANCHES = 16
 _STOP_S = 10.0
@@ -72,12 +74,8 @@ def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Cal
         return opening, lambda say: say
     from pinfold.app.clients.notebooks import AttachedNotebook
 
-    brought = AttachedNotebook(given["notebook"], run=not given["no_run"], say=_say_line)
+    brought = AttachedNotebook(given["notebook"], run=not given["no_run"], say=say)
     return brought.wrap_opening(opening), lambda say: replace(say, text=brought.add_to_prompt(say.text))
-
-
-def _say_line(text: str) -> None:
-    click.echo(presentable_line(f"pinfold: {text}"), err=True)
 
 
 @click.command("run")
@@ -223,22 +221,38 @@ def _make_output(given: dict[str, Any]) -> JsonLines | Plain:
 
 
 async def _run_turn(
-    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain, told: bool
+    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain, hints: bool
 ) -> int:
-    """`told`: how to go on with what did not end well is said."""
+    """`hints`: say how to resume a turn that did not end well."""
+    session, end = await follow_to_end(opening, command_for, shown)
+    match end:
+        case TurnEnded():
+            return 0
+        case TurnFailed(temporary=True):
+            code = 75
+        case TurnInterrupted():
+            code = 130
+        case _:
+            code = 1
+    if hints and end:
+        say(f"continue with: pinfold resume {session}")
+    return code
+
+
+async def follow_to_end(
+    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain | Streams
+) -> tuple[SessionId, Event | None]:
+    """Show a turn or cell until it ends; its session, and its last event if there was one."""
     async with submit_and_follow(opening, command_for) as talk, background() as tasks:
-        turn = talk.command.turn if isinstance(talk.command, Say) else talk.standing.turn
         spinner = shown.spinner
-        tasks.start_soon(stop_on_signal, talk.link, turn, spinner.clear if spinner else _do_nothing)
+        tasks.start_soon(stop_on_signal, talk.link, talk.target, spinner.clear if spinner else _do_nothing)
         if spinner:
             tasks.start_soon(spinner.spin)
         async for item in talk.feed:
             shown.show(item)
-            if isinstance(item, Entry) and (code := _exit_code(item, turn)) is not None:
-                if code and told:
-                    click.echo(f"pinfold: go on with: pinfold resume {talk.link.session}", err=True)
-                return code
-    return 1
+            if isinstance(item, Entry) and is_end(item, talk.target):
+                return talk.link.session, item.event
+        return talk.link.session, None
 
 
 def _make_continuation(standing: SessionStatus, session: SessionId) -> Say | Continue:
@@ -251,19 +265,6 @@ def _make_continuation(standing: SessionStatus, session: SessionId) -> Say | Con
             raise ConfigError(f"{session} has nothing to go on with: give a prompt, pinfold resume {session} PROMPT")
 
 
-def _exit_code(entry: Entry, turn: TurnId | None) -> int | None:
-    """What the command exits with if this event ends the turn."""
-    match entry.event:
-        case TurnEnded(turn=ended) if ended == turn:
-            return 0
-        case TurnFailed(turn=failed, temporary=temporary) if failed == turn:
-            return 75 if temporary else 1
-        case TurnInterrupted(turn=interrupted) if interrupted == turn:
-            return 130
-        case _:
-            return None
-
-
 def _do_nothing() -> None:
     pass
 
@@ -274,7 +275,7 @@ async def stop_on_signal(link: Link, target: TurnId | ActionId | None, clear: Ca
         async for _ in signals:
             break
         clear()
-        click.echo("pinfold: stopping (once more to leave at once)", err=True)
+        say("stopping (press again to leave at once)")
         await link.submit(Interrupt(target=target))
         with anyio.move_on_after(_STOP_S):
             async for _ in signals:
@@ -289,16 +290,16 @@ async def run_race(options: Options, prompt: str, shelf: SessionStore | None, gi
         elif isinstance(item, Entry) and not given["quiet"]:
             show_notice(item)
 
-    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=_say)
+    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=say)
     async with background() as tasks:
         tasks.start_soon(_leave_on_signal)
         won = await race.run(prompt, given["check"])
     if won is None:
-        _say(f"none of {given['branches']} branches passed the check; the files are as they were")
+        say(f"none of {given['branches']} branches passed the check; the files are as they were")
         return 1
     for line in describe_conflicts(won.brought):
-        _say(line)
-    _say(f"branch {won.branch.number} is kept, files changed: {len(won.brought.applied)}")
+        say(line)
+    say(f"branch {won.branch.number} is kept, files changed: {len(won.brought.applied)}")
     if not given["as_json"]:
         Plain(quiet=True).answer(won.text)
     return 0
@@ -308,7 +309,3 @@ async def _leave_on_signal() -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:
             raise KeyboardInterrupt
-
-
-def _say(line: str) -> None:
-    click.echo(presentable(f"pinfold: {line}"), err=True)
