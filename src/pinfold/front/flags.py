@@ -118,22 +118,26 @@ def mount_settings(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+_KEYS = {
+    "model.name": "model",
+    "model.temperature": "temperature",
+    "model.top_p": "top_p",
+    "model.seed": "seed",
+    "run.mode": "mode",
+    "run.max_steps": "max_steps",
+    "run.max_tokens": "max_tokens",
+    "run.max_cost": "max_cost",
+    "run.max_seconds": "max_seconds",
+    "run.guards": "guards",
+    "sandbox.provider": "sandbox",
+    "sandbox.cell_s": "timeout",
+}
+
+
 def flags_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Command-line flags by the configuration key they stand for."""
-    return {
-        "model.name": given.get("model"),
-        "model.temperature": given.get("temperature"),
-        "model.top_p": given.get("top_p"),
-        "model.seed": given.get("seed"),
-        "run.mode": given.get("mode"),
-        "sandbox.provider": given.get("sandbox"),
-        "sandbox.cell_s": given.get("timeout"),
-        "run.max_steps": given.get("max_steps"),
-        "run.max_tokens": given.get("max_tokens"),
-        "run.max_cost": given.get("max_cost"),
-        "run.max_seconds": given.get("max_seconds"),
+    """Command-line flags by the configuration key they set."""
+    return {key: given.get(name) for key, name in _KEYS.items()} | {
         "model.cache": False if given.get("no_cache") else None,
-        "run.guards": given.get("guards"),
         "run.imports": _names(given.get("imports")),
         "tools.enable": _names(given.get("tools")),
         "tools.disable": ("shell",) if given.get("no_shell") else None,

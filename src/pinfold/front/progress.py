@@ -1,4 +1,4 @@
-"""How far something is, on stderr: a bar or a spinner on a terminal, lines elsewhere."""
+"""Progress on stderr: a bar or a spinner on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pinfold.text import presentable, presentable_line
 _BAR = 24
 _REDRAW_S = 0.1
 _GUESS_S = 1.0
-"""Before that, how long it will take is not guessed."""
+"""Before that, the time left is not estimated."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 _PHASES = {
@@ -39,13 +39,13 @@ _PHASES = {
 }
 
 
-def make_progress_display(step: float = math.inf) -> Lines | Bar:
-    """`step`: how much of the whole has to be new for another line, where there is no bar."""
-    return Bar() if sys.stderr.isatty() else Lines(step)
+def make_progress_display(step: float = math.inf) -> ProgressDisplay:
+    """`step`: the share of the whole after which another line is printed where there is no bar."""
+    return ProgressDisplay(step)
 
 
 def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
-    """Puts into words how far a build or an installation is."""
+    """Describe the progress of a build or an installation through `show`."""
 
     def report(progress: Progress) -> None:
         done, total = progress.done, progress.total
@@ -64,14 +64,14 @@ def short(count: int) -> str:
 
 
 class TimeLeft:
-    """Guessed from how fast it went so far; what was there before does not count as fast."""
+    """The time left, estimated from the speed so far."""
 
     def __init__(self) -> None:
         self._words = ""
         self._began = (0.0, 0)
 
     def after(self, words: str, done: int, total: int, now: float | None = None) -> str:
-        """To be put behind what is counted; empty while nothing can be said."""
+        """Text to append to the count; empty while there is no estimate."""
         now = time.monotonic() if now is None else now
         if words != self._words or done < self._began[1]:
             self._words, self._began = words, (now, done)
@@ -82,55 +82,34 @@ class TimeLeft:
         return f", {left:.0f} s left" if left < 90 else f", {left / 60:.0f} min left"
 
 
-class Lines:
-    """One line for each thing that is done, for a log."""
+class ProgressDisplay:
+    """A bar that is redrawn on a terminal; elsewhere, for a log, a line for each thing and each further step of it."""
 
     def __init__(self, step: float = math.inf) -> None:
         self.began = False
         self._left = TimeLeft()
+        self._is_bar = sys.stderr.isatty()
         self._step = step
         self._words = ""
-        self._said = 0.0
+        self._share = self._drawn_at = 0.0
 
     def show(self, words: str, done: int = 0, total: int = 0, counted: str = "") -> None:
         self.began = True
+        is_new, self._words = words != self._words, words
         share = done / total if total else 0.0
-        left = self._left.after(words, done, total)
-        if words != self._words:
-            say(f"{words} ...")
-        elif share >= self._said + self._step:
-            say(f"{words} {counted}{left}".rstrip())
-        else:
-            return
-        self._words, self._said = words, share
+        line = f"{words} {counted}{self._left.after(words, done, total)}".rstrip()
+        if self._is_bar:
+            now = time.monotonic()
+            if is_new or done == total or now - self._drawn_at >= _REDRAW_S:
+                self._drawn_at = now
+                full = round(share * _BAR)
+                click.echo(f"\r\x1b[K{'#' * full}{'-' * (_BAR - full)} {line}", err=True, nl=False)
+        elif is_new or share >= self._share + self._step:
+            say(f"{words} ..." if is_new else line)
+            self._share = share
 
     def end(self) -> None:
-        """Nothing is left open."""
-
-
-class Bar:
-    """One line that is drawn again and again, for a terminal."""
-
-    def __init__(self) -> None:
-        self.began = False
-        self._left = TimeLeft()
-        self._drawn_at = 0.0
-        self._words = ""
-
-    def show(self, words: str, done: int = 0, total: int = 0, counted: str = "") -> None:
-        self.began = True
-        now = time.monotonic()
-        left = self._left.after(words, done, total)
-        is_new = words != self._words or done == total
-        if not is_new and now - self._drawn_at < _REDRAW_S:
-            return
-        self._drawn_at, self._words = now, words
-        full = round(done / total * _BAR) if total else 0
-        line = f"{'#' * full}{'-' * (_BAR - full)} {words} {counted}{left}".rstrip()
-        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
-
-    def end(self) -> None:
-        if self.began:
+        if self.began and self._is_bar:
             click.echo("\r\x1b[K", err=True, nl=False)
 
 
@@ -139,7 +118,7 @@ def say(text: str) -> None:
 
 
 class Spinner:
-    """What a turn is doing right now: for how long, and tokens so far."""
+    """What a turn is doing right now, for how long, and tokens so far."""
 
     def __init__(self, doing: str = "starting") -> None:
         self._doing, self._since = doing, time.monotonic()

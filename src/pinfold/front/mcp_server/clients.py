@@ -158,9 +158,6 @@ class ClientPeer:
         finally:
             self._under_way.remove(context)
 
-    def remember_context(self, context: Context) -> None:
-        self._last = context
-
     async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         context = self._under_way[-1] if self._under_way else None
         if context is None or not context.session.can_send_request:
@@ -188,35 +185,22 @@ class ClientPeer:
 
 
 class RequestPeer:
-    """For a line that one request has to itself: all that comes over it belongs there."""
+    """For a connection that serves one request, or, without `context`, only looks at a server."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context | None = None) -> None:
         self._context = context
 
     async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         del params
-        raise MCPError(code=METHOD_NOT_FOUND, message=f"a client of this version is not asked for {method}")
+        raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method}")
 
     async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        message = cast("Any", _message(method, params))
-        await self._context.session.send_notification(message, related_request_id=self._context.request_id)
+        if self._context is not None:
+            message = cast("Any", _message(method, params))
+            await self._context.session.send_notification(message, related_request_id=self._context.request_id)
 
     async def on_resumed(self) -> None:
-        """There is no coming again in this version."""
-
-
-class NoClientPeer:
-    """For looking at a server before any client is there."""
-
-    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        del params
-        raise MCPError(code=METHOD_NOT_FOUND, message=f"nobody can be asked for {method}")
-
-    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        del method, params
-
-    async def on_resumed(self) -> None:
-        """Nobody waits."""
+        """This version of the protocol has no resumption."""
 
 
 def _message(method: str, params: Mapping[str, Any] | None) -> _Message:

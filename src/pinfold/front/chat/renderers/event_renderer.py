@@ -90,10 +90,6 @@ class EventRenderer:
             or (f"asking {self._asked}" if self._asked else "")
         )
 
-    async def last_output(self) -> str:
-        """All of the last output, fit for a terminal; of more than a terminal can take, its beginning and its end."""
-        return await self._acting.last_output()
-
     def last_thought(self) -> str:
         """All of the last reasoning."""
         return presentable(self._replying.thought)

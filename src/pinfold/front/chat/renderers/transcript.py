@@ -12,7 +12,6 @@ from rich.console import Console, RenderableType
 from pinfold.text import presentable
 
 LIVE_ROWS = 8
-_LIVE_LINE = 1000
 
 
 class Transcript(Protocol):
