@@ -1,4 +1,4 @@
-"""The flags of a turn, for every command that has one. Loads click and nothing else of weight."""
+"""Command-line flags that several commands share. Imports nothing heavy but click."""
 
 from __future__ import annotations
 
@@ -24,34 +24,25 @@ class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgume
 
 
 MORE_THAN_0 = _MoreThanZero()
+PATH = click.Path(path_type=Path)
 sandbox_option = click.option("--sandbox", help="Sandbox: auto, namespaces, landlock or unsafe-local.")
-workspace_option = click.option(
-    "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
-)
+workspace_option = click.option("--workspace", type=PATH, help="Folder to work in. Default: the current folder.")
 data_option = click.option(
-    "--data",
-    multiple=True,
-    metavar="[NAME=]PATH",
-    help="Mount read-only at /mnt/datasets/NAME; FOLDER/ alone at /mnt/datasets.",
+    "--data", multiple=True, metavar="[NAME=]PATH", help="Let code read PATH at /mnt/datasets/NAME."
 )
-mount_option = click.option(
-    "--mount", multiple=True, metavar="PATH[:rw]", help="Show this path inside, read-only unless :rw."
-)
+mount_option = click.option("--mount", multiple=True, metavar="PATH[:rw]", help="Let code read PATH; write with :rw.")
 unmasked_option = click.option(
-    "--allow-unmasked", is_flag=True, help="Let code read the folder's secrets where the sandbox cannot hide them."
+    "--allow-unmasked", is_flag=True, help="Work even if the sandbox cannot hide secret files."
 )
-mode_option = click.option(
-    "--mode", type=click.Choice(["read-only", "ask", "auto", "full"]), help="What the agent may do without asking you."
-)
+_MODES = click.Choice(["read-only", "ask", "auto", "full"])
+mode_option = click.option("--mode", type=_MODES, help="What the agent may do without asking you.")
 
 
 _SESSION = (
-    click.option(
-        "--model", help="Which model: PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE, an alias."
-    ),
-    click.option("--temperature", type=float, help="How freely the model words things; 0 for the likeliest."),
-    click.option("--top-p", type=float, help="Only the likeliest words that make up this share."),
-    click.option("--seed", type=int, help="For replies that can be had again, where the model allows it."),
+    click.option("--model", help="PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE or an alias."),
+    click.option("--temperature", type=float, help="Sampling temperature; 0 is the least random."),
+    click.option("--top-p", type=float, help="Nucleus sampling: consider only tokens within this probability mass."),
+    click.option("--seed", type=int, help="Random seed, where the model supports it."),
     click.option("--no-cache", is_flag=True, help="Don't reuse cached answers."),
     mode_option,
     sandbox_option,
@@ -59,19 +50,17 @@ _SESSION = (
     data_option,
     mount_option,
     unmasked_option,
-    click.option("--tools", metavar="A,B", help="Nothing but these tools, by name or pattern."),
-    click.option("--no-shell", is_flag=True, help="Without the shell tool."),
+    click.option("--tools", metavar="A,B", help="Offer only these tools, by name or pattern."),
+    click.option("--no-shell", is_flag=True, help="Do not offer the shell tool."),
     click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking."),
-    click.option(
-        "--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call this tool without asking."
-    ),
-    click.option("--guards", type=click.Choice(["off", "strict"]), help="Guard rails for code."),
-    click.option("--imports", metavar="A,B", help="Let code import nothing but these modules."),
-    click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
-    click.option("--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Limit of tokens in the turn."),
-    click.option("--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Limit of cost in the turn."),
-    click.option("--max-seconds", type=MORE_THAN_0, help="Limit of time for the turn."),
+    click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call TOOL without asking."),
+    click.option("--guards", type=click.Choice(["off", "strict"]), help="Checks on code before it runs."),
+    click.option("--imports", metavar="A,B", help="Let code import only these modules."),
+    click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Most model replies in one turn."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens in one turn."),
+    click.option("--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Most dollars one turn may cost."),
+    click.option("--max-seconds", type=MORE_THAN_0, help="Time limit for one turn."),
 )
 _SHOWN = (
     click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON."),
@@ -80,14 +69,14 @@ _SHOWN = (
 
 
 def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How the session is opened."""
+    """Adds the flags that say how a session is opened."""
     for option in reversed(_SESSION):
         command = option(command)
     return command
 
 
 def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """That, and how a turn is shown in a pipe."""
+    """Adds those, and the flags that say how a turn is printed."""
     for option in reversed(_SHOWN):
         command = option(command)
     return session_options(command)
@@ -95,20 +84,14 @@ def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def from_options(command: Callable[..., Any]) -> Callable[..., Any]:
     brings = click.option(
-        "--from",
-        "notebook",
-        type=click.Path(path_type=Path),
-        metavar="NB.ipynb",
-        help="Bring a notebook in: its cells are run first, and its variables are there.",
+        "--from", "notebook", type=PATH, metavar="NB.ipynb", help="Run this notebook first and keep its variables."
     )
-    tells = click.option(
-        "--no-run", is_flag=True, help="With --from: show the notebook to the model without running it."
-    )
+    tells = click.option("--no-run", is_flag=True, help="With --from: show the notebook to the model, do not run it.")
     return brings(tells(command))
 
 
 def mount_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """What of the host's a session may see, checked, as options of it; None leaves it as it was."""
+    """The session options for --data, --mount and --allow-unmasked, checked; None leaves them as they were."""
     from pinfold.app import check_paths, mounts_of, parse_named_paths
 
     return {

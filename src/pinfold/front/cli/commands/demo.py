@@ -48,33 +48,28 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.flags import sandbox_option
+from pinfold.front.flags import PATH, sandbox_option
 from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
 
 _WIDEST = 90
 _READING_S = 0.7
-"""For a few lines."""
+"""Pause after a few lines."""
 _TYPING_S = 0.012
-"""For a letter of what the user would type."""
+"""Pause after each letter the user would type."""
 _SIZE = "len(sales), len(sales[0])"
 _SILENT = ("", NO_OUTPUT, "null")
 
 
 class DemoFailed(PinfoldError):
-    """It did not show what it says."""
+    """The demo did not work as it claims."""
 
 
 @click.command("demo")
-@click.option(
-    "--workspace",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Work in this folder and keep it; a sales.csv that is there is used as it is.",
-)
+@click.option("--workspace", type=PATH, metavar="DIR", help="Work in this folder and keep it; uses a sales.csv in it.")
 @sandbox_option
-@click.option("--fast", is_flag=True, help="Without pauses for reading.")
+@click.option("--fast", is_flag=True, help="Do not pause for reading.")
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
-    """See what Pinfold does, in half a minute: offline, without a key, with a recorded model and a real sandbox."""
+    """Show what Pinfold does in half a minute: offline, without a key, with a recorded model and a real sandbox."""
     session = new_session_id()
     folder = make_demo_folder() if workspace is None else _make_folder(workspace)
     flags = {"model.name": demo_model_name("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
@@ -96,7 +91,7 @@ def _make_folder(folder: Path) -> Path:
 
 
 class _Stage:
-    """What is written for whoever watches, at a pace to be read."""
+    """Writes for the viewer, slowly enough to read."""
 
     def __init__(self, *, is_paced: bool) -> None:
         self._is_paced = is_paced
@@ -105,7 +100,7 @@ class _Stage:
         self._width = min(_WIDEST, max(20, shutil.get_terminal_size().columns))
 
     async def types(self, text: str) -> None:
-        """As the user would."""
+        """Shows what the user would type."""
         self._write("\n" + self._style("you> ", bold=True), end="")
         if not self._is_paced:
             self._write(self._style(text, bold=True))
@@ -117,12 +112,12 @@ class _Stage:
         await self.pause(0.5)
 
     async def says(self, text: str) -> None:
-        """The model, whose words are marked as what they are."""
+        """Shows what the model says, marked as recorded."""
         self._write_wrapped("recorded model> ", text, "  ")
         await self.pause()
 
     async def remarks(self, text: str) -> None:
-        """Us."""
+        """Shows our own comment."""
         self._write("")
         self._write_wrapped("", text, "")
         await self.pause()
@@ -173,11 +168,11 @@ class _Demo:
         self._kept = session
         self._gone: SessionId | None = None
         self._told = 0
-        """The last event that was shown, or not worth it."""
+        """The number of the last event that was handled."""
         self._began = time.monotonic()
 
     async def play(self) -> None:
-        """Raises PinfoldError where something is not as it is said to be."""
+        """Raises DemoFailed if undo or fork do not do what the demo claims."""
         stage, session = self._stage, self._kept
         await stage.remarks(
             "The model in this demo is RECORDED: its replies come from a file, so that no key and no network are needed. "
@@ -237,7 +232,7 @@ class _Demo:
         await stage.remarks(f"The {which} missed by less, so it is kept and the other one goes.")
 
     async def _guess(self, live: LiveSession, part: Part, prompt: str) -> float:
-        """By how much it missed."""
+        """Runs a forecast; returns its error."""
         await self._turn(live, part, prompt)
         return float(await _value(live, "missed"))
 
@@ -282,7 +277,7 @@ class _Demo:
 
 
 async def _value(live: LiveSession, code: str) -> str:
-    """Of an expression, as the session has it now."""
+    """The value of an expression in the session."""
     performed = await live.act(new_action_id(), RunCell(code=code))
     if performed.value is None:
         raise DemoFailed(f"{code} has no value in the session: {presentable_line(performed.observation)}")

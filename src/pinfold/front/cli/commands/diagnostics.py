@@ -22,30 +22,26 @@ from pinfold.app.diagnostics.health import LIMIT_S, Health, run_checks
 from pinfold.app.diagnostics.system_map import SystemMap, build_system_map, plain
 from pinfold.app.ownership.cleanup import clean_up
 from pinfold.app.storage.exports import Target
-from pinfold.front.flags import MORE_THAN_0
+from pinfold.front.flags import MORE_THAN_0, PATH
 from pinfold.front.pages import map_page
 from pinfold.text import homely, presentable_line, without_known
 
 _WIDEST = 100
 _INDENT = 8
 _NAMES = 14
-"""Columns for what a line is about; a longer name goes beyond them."""
+"""Columns for the name of a check; a longer name runs over."""
 
 
 @click.command("doctor")
-@click.option("--sandbox", "names", multiple=True, help="Only this one; else all but unsafe-local.")
+@click.option("--sandbox", "names", multiple=True, help="Check only this sandbox. Default: all but unsafe-local.")
 @click.option(
-    "--wait",
-    type=MORE_THAN_0,
-    default=LIMIT_S,
-    metavar="SECONDS",
-    help=f"How long each thing may take; {LIMIT_S:g} unless given.",
+    "--wait", type=MORE_THAN_0, default=LIMIT_S, metavar="SECONDS", show_default=True, help="Limit for each check."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
-    """Look at everything Pinfold needs and say what works, what does not, and how to fix it.
+    """Check everything Pinfold needs: what works, what does not, and how to fix it.
 
-    Sandboxes, MCP servers and databases are really started or asked. Exits with 1 if there is a fault.
+    Starts every sandbox, MCP server and database connection. Exits with 1 if there is a fault.
     Missing optional parts don't count as faults.
     """
 
@@ -62,7 +58,7 @@ def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
 
 
 def page(health: Health, columns: int = 80) -> Iterator[str]:
-    """Lines that are fit to print, none wider than `columns`."""
+    """The report, in lines no wider than `columns`."""
     width = max(40, min(columns, _WIDEST))
     for section, findings in groupby(health.findings, key=lambda finding: finding.section):
         yield section
@@ -95,12 +91,12 @@ _DONE = {"process": "ended"}
 
 
 @click.command("cleanup")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def cleanup_command(dry_run: bool, as_json: bool) -> None:
-    """End processes and remove folders, sockets and control groups of a Pinfold that was killed.
+    """End processes and remove folders, sockets and control groups that a killed Pinfold left behind.
 
-    Only what is surely Pinfold's, yours, and used by nobody alive.
+    Touches only what belongs to Pinfold and to you, and is not in use.
     """
     found = clean_up(dry_run=dry_run)
     if as_json:
@@ -112,7 +108,7 @@ def cleanup_command(dry_run: bool, as_json: bool) -> None:
         done = _DONE.get(kind, "removed")
         click.echo(presentable_line(f"{'would be ' if dry_run else ''}{done}: {kind} {name}"))
     if not count:
-        click.echo("nothing was left behind")
+        click.echo("Nothing to clean up.")
 
 
 # Where this very code lies, never the current folder: nothing of a workspace runs unasked.
@@ -125,7 +121,7 @@ _FOLDER = Path(pinfold.__file__).parents[2] / "bench"
 def bench_command(name: str, args: tuple[str, ...]) -> None:
     """Run a benchmark of a Pinfold checkout, such as `tokens`.
 
-    What follows NAME is for the benchmark: `pinfold bench tokens --help`.
+    Arguments after NAME go to the benchmark: `pinfold bench tokens --help`.
     """
     scripts = {path.stem: path for path in _FOLDER.glob("*.py")}
     scripts |= {path.parent.name: path for path in _FOLDER.glob("*/__main__.py")}
@@ -139,7 +135,7 @@ def bench_command(name: str, args: tuple[str, ...]) -> None:
 
 
 _FRONTS = ("run", "exec", "resume", "batch", "up", "serve", "mcp-server", "acp")
-"""Commands by which something reaches the engine, where they are there."""
+"""Commands that start turns, if installed."""
 _SHAPES = {
     "person": ("([", "])"),
     "engine": ("{{", "}}"),
@@ -154,14 +150,14 @@ _SVG_COLUMNS = 160
 
 
 @click.command("map")
-@click.option("--to", "form", type=click.Choice(["mermaid", "svg", "text"]), default="mermaid", help="What to print.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Into this file rather than to stdout.")
-@click.option("--json", "as_json", is_flag=True, help="Nodes and edges as one JSON object.")
+@click.option("--to", "form", type=click.Choice(["mermaid", "svg", "text"]), default="mermaid", help="Output format.")
+@click.option("-o", "--output", type=PATH, help="Write to this file instead of stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print nodes and edges as one JSON object.")
 @click.pass_context
 def map_command(ctx: click.Context, form: str, output: Path | None, as_json: bool) -> None:
-    """Draw how this installation is wired: models, sandbox, tools, servers, databases, stores.
+    """Draw how this installation is connected: models, sandbox, tools, servers, databases, files.
 
-    It is read from what is configured and installed now: take a server out, and it is gone from here.
+    It shows what is configured and installed right now.
     """
     group = ctx.parent.command if ctx.parent else None
     there = group.list_commands(ctx) if isinstance(group, click.Group) else []
@@ -212,7 +208,7 @@ def svg(found: SystemMap) -> str:
 
 
 def _quote_label(text: str) -> str:
-    """Nothing in it is taken for syntax: by numbers, as mermaid has it."""
+    """Escapes what mermaid would read as syntax."""
     line = presentable_line(text)
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
     return _ESCAPED.sub(lambda found: f"#{ord(found[0])};", line)

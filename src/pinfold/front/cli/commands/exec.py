@@ -30,6 +30,7 @@ from pinfold.front.cli.commands.run import build_if_needed, follow_to_end
 from pinfold.front.cli.turn_output import JsonLines, Streams, exit_code, is_closed
 from pinfold.front.flags import (
     MORE_THAN_0,
+    PATH,
     data_option,
     flags_of,
     mode_option,
@@ -49,27 +50,27 @@ _LARGEST = 16 << 20
 
 @click.command("exec")
 @click.argument("file", required=False)
-@click.option("-c", "code", help="The code itself, instead of a file.")
-@click.option("-s", "--session", "name", help="Keep the session under this name, or go on with it.")
+@click.option("-c", "code", help="Python code to run.")
+@click.option("-s", "--session", "name", help="Use the session of this name, or start it, and keep it.")
 @mode_option
 @sandbox_option
 @workspace_option
 @data_option
 @mount_option
 @unmasked_option
-@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
+@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
-@click.option("--to", "target", type=click.Path(path_type=Path), help="Of a notebook: write it here with its outputs.")
-@click.option("--force", is_flag=True, help="With --to: over a file that is there.")
-@click.option("--keep-going", is_flag=True, help="Of a notebook: run on behind a cell that fails.")
+@click.option("--to", "target", type=PATH, help="For a notebook: save it here with its outputs.")
+@click.option("--force", is_flag=True, help="With --to: overwrite an existing file.")
+@click.option("--keep-going", is_flag=True, help="For a notebook: continue after a cell that fails.")
 def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
-    """Run the Python in FILE, from standard input (-), or given with -c. FILE may be a notebook (.ipynb).
+    """Run Python from FILE, from standard input (-), or from -c. FILE may be a notebook (.ipynb).
 
-    Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
+    Output goes to stdout and stderr as it is written; the value of the last expression follows on stdout.
     """
     notebook = Path(file) if code is None and file is not None and file.lower().endswith(".ipynb") else None
     if not notebook and (given["target"] or given["keep_going"]):
-        raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
+        raise click.UsageError("--to and --keep-going need a notebook (.ipynb)")
     if given["target"] and given["target"].suffix.lower() not in ("", ".ipynb"):
         raise click.UsageError(f"--to writes a notebook, and {given['target']} does not end in .ipynb")
     source = None if notebook else _source(file, code)

@@ -15,6 +15,7 @@ from pinfold.app.clients.session_history import build_history, entries_on_disk
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.policies import explain_command
 from pinfold.events import Mode
+from pinfold.front.flags import PATH
 from pinfold.text import presentable_line
 
 _OPERATORS = ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")
@@ -46,7 +47,7 @@ def explain_it(mode: str, as_json: bool, command: tuple[str, ...]) -> None:
 
 @policy_command.command("grants")
 @click.option("--revoke", "pattern", metavar="PATTERN", help="Take back what was granted under this pattern.")
-@click.option("--workspace", type=click.Path(path_type=Path), help="Only for this folder; for all unless given.")
+@click.option("--workspace", type=PATH, help="Only for this folder; for all unless given.")
 @click.option("-s", "--session", help="What was allowed to this session instead: an id, a name, `last`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per grant.")
 def grants_command(pattern: str | None, workspace: Path | None, session: str | None, as_json: bool) -> None:

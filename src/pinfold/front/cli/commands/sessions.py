@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -39,6 +38,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.front.cli.session_views import ago, folder_of, rows, session_status, title_of, view_options
+from pinfold.front.flags import PATH
 from pinfold.front.pages import cut, size_in_words
 from pinfold.text import cap_text, presentable, presentable_line
 
@@ -76,7 +76,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As lines of JSON: every event, or every destination.")
 @click.option("--sent", is_flag=True, help="What left this machine, by destination.")
 @click.option("--display", type=click.IntRange(min=1), metavar="N", help="One thing it showed: into a pipe or -o.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --display: where to.")
+@click.option("-o", "--output", type=PATH, help="With --display: where to.")
 @click.option("--open", "opens", is_flag=True, help="With --display: in the program that is for it.")
 @click.option("--mime", metavar="TYPE", help="With --display: in this form.")
 @click.option("--force", is_flag=True, help="With -o: over a file that is there.")
