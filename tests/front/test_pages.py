@@ -55,7 +55,7 @@ def test_tools_are_found_by_all_of_the_words() -> None:
     ]
     assert len(tools_page(tools, "")) == 2
     assert tools_page(tools, "READ text") == ["filesystem.read_file  pure  Read a text file"]
-    assert tools_page(tools, "nothing") == ["No tool fits 'nothing'; /tools shows all."]
+    assert tools_page(tools, "nothing") == ["No tool matches 'nothing'; /tools shows all."]
 
 
 def test_a_server_is_shown_with_its_problem() -> None:

@@ -1,14 +1,11 @@
-"""What is known of a session, as lines of plain text: for the chat and for the command line alike.
-
-Whatever came from a program, a model or a file is made fit to print here.
-"""
+"""What is known of a session, as lines of plain text that are safe to print: for the chat and the command line."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from rich.cells import cell_len, set_cell_size
 
@@ -24,13 +21,13 @@ if TYPE_CHECKING:
 WIDTH = 80
 _GAP = 2
 _NAMED = 6
-"""Files that are told by name."""
+"""Files that are named."""
 _LEAST = 8
-"""Of a last column that has no room."""
+"""Width of the last column, at least."""
 
 
 def columns(rows: Iterable[Sequence[str]], *, width: int = WIDTH, indent: int = 0) -> list[str]:
-    """Side by side, each as wide as its widest; the last one is cut at the edge."""
+    """A table; each column is as wide as its widest cell, and the last one is cut at the edge."""
     table = [[presentable_line(cell) for cell in row] for row in rows]
     if not table:
         return []
@@ -63,21 +60,19 @@ def variables_page(variables: Sequence[Mapping[str, Json]], width: int = WIDTH) 
         return ["No variables."]
     rows = [("name", "type", "shape", "size", "cell")]
     for one in variables:
-        shape, size, cell = one.get("shape"), one.get("size"), one.get("cell")
-        rows.append(
-            (
-                str(one.get("name", "")),
-                str(one.get("type", "")),
-                "" if shape is None else str(shape),
-                size_in_words(size if isinstance(size, int) else None),
-                "" if cell is None else str(cell),
-            )
-        )
+        size = one.get("size")
+        name, kind, shape, cell = (_field(one, key) for key in ("name", "type", "shape", "cell"))
+        rows.append((name, kind, shape, size_in_words(size if isinstance(size, int) else None), cell))
     return columns(rows, width=width)
 
 
+def _field(row: Mapping[str, Json], name: str) -> str:
+    value = row.get(name)
+    return "" if value is None else str(value)
+
+
 def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WIDTH) -> list[str]:
-    """Those that all the words fit."""
+    """Tools that match all the words."""
     wanted = words.lower().split()
     found = [
         one
@@ -85,16 +80,16 @@ def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WID
         if all(word in f"{one.get('name')} {one.get('server')} {one.get('words')}".lower() for word in wanted)
     ]
     if not found:
-        return [f"No tool fits {presentable_line(words)!r}; /tools shows all." if wanted else "No tools."]
+        return [f"No tool matches {presentable_line(words)!r}; /tools shows all." if wanted else "No tools."]
     rows = [
-        (_full_name(one), str(one.get("effect", "")), first_line(str(one.get("words") or "")))
+        (_full_name(one), _field(one, "effect"), first_line(_field(one, "words")))
         for one in sorted(found, key=_full_name)
     ]
     return columns(rows, width=width)
 
 
 def _full_name(tool: Mapping[str, Json]) -> str:
-    name, server = str(tool.get("name", "")), str(tool.get("server") or "")
+    name, server = _field(tool, "name"), _field(tool, "server")
     return f"{server}.{name}" if server and not name.startswith(f"{server}.") else name
 
 
@@ -103,10 +98,10 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
         return ["No MCP servers. Add one: pinfold mcp add NAME (URL | -- COMMAND)"]
     rows = [
         (
-            str(one.get("name", "")),
-            str(one.get("state", "")),
+            _field(one, "name"),
+            _field(one, "state"),
             _tools_in_words(one.get("tools")),
-            first_line(str(one.get("problem") or "")),
+            first_line(_field(one, "problem")),
         )
         for one in servers
     ]
@@ -114,19 +109,14 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
 
 
 def _tools_in_words(tools: Json) -> str:
-    match tools:
-        case int():
-            return f"{tools} tools"
-        case list():
-            return f"{len(tools)} tools"  # pyright: ignore[reportUnknownArgumentType] - plain JSON
-        case _:
-            return "never seen"
+    count = len(cast("list[Json]", tools)) if isinstance(tools, list) else tools
+    return "never seen" if count is None else f"{count} tools"
 
 
 def cost_page(story: SessionHistory, width: int = WIDTH) -> list[str]:
-    """By model, with the whole of it last."""
+    """By model, and the total."""
     if not story.bills:
-        return ["No model was asked yet."]
+        return ["No model has been used yet."]
     rows = [("model", "replies", "in", "out", "cached", "cost")]
     rows += [_bill(bill) for bill in story.bills]
     if len(story.bills) > 1:
@@ -153,7 +143,7 @@ def dollars(cost: float | None) -> str:
 
 def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
     if not gone:
-        return ["Nothing left this machine."]
+        return ["Nothing was sent from this machine."]
     rows = [("to", "times", "bytes out", "bytes back", "tokens in/out")]
     rows += [
         (
@@ -169,9 +159,9 @@ def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
 
 
 def sessions_page(sessions: Sequence[SessionNode], here: str = "", *, width: int = WIDTH, words: str = "") -> list[str]:
-    """The last used first; `here` is marked."""
+    """Last used first; `here` is marked."""
     if not sessions:
-        return [f"No session fits {presentable_line(words)!r}." if words else "No sessions yet."]
+        return [f"No session matches {presentable_line(words)!r}." if words else "No sessions yet."]
     return columns([_session(kin, here) for kin in sessions], width=width)
 
 
@@ -190,7 +180,7 @@ def title_of(kin: SessionNode) -> str:
 
 
 def branches_page(story: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
-    """Where a session came from, itself, and what was forked from it."""
+    """A session with its ancestors and its forks."""
     rows: list[tuple[str, str, str]] = []
     depth = 0
     for kin in reversed(family.ancestors):
@@ -204,7 +194,7 @@ def branches_page(story: SessionHistory, family: SessionTree, width: int = WIDTH
 
 
 def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> list[str]:
-    """What would go and what would stay, fit to print."""
+    """What a rewind would take back, and what stays."""
     turns = [one for one in story.turns if one.number >= turn.number and not one.forgotten]
     cells = tuple(cell for cell in story.path if cell > turn.before)
     files = story.files_of(cells)
@@ -219,7 +209,7 @@ def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> li
     if what == "chat" and cells:
         lines.append(f"  stays: what {join_numbers('cell', cells)} did to variables and files")
     stays = [first_line(presentable(effect), 100) for effect in story.lasting_effects(cells)]
-    return [*lines, *(f"  stays, it cannot be undone: {effect}" for effect in stays)]
+    return [*lines, *(f"  cannot be undone: {effect}" for effect in stays)]
 
 
 Contents: TypeAlias = Mapping[BlobId, bytes]
@@ -299,7 +289,7 @@ def annotations_page(server: str, annotations: Mapping[str, Mapping[str, Json]])
 
 
 def map_page(found: SystemMap, width: int = 0) -> Iterator[str]:
-    """To be read as it is: each thing with what is known of it and what it leads to."""
+    """A map as text: each node with its details and the nodes it leads to."""
     titles = {node.id: presentable_line(node.title) for node in found.nodes}
     width = width or shutil.get_terminal_size().columns
     for node in found.nodes:

@@ -1,4 +1,4 @@
-"""The conversation: opens a session, says what was entered, follows what comes of it."""
+"""The conversation: opens a session, sends what the user enters, shows its events."""
 
 from __future__ import annotations
 
@@ -65,24 +65,24 @@ logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
 _IDLE_S = 0.25
 _BREATH_S = 0.008
-"""How long events are told before keys are looked at again."""
+"""How long events are shown before keys are handled again."""
 _CATCH_UP_S = 2.0
 
 
 def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """What goes wrong where nobody waits for it must not be printed over the prompt."""
+    """Log errors of background tasks: printing them would spoil the prompt."""
     logger.error("unexpected: %s", context.get("message"), exc_info=context.get("exception"))
 
 
 def _preload() -> None:
-    """What the first answer needs, loaded while nobody waits for it."""
+    """Load the highlighter before the first answer needs it."""
     from pinfold.front.chat.renderers.code import highlight_code
 
     highlight_code("print(1)", "python")
 
 
 async def converse(desk: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> int:
-    """Until the user leaves; the exit code."""
+    """Run the chat until the user leaves; the exit code."""
     start_operator_log(given.get("log_level"))
     asyncio.get_running_loop().set_exception_handler(_log_exception)
     talk = Conversation(desk, terminal, given)
@@ -129,9 +129,7 @@ class Conversation(UserDialog):
             except OwnerGone:
                 if self._desk.leaving:
                     break
-                self.paper.write(
-                    Text("The process that held the session is gone; going on with it here.", style="yellow")
-                )
+                self.paper.write(Text("The process that ran the session has ended; it continues here.", style="yellow"))
                 place, told = replace(place, is_new=False), False
                 continue
             except PinfoldError as error:
@@ -169,9 +167,9 @@ class Conversation(UserDialog):
         if place.folder is None:
             raise ConfigError("an --ephemeral session cannot be reopened; start it with --mount or --data")
         if not isinstance(self.link, LiveSession):
-            raise ConfigError("another process holds this session; end it there first, then do this here")
+            raise ConfigError("another process runs this session; end it there first")
         more = {name: given for name, given in (("data", data), ("mounts", mounts)) if given is not None}
-        # What it is now is in its log, and what was given on the command line counts as before.
+        # The log has the present model and mode; other flags stay as given.
         options = replace(place.options, model=None, mode=None, git_checkpoints=None, notices=(), **more)
         self._again = replace(place, options=options, is_new=False)
         self.progress("reopening the session")
@@ -183,7 +181,7 @@ class Conversation(UserDialog):
     # One session
 
     async def _run_session(self, place: SessionTarget, *, told: bool = False) -> None:
-        """`told`: what happened in it is on the screen already."""
+        """`told`: its past is on the screen already."""
         self.progress("opening the session")
         async with contextlib.AsyncExitStack() as stack:
             link = await stack.enter_async_context(place.open_link())
@@ -230,20 +228,20 @@ class Conversation(UserDialog):
         for entry in past.entries:
             await self.teller.render(entry)
             event = entry.event
-            # Those that still wait are asked once more.
+            # Open questions are asked again.
             if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
                 self.paper.write(*render_request(event))
             await anyio.lowlevel.checkpoint()
 
     def _resume(self, standing: SessionStatus, link: Link, past: Past) -> None:
-        """A turn that is not at its end: another process is at it, or it was cut off."""
+        """A turn without an end: another process runs it, or it was cut off."""
         if standing.end != "open" or standing.turn is None:
             return
         for event in past.asked.values():
             self._approvals.take(event)
         if isinstance(link, LiveSession):
             self._turns.was_cut_off = True
-            self.paper.write(Text("The last turn was cut off: `continue` goes on with it.", style="yellow"))
+            self.paper.write(Text("The last turn was cut off; type `continue` to finish it.", style="yellow"))
         else:
             self._turns.mark_busy(standing.turn)
 
@@ -255,7 +253,7 @@ class Conversation(UserDialog):
             await self._run_safely(self._handle_line, line)
 
     async def _bring_notebook(self, notebook: str) -> None:
-        """Its cells run before the first word, which tells the model of them."""
+        """Run its cells; the first prompt shows them to the model."""
         from pinfold.app.clients.notebooks import AttachedNotebook
 
         brought = await anyio.to_thread.run_sync(
@@ -265,7 +263,7 @@ class Conversation(UserDialog):
         self._brought = brought
 
     async def _run_safely(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
-        """The chat outlives what goes wrong with a line."""
+        """Report errors of one line; the chat goes on."""
         try:
             await what(line)
         except OwnerGone:
@@ -278,7 +276,7 @@ class Conversation(UserDialog):
             self.paper.write(Text(presentable(words), style="red"))
 
     def _queue_command(self, line: str) -> bool:
-        """Whether it need not wait for the end of the turn; then it does not."""
+        """True if the line is a command that can run now; it is queued then."""
         words = line.strip()
         known = COMMANDS.get(words[1:].partition(" ")[0]) if words.startswith("/") else None
         if self._turns.current is None or known is None or known.at_rest:
@@ -316,7 +314,7 @@ class Conversation(UserDialog):
         self.status.join(await self.link.status())
 
     async def _wait_until_shown(self) -> None:
-        """What a command led to is told before the next line is taken."""
+        """Show the events of a command before the next line is handled."""
         if isinstance(self.link, LiveSession):
             with anyio.move_on_after(_CATCH_UP_S):
                 while self._shown < self.link.log.seq:
@@ -328,7 +326,7 @@ class Conversation(UserDialog):
     # Events
 
     async def _follow(self, feed: AsyncIterator[Entry | Delta]) -> None:
-        """However fast they come, keys are looked at in between."""
+        """Show events, and let keys be handled in between."""
         breath = time.monotonic()
         async for item in feed:
             await self._tell(item)
@@ -343,7 +341,7 @@ class Conversation(UserDialog):
                 self._turns.take(item.event)
         try:
             await self.teller.render(item)
-        except Exception as error:  # what cannot be shown does not end the chat
+        except Exception as error:  # one event that cannot be shown does not end the chat
             logger.exception("unexpected")
             words = f"this could not be shown, please report it: {type(error).__name__}"
             self.paper.write(Text(words, style="red"))
@@ -356,7 +354,7 @@ class Conversation(UserDialog):
             self._desk.changed()
 
     async def _beat(self) -> None:
-        """A few times a second: what the teller put off."""
+        """Redraw the live region a few times a second."""
         while True:
             await anyio.sleep(_BEAT_S if self._desk.is_busy else _IDLE_S)
             self.teller.refresh()
@@ -364,7 +362,7 @@ class Conversation(UserDialog):
     # The end
 
     async def _remove_if_empty(self, place: SessionTarget) -> None:
-        """A session in which nothing was said is not kept."""
+        """Delete a session in which nothing was said."""
         if place.folder is None:
             forget_scratch(place.session)
         elif place.is_new and not self._turns.has_any:
@@ -373,5 +371,5 @@ class Conversation(UserDialog):
 
     def _farewell(self, place: SessionTarget) -> None:
         if place.folder is not None and self._turns.has_any:
-            words = f"Go on with: pinfold -c   or: pinfold resume {place.session}"
+            words = f"Continue with: pinfold -c   or: pinfold resume {place.session}"
             self.paper.write(Text(words, style="dim"))

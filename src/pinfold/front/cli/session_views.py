@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Literal, TypeAlias, assert_never, cast
@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias, assert_never, cast
 import anyio
 import click
 import msgspec
-from rich.cells import cell_len
 
 from pinfold.app import SessionStore, StoredSession, connect, read_session, resume_options
 from pinfold.app.clients.session_history import SessionHistory, build_history, entries_on_disk
@@ -21,8 +20,8 @@ from pinfold.front.pages import (
     Contents,
     branches_page,
     changes_page,
+    columns,
     cost_page,
-    cut,
     diff_page,
     size_in_words,
     variables_page,
@@ -31,11 +30,11 @@ from pinfold.text import first_line, homely, presentable, presentable_line
 
 View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
 _VIEWS: Mapping[View, str] = {
-    "vars": "Its variables; opens it.",
-    "files": "Files it changed.",
-    "diff": "How it changed them.",
-    "cost": "Tokens and dollars, by model.",
-    "branches": "What it was forked from, and what from it.",
+    "vars": "Print its variables; opens the session.",
+    "files": "Print the files it changed.",
+    "diff": "Print how it changed them.",
+    "cost": "Print tokens and dollars, by model.",
+    "branches": "Print its parent and its forks.",
 }
 
 
@@ -118,42 +117,30 @@ def _print(rows: Iterable[Json], lines: Iterable[str], *, as_json: bool, nothing
         click.echo(nothing, err=True)
 
 
-_NARROWEST = 20
+_WIDE = 80
 _FOLDER = 32
 
 
-def rows(shelved: Sequence[StoredSession], columns: int | None = None) -> Iterator[str]:
-    """A head, then a line each; the title takes what room is left."""
-    width = columns or shutil.get_terminal_size().columns
+def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]:
+    """A heading and a line for each session, fitted to the terminal; the title takes the room that is left."""
+    width = width or shutil.get_terminal_size().columns
     table = {
-        "ID": [str(item.id) for item in shelved],
-        "LAST USED": [ago(item.summary.last) for item in shelved],
-        "SIZE": [size_in_words(item.size) for item in shelved],
-        "STATE": [session_status(item) for item in shelved],
+        "ID": [str(item.id) for item in stored],
+        "LAST USED": [ago(item.summary.last) for item in stored],
+        "SIZE": [size_in_words(item.size) for item in stored],
+        "STATE": [session_status(item) for item in stored],
+        "FOLDER": [_last(folder_of(item), max(8, min(_FOLDER, width // 4))) for item in stored],
+        "TITLE": [title_of(item) for item in stored],
     }
     if not any(table["STATE"]):
         del table["STATE"]
-    folders = [folder_of(item) for item in shelved]
-    folder = max(len("FOLDER"), min(_FOLDER, width // 4, max(map(len, folders), default=0)))
-    while len(table) > 1 and width - _table_width(table) - folder - 2 < _NARROWEST:
-        table.popitem()
-    room = max(_NARROWEST, width - _table_width(table) - folder - 2)
-    titles = ["TITLE", *(cut(title_of(item), room) for item in shelved)]
-    for place, title in enumerate(titles):
-        parts = [_format_cell(name, cells, place) for name, cells in table.items()]
-        where = folders[place - 1] if place else "FOLDER"
-        end = where if len(where) <= folder else f"…{where[1 - folder :]}"
-        yield "  ".join((*parts, f"{title}{' ' * (room - cell_len(title))}", end)).rstrip()
+    if width < _WIDE:
+        del table["SIZE"]
+    return columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
 
 
-def _table_width(table: Mapping[str, Sequence[str]]) -> int:
-    return sum(max(map(len, (name, *cells))) + 2 for name, cells in table.items())
-
-
-def _format_cell(name: str, cells: Sequence[str], place: int) -> str:
-    size = max(map(len, (name, *cells)))
-    text = cells[place - 1] if place else name
-    return text.rjust(size) if name == "SIZE" else text.ljust(size)
+def _last(text: str, room: int) -> str:
+    return text if len(text) <= room else f"…{text[1 - room :]}"
 
 
 def folder_of(item: StoredSession) -> str:

@@ -1,4 +1,4 @@
-"""/files and /diff: what the session did to the files of its workspace."""
+"""/files, /diff, /copy, /open and /init: files of the workspace and of the session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def files_command(talk: ChatContext, _: str) -> None:
     changes = story.changes()
     if changes:
         write_section(talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width))
-        write_note(talk, "how: /diff; take it back: /undo")
+        write_note(talk, "details: /diff; revert: /undo")
     else:
         write_note(talk, "this session has changed no files")
     lines = await anyio.to_thread.run_sync(list_folder, talk.workspace)
@@ -55,7 +55,7 @@ async def diff_command(talk: ChatContext, rest: str) -> None:
     if rest and rest != "all":
         number = parse_number(rest, "cell")
         if story.cell(number) is None:
-            raise BadArguments(f"there is no cell {number}; {story.last_cell}")
+            raise BadArguments(f"no cell {number}; {story.last_cell}")
         changes = story.changes_of(number)
         nothing = f"cell {number} changed no files"
     else:
@@ -72,18 +72,18 @@ async def diff_command(talk: ChatContext, rest: str) -> None:
 
 
 async def contents(talk: ChatContext, changes: tuple[FileChange, ...]) -> Contents:
-    """Of each, before and after, as far as they are kept."""
+    """The contents before and after each change, as far as they are stored."""
     wanted = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
     return {blob: await talk.link.blob(blob) for blob in sorted(wanted)}
 
 
 _CLIPBOARD = 70_000
-"""Bytes that terminals are known to take at once."""
+"""Bytes that terminals accept at once."""
 _PASSIVE = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".pdf", ".txt", ".md", ".log", ".json"}
-"""What is shown by any program that opens it, and run by none."""
+"""Files that programs display and never run."""
 _PAGE = 20 << 20
 _PAGES = {".html": "text/html", ".htm": "text/html", ".svg": "image/svg+xml"}
-"""What a browser would run."""
+"""Files that may run scripts in a browser."""
 
 
 async def copy_command(talk: ChatContext, rest: str) -> None:
@@ -124,7 +124,7 @@ async def open_command(talk: ChatContext, rest: str) -> None:
 
 
 async def _display(talk: ChatContext, number: int) -> Path:
-    """By its number, or the last; as a file in which nothing runs. Raises BadWords."""
+    """A display by its number, or the last one, as a file that runs nothing. Raises BadArguments."""
     entries = await load_entries(talk)
     shown = displays_in(entries)
     number = number or len(shown)
@@ -138,12 +138,12 @@ async def _display(talk: ChatContext, number: int) -> Path:
 def _place(talk: ChatContext) -> Path:
     folder = SessionStore().folder_of(talk.session)
     if not folder.is_dir():
-        raise BadArguments("this session leaves nothing behind (--ephemeral), so there is no file to open")
+        raise BadArguments("an --ephemeral session has no files to open")
     return folder
 
 
 def _file(talk: ChatContext, name: str) -> Path:
-    """Nothing that the workspace holds is run: of what a browser would run, a page in which nothing does. Raises BadWords."""
+    """The file itself if it is passive; for HTML and SVG, a page without scripts. Raises BadArguments."""
     path = (talk.workspace / name).resolve()
     if not path.is_file():
         raise BadArguments(f"there is no file {name}")
@@ -171,7 +171,7 @@ async def init_command(talk: ChatContext, _: str) -> None:
     text = await anyio.to_thread.run_sync(draft, talk.workspace)
     write_lines(talk, text.splitlines())
     is_there = await anyio.Path(talk.workspace / NAME).exists()
-    question = f"Replace {NAME}, which is there already, by this?" if is_there else f"Write this to {NAME}?"
+    question = f"Replace the existing {NAME} with this?" if is_there else f"Write this to {NAME}?"
     if await talk.ask(question, {"y": "yes", "n": "no"}) != "y":
         write_note(talk, "nothing was written")
         return

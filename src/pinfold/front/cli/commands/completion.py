@@ -1,4 +1,4 @@
-"""What a shell could go on with where click itself does not know: sessions and models."""
+"""`pinfold completion`, and the completion of sessions and models, which click does not know."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 60
 
 
 class _Fish(FishComplete):
-    """Click's script for it cuts an item's words at the first comma."""
+    """Click's script for fish cuts the help of an item at the first comma."""
 
     def format_completion(self, item: CompletionItem) -> str:
         words = item.help.replace(",", ";") if item.help else None
@@ -27,7 +27,7 @@ add_completion_class(_Fish)
 
 
 def with_completers(command: click.Command) -> click.Command:
-    """Each argument that is a session or a model by its name completes as one, in the command and those below it."""
+    """Complete parameters named `session` or `model`, in the command and its subcommands."""
     for parameter in command.params:
         if completer := _COMPLETERS.get(parameter.name or ""):
             setattr(parameter, "shell_complete", completer)  # noqa: B010 - a method of the class, this instance's own
@@ -38,7 +38,7 @@ def with_completers(command: click.Command) -> click.Command:
 
 
 def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
-    """By id, each with its title; by title where one begins so. Sessions that cannot be looked at are not offered."""
+    """Ids with their titles, titles, and `last`."""
     from pinfold.app import SessionStore
     from pinfold.app.storage.session_tree import list_nodes
     from pinfold.events import PinfoldError
@@ -49,7 +49,7 @@ def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
         return []
     found = [*_by_id(everyone, incomplete), *_by_title(everyone, incomplete)]
     if everyone and "last".startswith(incomplete):
-        found.append(CompletionItem("last", help="the one used last"))
+        found.append(CompletionItem("last", help="the session used last"))
     return found[:_MOST]
 
 
@@ -62,7 +62,7 @@ def _by_id(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionI
 
 
 def _by_title(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionItem]:
-    """Only where a shell can take it as it is: quoting is each shell's own."""
+    """Only titles that need no quoting."""
     for kin in everyone:
         if incomplete and kin.named and kin.title.startswith(incomplete) and _is_plain(kin.title):
             yield CompletionItem(kin.title, help=kin.id)

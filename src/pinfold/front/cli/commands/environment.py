@@ -1,4 +1,4 @@
-"""`pinfold env`: the Python environment cells run in."""
+"""`pinfold env` and `pinfold extras`: the packages of cells, and those of Pinfold itself."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from pinfold.text import presentable_line
 
 @click.group("env")
 def env_command() -> None:
-    """Build and show the Python environment cells run in."""
+    """Build and show the Python environment that cells run in."""
 
 
 @env_command.command("build")
-@click.option("--package", "packages", multiple=True, metavar="NAME", help="Add this one; may be repeated.")
-@click.option("--rebuild", is_flag=True, help="Build it again even if it is there.")
+@click.option("--package", "packages", multiple=True, metavar="NAME", help="Add this package; may be repeated.")
+@click.option("--rebuild", is_flag=True, help="Build it even if it exists.")
 def build(packages: tuple[str, ...], rebuild: bool) -> None:
-    """Build the environment: the usual packages, those of the configuration, and those given here.
+    """Build the environment: the usual packages, those in the configuration, and those given here.
 
-    One that is there already is left as it is, and nothing is printed. Needs the network once.
+    Does nothing if it exists. Needs the network once.
     """
     sandbox = _load_sandbox_config()
     shown = make_progress_display(step=0.25)
@@ -46,11 +46,11 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
         words = f"{len(environment.packages)} packages, {_megabytes(environment)}"
         say(f"ready in {time.monotonic() - began:.0f} s: {words}, {environment.folder}")
         if sandbox.python:
-            say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
+            say(f"cells still run in {sandbox.python}, as sandbox.python is set")
 
 
 def build_with_progress(packages: tuple[str, ...]) -> None:
-    """For a session that would miss it; without a network it is gone on without."""
+    """Build it for a session; without a network the session starts without it."""
     shown = make_progress_display(step=0.25)
     say(BUILDING)
     began = time.monotonic()
@@ -64,7 +64,7 @@ def build_with_progress(packages: tuple[str, ...]) -> None:
 @env_command.command("show")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(as_json: bool) -> None:
-    """Print what the environment holds, where it is and whether cells use it."""
+    """Print the environment's packages, its place, and whether cells use it."""
     sandbox = _load_sandbox_config()
     standing = environment_status(sandbox.packages, sandbox.python)
     if as_json:
@@ -76,13 +76,17 @@ def show(as_json: bool) -> None:
         _line(f"cells run in {standing.used}")
         return
     used = "yes" if standing.used == environment.python else f"no, cells run in {standing.used}"
-    _line(f"key       {environment.key}")
-    _line(f"path      {environment.folder}")
-    _line(f"python    {environment.version}, {environment.python}")
-    _line(f"built     {environment.built_at:%Y-%m-%d %H:%M}")
-    _line(f"size      {_megabytes(environment)}")
-    _line(f"used      {used}")
-    _line(f"added     {', '.join(environment.asked) or 'nothing'}")
+    rows = {
+        "key": environment.key,
+        "path": environment.folder,
+        "python": f"{environment.version}, {environment.python}",
+        "built": f"{environment.built_at:%Y-%m-%d %H:%M}",
+        "size": _megabytes(environment),
+        "used": used,
+        "added": ", ".join(environment.asked) or "nothing",
+    }
+    for name, value in rows.items():
+        _line(f"{name:<9} {value}")
     click.echo("packages")
     for name, version in environment.packages.items():
         _line(f"  {name} {version}")
@@ -127,13 +131,13 @@ def _megabytes(environment: Environment) -> str:
 
 @click.group("extras")
 def extras_command() -> None:
-    """Add parts of Pinfold that not everybody needs: providers, databases, serving."""
+    """List and install optional parts of Pinfold: providers, databases, serving."""
 
 
 @extras_command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per extra.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per extra.")
 def list_(as_json: bool) -> None:
-    """Print what can be added, what it is for and what is there."""
+    """List the extras, what they are for, and which are installed."""
     for name, extra in EXTRAS.items():
         is_here = not missing_modules(name)
         if as_json:
@@ -146,9 +150,9 @@ def list_(as_json: bool) -> None:
 @extras_command.command("add")
 @click.argument("names", nargs=-1, required=True, type=click.Choice(list(EXTRAS)), metavar="NAME...")
 def add(names: tuple[str, ...]) -> None:
-    """Install extras beside Pinfold: by the lock in a checkout, by uv or pipx where those installed it.
+    """Install extras into Pinfold's own environment: with the lock file in a checkout, else with uv or pipx.
 
-    They stay when Pinfold is set up or upgraded again. One that is there already is left as it is.
+    They stay when Pinfold is upgraded.
     """
     wanted = [name for name in dict.fromkeys(names) if missing_modules(name)]
     if not wanted:
@@ -163,4 +167,4 @@ def add(names: tuple[str, ...]) -> None:
         add_extras(wanted, make_reporter(shown.show))
     finally:
         shown.end()
-    say(f"ready in {time.monotonic() - began:.0f} s: {' and '.join(wanted)} can be imported")
+    say(f"ready in {time.monotonic() - began:.0f} s: {' and '.join(wanted)} installed")
