@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pinfold.model.errors import ModelError
     from pinfold.sandbox import SandboxError, SandboxUnavailable
     from pinfold.tools import tool
-    from pinfold.tools.errors import ToolError
+    from pinfold.tools.results import ToolError
 
 __all__ = [
     "Agent",
