@@ -28,7 +28,7 @@ def test_pages_made_from_the_code_are_as_the_code_is_now() -> None:
 def test_the_pages_of_a_checkout_are_found_wherever_it_is() -> None:
     if not (ROOT / "README.md").exists():
         pytest.skip("an installed copy has no pages")
-    assert len(pages()) > 50
+    assert len(pages()) > 40
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
