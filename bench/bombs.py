@@ -32,7 +32,7 @@ from bench.sandboxing.figures import percentile, shown, table
 from bench.sandboxing.processes import Memory, descendants, is_alive, pids, threads
 
 from pinfold.sandbox import Limits, Outcome, Session, Stream, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 NEIGHBOUR_S = 4.0
 """How long the neighbour is listened to: just before the bomb, and from its start on."""

@@ -33,7 +33,7 @@ from bench.sandboxing.figures import table
 from bench.sandboxing.processes import is_alive, marked
 
 from pinfold.sandbox import open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 GUEST = str(Path(__file__).resolve().parents[1] / "src" / "pinfold" / "guest")
 CGROUPS = "/sys/fs/cgroup"

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from pinfold.sandbox import Limits, open_session
 from pinfold.sandbox.environment import default_python
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools.builtin.programs import source
 
 ROWS = 6_700_000

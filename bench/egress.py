@@ -24,7 +24,7 @@ from bench.sandboxing.figures import Figure, table
 
 from pinfold.net import AllowList, Egress, Proxy
 from pinfold.sandbox import Session, Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 BODY = bytes(64_000_000)
 REQUESTS = 50

@@ -24,7 +24,7 @@ from tests.timing import took_s
 from tests.tools.stubs.known import known_tools
 
 from pinfold.app import Options, open_session
-from pinfold.app.session import load
+from pinfold.app.session.live_session import load
 from pinfold.events import (
     ActionAllowed,
     ActionFinished,

@@ -27,8 +27,8 @@ from bench.leaking.scenario import Scenario
 from bench.leaking.staging import Shown, play
 from bench.leaking.weakened import Blind, Loose
 
-from pinfold.app.action_policy import ActionPolicy
-from pinfold.app.egress import SessionEgress
+from pinfold.app.session.action_policy import ActionPolicy
+from pinfold.app.session.egress import SessionEgress
 
 LONGEST_S = 60.0
 

@@ -23,11 +23,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pinfold.app.project_files import read_project_files
-from pinfold.app.protected_files import apply_edit, find_protected_file, plan_edit
+from pinfold.app.session.protected_files import apply_edit, find_protected_file, plan_edit
+from pinfold.app.trust.project_files import read_project_files
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused, SandboxError, open_session
-from pinfold.sandbox.protected_files import read_protected_file, write_protected_file
+from pinfold.sandbox.guards.protected_files import read_protected_file, write_protected_file
 from pinfold.tools import BadCall
 
 SECRET = b"the secret outside"

@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-from pinfold.app import config, databases
+from pinfold.app.config import databases
+from pinfold.app.config import layers as config
 from pinfold.events import commands, happened, ids, talk
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from pinfold.guest.kernel import (
+from pinfold.guest.kernel.syscalls import (
     CLONE_NEWNS,
     MS_NODEV,
     MS_NOSUID,

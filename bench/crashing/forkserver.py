@@ -20,10 +20,10 @@ from pinfold.front.cli.main import run_command_line
 _PRELOADED = (
     "anyio._backends._asyncio",
     "pinfold.app",
-    "pinfold.front.cli.run",
-    "pinfold.front.cli.sessions",
+    "pinfold.front.cli.commands.run",
+    "pinfold.front.cli.commands.sessions",
     "pinfold.log",
-    "pinfold.sandbox.unsafe_local",
+    "pinfold.sandbox.providers.unsafe_local",
     "sqlite3",
 )
 

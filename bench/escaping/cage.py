@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NoReturn, TypeAlias
 
-from pinfold.guest.kernel import (
+from pinfold.guest.kernel.syscalls import (
     ATTR_RDONLY,
     CLONE_NEWIPC,
     CLONE_NEWNET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.escaping.git_plants import LOOP, RUN
 from bench.escaping.program import Ground, Row
 
-from pinfold.sandbox.autorun_files import GIT_FOLDER, TABLE
+from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, TABLE
 
 VENV = ".venv/bin/python -c pass"
 SITE = "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"

@@ -14,11 +14,17 @@ from bench.escaping.cage import refuse_outside
 from bench.escaping.program import Level
 from msgspec.structs import replace
 
-from pinfold.sandbox import Provider, _deadline, _guest, _jail, _output, _request, landlock, namespaces
-from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
-from pinfold.sandbox._launcher import Launcher
-from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths
-from pinfold.sandbox.channel import LENGTHS, Reply, ReplyReader
+from pinfold.sandbox import Provider
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths
+from pinfold.sandbox.providers import jail as _jail
+from pinfold.sandbox.providers import landlock, namespaces
+from pinfold.sandbox.providers import request as _request
+from pinfold.sandbox.providers.launcher import GUEST as GUEST_FOLDER
+from pinfold.sandbox.providers.launcher import Launcher
+from pinfold.sandbox.session import deadline as _deadline
+from pinfold.sandbox.session import guest as _guest
+from pinfold.sandbox.session import output as _output
+from pinfold.sandbox.session.channel import LENGTHS, Reply, ReplyReader
 
 _WITHOUT_FLAG = """
 _whole_clone_{name} = clone
@@ -26,33 +32,38 @@ def clone(flags): return _whole_clone_{name}(flags & ~{flag})
 """
 
 GUEST: dict[str, dict[str, str]] = {
-    "filter": {"kernel": "def seccomp(program): pass"},
-    "landlock": {"kernel": "def landlock_abi(): return 0"},
-    "capabilities": {"kernel": "def drop_capabilities(keep=()): pass"},
+    "filter": {"kernel/syscalls": "def seccomp(program): pass"},
+    "landlock": {"kernel/syscalls": "def landlock_abi(): return 0"},
+    "capabilities": {"kernel/syscalls": "def drop_capabilities(keep=()): pass"},
     "no-new-privileges": {
-        "kernel": "_prctl_all = prctl\ndef prctl(option, *values):\n    if option != PR_SET_NO_NEW_PRIVS: _prctl_all(option, *values)"
+        "kernel/syscalls": "_prctl_all = prctl\ndef prctl(option, *values):\n    if option != PR_SET_NO_NEW_PRIVS: _prctl_all(option, *values)"
     },
     "closed-memory": {
-        "kernel": "_prctl_open = prctl\ndef prctl(option, *values): _prctl_open(option, *((1,) if option == PR_SET_DUMPABLE else values))"
+        "kernel/syscalls": "_prctl_open = prctl\ndef prctl(option, *values): _prctl_open(option, *((1,) if option == PR_SET_DUMPABLE else values))"
     },
     "pid-namespace": {
-        "kernel": _WITHOUT_FLAG.format(name="pid", flag="CLONE_NEWPID")
+        "kernel/syscalls": _WITHOUT_FLAG.format(name="pid", flag="CLONE_NEWPID")
         + "_mount_proc = mount\n"
         + "def mount(source, target, kind, flags, data=None):\n"
         + "    if kind == 'proc': source, kind, flags, data = '/proc', None, MS_BIND | MS_REC, None\n"
         + "    _mount_proc(source, target, kind, flags, data)\n"
     },
-    "net-namespace": {"kernel": _WITHOUT_FLAG.format(name="net", flag="CLONE_NEWNET") + "def loopback_up(): pass\n"},
-    "ipc-namespace": {"kernel": _WITHOUT_FLAG.format(name="ipc", flag="CLONE_NEWIPC")},
-    "uts-namespace": {
-        "kernel": _WITHOUT_FLAG.format(name="uts", flag="CLONE_NEWUTS") + "def set_hostname(name): pass\n"
+    "net-namespace": {
+        "kernel/syscalls": _WITHOUT_FLAG.format(name="net", flag="CLONE_NEWNET") + "def loopback_up(): pass\n"
     },
-    "user-id": {"launcher": "if maps_up_to(FIRST_ID + SESSION_IDS):\n    FIRST_ID, SESSION_IDS = -1, 1\n"},
-    "memory-bound": {"memory": "def memory_of_all(enough): return 0", "groups": "def usable_places(): return {}"},
-    "watch-bound": {"watches": "def bound_watches(most): pass"},
-    "limits": {"kernel": "import resource\nresource.setrlimit = lambda *_: None\n"},
+    "ipc-namespace": {"kernel/syscalls": _WITHOUT_FLAG.format(name="ipc", flag="CLONE_NEWIPC")},
+    "uts-namespace": {
+        "kernel/syscalls": _WITHOUT_FLAG.format(name="uts", flag="CLONE_NEWUTS") + "def set_hostname(name): pass\n"
+    },
+    "user-id": {"startup/launcher": "if maps_up_to(FIRST_ID + SESSION_IDS):\n    FIRST_ID, SESSION_IDS = -1, 1\n"},
+    "memory-bound": {
+        "kernel/memory": "def memory_of_all(enough): return 0",
+        "kernel/groups": "def usable_places(): return {}",
+    },
+    "watch-bound": {"kernel/watches": "def bound_watches(most): pass"},
+    "limits": {"kernel/syscalls": "import resource\nresource.setrlimit = lambda *_: None\n"},
     "descriptors": {
-        "kernel": """
+        "kernel/syscalls": """
 def close_all_but(*keep): pass
 _close_any = os.close
 def _close(fd):
@@ -65,7 +76,7 @@ os.close = _close
 """
     },
     "environment": {
-        "kernel": """
+        "kernel/syscalls": """
 try:
     _items = open(f"/proc/{os.getppid()}/environ").read().split(chr(0))
 except OSError:
@@ -77,7 +88,7 @@ os.environ.clear = lambda: None
 """
     },
     "read-only": {
-        "kernel": """
+        "kernel/syscalls": """
 _set_all = set_mount_attributes
 def set_mount_attributes(tree, attributes, **others): _set_all(tree, attributes & ~ATTR_RDONLY, **others)
 _mount_ro = mount
@@ -87,24 +98,24 @@ def mount(source, target, kind, flags, data=None):
 """
     },
     "sizes": {
-        "kernel": """
+        "kernel/syscalls": """
 _mount_sized = mount
 def mount(source, target, kind, flags, data=None):
     _mount_sized(source, target, kind, flags, "mode=1777" if kind == "tmpfs" and "1777" in (data or "") else data)
 """
     },
     "hidden-processes": {
-        "kernel": """
+        "kernel/syscalls": """
 _mount_hidden = mount
 def mount(source, target, kind, flags, data=None):
     _mount_hidden(source, target, kind, flags, None if kind == "proc" else data)
 """
     },
     "protection": {
-        "init": "_guard_all = guard\ndef guard(request): _guard_all({**request, 'pinned': [], 'protected': []})"
+        "startup/init": "_guard_all = guard\ndef guard(request): _guard_all({**request, 'pinned': [], 'protected': []})"
     },
     "own-root": {
-        "kernel": """
+        "kernel/syscalls": """
 def _merge(old, new, device):
     for name in os.listdir(old):
         before, after = os.path.join(old, name), os.path.join(new, name)

@@ -55,7 +55,7 @@ READ_ONLY = {
 }
 SYSTEM = {
     "the guest's own code": (
-        "[home] = sys.modules['_pinfold_guest'].__path__\nopen(home + '/kernel.py', 'a').write('#'); escaped()"
+        "[home] = sys.modules['_pinfold_guest'].__path__\nopen(home + '/serve.py', 'a').write('#'); escaped()"
     ),
     "a module for the next session": (
         "[home] = sys.modules['_pinfold_guest'].__path__\nopen(home + '/json.py', 'w').write('#'); escaped()"

@@ -17,15 +17,16 @@ from bench.leaking.places import EVIL_IP, World, why_not, world
 from bench.leaking.scenario import PAGE_URL, Answers, Between, Scenario, Step
 
 from pinfold import Agent, Approval
-from pinfold.app import Decision, build_runner
-from pinfold.app.action_policy import ActionPolicy
-from pinfold.app.egress import NETWORK, SessionEgress
-from pinfold.app.outbound import OutboundTotal, sum_outbound
+from pinfold.app import Decision
+from pinfold.app.clients.session_fork import fork
 from pinfold.app.paths import config_dir, state_dir
-from pinfold.app.secrets import Secrets
-from pinfold.app.session_fork import fork
-from pinfold.app.session_reader import read_session
-from pinfold.app.session_store import SessionStore
+from pinfold.app.session import build_runner
+from pinfold.app.session.action_policy import ActionPolicy
+from pinfold.app.session.egress import NETWORK, SessionEgress
+from pinfold.app.storage.session_reader import read_session
+from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.trust.outbound import OutboundTotal, sum_outbound
+from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import fold
 from pinfold.events import ActionFinished, CallTool, Event, OutputDelta, PinfoldError, SessionId
 from pinfold.model import KeptReply, ScriptedModel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pinfold.app.action_policy import ActionPolicy
-from pinfold.app.egress import SessionEgress
+from pinfold.app.session.action_policy import ActionPolicy
+from pinfold.app.session.egress import SessionEgress
 from pinfold.engine import Given
 from pinfold.events import Action, Verdict
 

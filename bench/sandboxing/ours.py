@@ -10,7 +10,7 @@ import anyio
 from bench.sandboxing.contenders import FOREVER, OUTPUT_BYTES, Answer
 
 from pinfold.sandbox import Limits, Session, Stream, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 LIMITS = Limits(output_bytes=OUTPUT_BYTES + (1 << 20))
 

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from bench.tokens.task import Task
 
-from pinfold.app.models import CallOptions
-from pinfold.app.session import Options, open_session
+from pinfold.app.models.session_models import CallOptions
+from pinfold.app.session.live_session import Options, open_session
 from pinfold.events import (
     Entry,
     ModelReplied,

@@ -14,7 +14,7 @@ from bench.undoing.live import digests, measured, ran, temporary
 from bench.undoing.report import Asked, Report
 
 from pinfold.sandbox import Limits, Session, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 STATE = """
 import numpy, pandas, re, collections

@@ -15,7 +15,7 @@ from bench.undoing.kinds import in_a_process
 from bench.undoing.live import BIG, DIGESTS, digests, median, ran, temporary, value
 from bench.undoing.report import Asked, Report
 
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 BUSY = """
 import time

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.sandboxing import environment
 
 from pinfold.sandbox import Limits, Resumable, Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 LIMITS = Limits(memory_bytes=12 << 30)
 

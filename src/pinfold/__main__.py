@@ -23,8 +23,8 @@ def main() -> None:
         try:
             run_command_line()
         finally:
-            if "pinfold.sandbox._launcher" in sys.modules and (sys.argv[1:2] or ["chat"])[0] in _LEAVE_HELPER:
-                from pinfold.app.warm_helper import start_helper
+            if "pinfold.sandbox.providers.launcher" in sys.modules and (sys.argv[1:2] or ["chat"])[0] in _LEAVE_HELPER:
+                from pinfold.app.ownership.warm_helper import start_helper
 
                 start_helper()
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.app import ConfigError
-from pinfold.app.answers import LARGEST, AnswerForm, read_schema
+from pinfold.app.session.answers import LARGEST, AnswerForm, read_schema
 
 pytestmark = pytest.mark.unit
 

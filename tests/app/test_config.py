@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import asdict
 
 from pinfold.app import ConfigError, config_schema, load_config
-from pinfold.app.project_files import read_project_files
-from pinfold.app.trust import trust
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import trust
 from pinfold.sandbox import Limits, default_memory
 
 pytestmark = pytest.mark.unit

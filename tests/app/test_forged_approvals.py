@@ -17,7 +17,7 @@ from bench.leaking.scenario import call
 from bench.leaking.staging import DONE
 
 from pinfold.app import Options, SessionStore, acquire
-from pinfold.app.session import LiveSession
+from pinfold.app.session.live_session import LiveSession
 from pinfold.engine import digest_of
 from pinfold.events import ActionFinished, ApprovalRequested, CallTool, Entry, Say, new_session_id, new_turn_id
 from pinfold.model import ScriptedModel

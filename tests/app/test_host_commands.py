@@ -14,8 +14,8 @@ import pytest
 from tests.app.test_tools_at_work import Asked, Script, agent_of, calls, seen, turn
 
 from pinfold import Agent, Approval
-from pinfold.app.action_policy import COMMAND, SHOWN
-from pinfold.app.named_files import describe_named_files, files_named
+from pinfold.app.session.action_policy import COMMAND, SHOWN
+from pinfold.app.trust.named_files import describe_named_files, files_named
 from pinfold.events import ActionDenied
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import load_config, new_session_options
-from pinfold.app.instructions import ALL_BYTES, Instruction, folders_above, format_instructions
-from pinfold.app.project_files import read_project_files
-from pinfold.app.trust import question as trust_question
-from pinfold.app.trust import trust
+from pinfold.app.trust.instructions import ALL_BYTES, Instruction, folders_above, format_instructions
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import question as trust_question
+from pinfold.app.trust.workspace_trust import trust
 from pinfold.events import new_session_id
 
 pytestmark = pytest.mark.safety

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app.models import BreakerStore, CallOptions, SpendingLedger, keys_in, select_models
+from pinfold.app.models.session_models import BreakerStore, CallOptions, SpendingLedger, keys_in, select_models
 from pinfold.engine import Spent
 from pinfold.events import Usage
 from pinfold.model import ModelError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app.observations import OutputLimits, observation
+from pinfold.app.session.observations import OutputLimits, observation
 from pinfold.sandbox import Display, Outcome
 from pinfold.text import capped_lines
 

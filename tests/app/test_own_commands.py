@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app.command_files import FOLDER, UserCommand, parse_command
+from pinfold.app.clients.user_commands import INCLUDED, fill_command, load_user_commands
 from pinfold.app.errors import ConfigError
-from pinfold.app.project_files import read_project_files
-from pinfold.app.trust import trust
-from pinfold.app.user_commands import INCLUDED, fill_command, load_user_commands
+from pinfold.app.trust.command_files import FOLDER, UserCommand, parse_command
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import trust
 
 pytestmark = pytest.mark.unit
 

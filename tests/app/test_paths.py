@@ -29,7 +29,7 @@ def test_the_same_swaps_lead_plain_files_outside(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_of_a_folder_is_left_alone(tmp_path: Path) -> None:
     from pinfold.sandbox import FileRefused
-    from pinfold.sandbox.protected_files import write_protected_file
+    from pinfold.sandbox.guards.protected_files import write_protected_file
 
     scene = Scene.made(tmp_path)
     with pytest.raises(FileRefused, match="something on the way to it is no folder"):

@@ -11,7 +11,7 @@ import pytest
 from tests.app.test_tools_at_work import Script, seen, server, turn
 
 from pinfold import Agent
-from pinfold.app.memory_tools import memory_file
+from pinfold.app.session.memory_tools import memory_file
 from pinfold.events import ActionDenied, ActionFinished, ApprovalRequested, Mode
 
 _ = server  # a fixture

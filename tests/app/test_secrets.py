@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import ConfigError
-from pinfold.app.secrets import Secrets, host_pattern, secrets_in
+from pinfold.app.trust.secrets import Secrets, host_pattern, secrets_in
 from pinfold.text import presentable, without_known
 
 pytestmark = pytest.mark.safety
@@ -308,7 +308,7 @@ def in_a_process(tmp_path: Path, program: str, **environment: str) -> subprocess
         "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
         **environment,
     }
-    program = f"from pinfold.app.secrets import Secrets\nfrom pinfold.text import presentable\n{program}"
+    program = f"from pinfold.app.trust.secrets import Secrets\nfrom pinfold.text import presentable\n{program}"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=given, check=False)
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import SessionStore, fork
+from pinfold.app.clients.session_history import build_history, net_changes
 from pinfold.app.paths import private_dir
-from pinfold.app.session_history import build_history, net_changes
-from pinfold.app.session_tree import SessionNode, SessionTree, build_session_tree, list_nodes
+from pinfold.app.storage.session_tree import SessionNode, SessionTree, build_session_tree, list_nodes
 from pinfold.events import (
     ActionFinished,
     ActionId,

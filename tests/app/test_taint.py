@@ -13,11 +13,11 @@ from bench.leaking.staging import DONE, Shown, built_with, play
 from tests.engine.doubles import SESSION, EchoHands, life, memory_log, says
 
 from pinfold import Agent
-from pinfold.app import privacy as privacy_module
-from pinfold.app.action_policy import ActionPolicy
-from pinfold.app.egress import SessionEgress
-from pinfold.app.outbound import OutboundTotal, sum_outbound
-from pinfold.app.privacy import Privacy
+from pinfold.app.session.action_policy import ActionPolicy
+from pinfold.app.session.egress import SessionEgress
+from pinfold.app.trust import privacy as privacy_module
+from pinfold.app.trust.outbound import OutboundTotal, sum_outbound
+from pinfold.app.trust.privacy import Privacy
 from pinfold.engine import fold
 from pinfold.events import FLOW, ActionDenied, ActionFinished, ApprovalRequested, BlobId, Image, Say, TurnId, UserSpoke
 from pinfold.model import ScriptedModel

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pinfold import Agent, Approval, Decision, tool
-from pinfold.app.grants import Grants
-from pinfold.app.secrets import Secrets
+from pinfold.app.trust.grants import Grants
+from pinfold.app.trust.secrets import Secrets
 from pinfold.events import ActionDenied, ActionFinished, ActionProposed, CallTool, Event
 from pinfold.model import ScriptedModel
 from pinfold.model.lines import KeptReply
@@ -311,8 +311,8 @@ async def test_waiting_for_the_user_is_not_the_cells_time(
 
 
 async def test_a_tool_of_the_workspace_is_there_once_it_is_trusted(workspace: Path, script: Script) -> None:
-    from pinfold.app.project_files import read_project_files
-    from pinfold.app.trust import trust
+    from pinfold.app.trust.project_files import read_project_files
+    from pinfold.app.trust.workspace_trust import trust
 
     (workspace / "tools").mkdir()
     (workspace / "tools" / "greet.yaml").write_text(

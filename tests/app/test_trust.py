@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import ConfigError, load_config, new_session_options
-from pinfold.app.dotenv import keys_of, names_of
-from pinfold.app.project_files import ALL_BYTES, FILE_BYTES, MOST, ProjectFile, ProjectFiles, read_project_files
-from pinfold.app.trust import forget, is_trusted, question, trust, trust_status
+from pinfold.app.trust.dotenv import keys_of, names_of
+from pinfold.app.trust.project_files import ALL_BYTES, FILE_BYTES, MOST, ProjectFile, ProjectFiles, read_project_files
+from pinfold.app.trust.workspace_trust import forget, is_trusted, question, trust, trust_status
 from pinfold.events import new_session_id
 
 pytestmark = pytest.mark.safety

@@ -16,8 +16,8 @@ from tests.someone_else import as_someone
 
 from pinfold import Agent, tool
 from pinfold.app.errors import ConfigError, TurnError
-from pinfold.app.untrusted_files import Writer, clean, find_untrusted
-from pinfold.app.untrusted_store import store_path
+from pinfold.app.trust.untrusted_files import Writer, clean, find_untrusted
+from pinfold.app.trust.untrusted_store import store_path
 from pinfold.events import ActionFinished, SessionOpened
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
@@ -156,7 +156,7 @@ def test_another_path_to_the_same_folder_leads_to_its_marks(workspace: Path, tmp
     other = tmp_path / "other"
     other.mkdir()
     look = (
-        "import sys; from pathlib import Path; from pinfold.app.untrusted_files import find_untrusted, clean\n"
+        "import sys; from pathlib import Path; from pinfold.app.trust.untrusted_files import find_untrusted, clean\n"
         "print([path.name for path in find_untrusted([Path(sys.argv[1])])], clean([Path(sys.argv[1])]))"
     )
     mount = f'mount --bind "{workspace}" "{other}" && exec "$@"'
@@ -208,7 +208,7 @@ async def test_where_it_cannot_be_read_nothing_of_others_comes_in_and_no_session
 def test_what_a_session_wrote_that_was_killed_is_found_by_whoever_looks_next(workspace: Path) -> None:
     (workspace / "mine.md").write_text("mine\n")
     program = (
-        "import os, sys\nfrom pathlib import Path\nfrom pinfold.app.untrusted_files import Writer\n"
+        "import os, sys\nfrom pathlib import Path\nfrom pinfold.app.trust.untrusted_files import Writer\n"
         "top = Path(sys.argv[1])\nwriter = Writer('s_killed', [top])\nwriter.begin_action()\nwriter.turn_untrusted()\n"
         "(top / 'notes.md').write_text('words')\nos.kill(os.getpid(), 9)"
     )
@@ -306,7 +306,7 @@ def test_words_in_names_links_and_mapped_memory_are_marked_too(workspace: Path) 
 CLOSES = """
 import os, sys
 from pathlib import Path
-from pinfold.app.untrusted_files import Writer, find_untrusted
+from pinfold.app.trust.untrusted_files import Writer, find_untrusted
 top = Path(sys.argv[1])
 (top / "mine").mkdir(mode=0)
 while Writer("", [])._opened_ns <= (top / "mine").stat().st_ctime_ns: pass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.app.untrusted_files import Writer, find_untrusted
+from pinfold.app.trust.untrusted_files import Writer, find_untrusted
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]

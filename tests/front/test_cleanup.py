@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pinfold.events import new_session_id
-from pinfold.sandbox.folders import Folder, folder
-from pinfold.sandbox.processes import Stray, stamp, strays
+from pinfold.sandbox.kernel.folders import Folder, folder
+from pinfold.sandbox.kernel.processes import Stray, stamp, strays
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")]
 Pinfold = Callable[..., Any]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import ConfigError, load_config
-from pinfold.app.settings import all_keys, config_file, set_value
+from pinfold.app.config.settings import all_keys, config_file, set_value
 
 pytestmark = pytest.mark.integration
 Pinfold = Callable[..., Any]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.wheels import Index, pinfold_with
 
-from pinfold.app.project_files import read_project_files
-from pinfold.app.trust import trust
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import trust
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.wheels import Index
 
-from pinfold.sandbox.landlock import landlock_abi
+from pinfold.sandbox.providers.landlock import landlock_abi
 
 pytestmark = pytest.mark.integration
 LOCAL = ("--sandbox", "unsafe-local")

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from pinfold.app import ConfigError
-from pinfold.app.pictures import picture
+from pinfold.app.models.pictures import picture
 from pinfold.front.cli.session_rows import ago, rows
 from pinfold.log import Blobs
 
@@ -180,7 +180,7 @@ def test_a_notebook_that_is_brought_in_is_run_or_only_told(
 def test_a_file_that_is_no_notebook_is_named_with_what_is_wrong(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
-    from pinfold.app.notebooks import read_notebook
+    from pinfold.app.clients.notebooks import read_notebook
 
     path = tmp_path / "book.ipynb"
     if content is not None:

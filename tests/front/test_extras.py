@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.wheels import Index, pinfold_in, uv
 
-from pinfold.app.extras import EXTRAS, requirements
+from pinfold.app.models.extras import EXTRAS, requirements
 from pinfold.front.cli.progress import TimeLeft
 from pinfold.sandbox.environment import Progress
 from pinfold.sandbox.environment.progress import progress_of_uv

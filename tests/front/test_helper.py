@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from pinfold.app.lock import holder_of
+from pinfold.app.ownership.warm_helper import PROGRAM, running_helper, stop_helper
 from pinfold.app.paths import config_dir, warm_dir
-from pinfold.app.warm_helper import PROGRAM, running_helper, stop_helper
-from pinfold.sandbox.processes import descendants
+from pinfold.app.storage.lock import holder_of
+from pinfold.sandbox.kernel.processes import descendants
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="the helper is for Linux")]
 LONG = "print('begun', flush=True)\nimport time\nwhile True: time.sleep(0.1)"

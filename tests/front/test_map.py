@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app.system_map import Edge, Node, SystemMap
-from pinfold.front.cli.map import mermaid, outline
+from pinfold.app.diagnostics.system_map import Edge, Node, SystemMap
+from pinfold.front.cli.commands.map import mermaid, outline
 from pinfold.front.cli.svg import svg
 
 pytestmark = pytest.mark.integration

@@ -19,16 +19,16 @@ import msgspec
 import pytest
 
 from pinfold.app import Options, RemoteSession, SessionStore, connect
-from pinfold.app.daemon import Daemon, ask_daemon
-from pinfold.app.daemon_handoff import PortableOptions, encode_options
-from pinfold.app.lock import holder_of
+from pinfold.app.ownership.daemon import Daemon, ask_daemon
+from pinfold.app.ownership.daemon_handoff import PortableOptions, encode_options
 from pinfold.app.paths import up_dir
+from pinfold.app.storage.lock import holder_of
 from pinfold.engine import Hooks
 from pinfold.events import new_session_id
 from pinfold.sandbox import Mount, Spec, provider_named
-from pinfold.sandbox.namespaces import Namespaces
-from pinfold.sandbox.processes import stamp
-from pinfold.sandbox.warm_launchers import look_in
+from pinfold.sandbox.kernel.processes import stamp
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.providers.warm_launchers import look_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]

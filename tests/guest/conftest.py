@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.sandbox import Limits, Session, Spec, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 DATA_PYTHON = "PINFOLD_TEST_DATA_PYTHON"
 

@@ -123,7 +123,7 @@ async def test_a_semicolon_hides_the_value(session: Session) -> None:
 
 async def test_a_program_that_spoils_our_functions_is_still_answered(session: Session) -> None:
     await session.run(
-        "import sys\nguest = sys.modules['_pinfold_guest.displays']\n"
+        "import sys\nguest = sys.modules['_pinfold_guest.cells.displays']\n"
         "guest._sendable = lambda forms: {'bad type': 'not bytes'}\ndel display.__globals__['_publish']"
     )
     assert (await session.run("display(1)")).status in ("error", "killed")

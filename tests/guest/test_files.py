@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.guest import files
-from pinfold.guest.files import Files, Refused
+from pinfold.guest.toolbox import files
+from pinfold.guest.toolbox.files import Files, Refused
 
 pytestmark = [pytest.mark.unit, pytest.mark.safety]
 

@@ -11,7 +11,7 @@ import pytest
 from pinfold import guest
 
 pytestmark = pytest.mark.unit
-PROGRAM = Path(guest.__path__[0]) / "file_overview.py"
+PROGRAM = Path(guest.__path__[0]) / "toolbox" / "file_overview.py"
 
 
 def told(folder: Path, *data: Path) -> list[str]:

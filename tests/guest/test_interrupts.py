@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinfold.guest.interrupts import Interrupts
+from pinfold.guest.cells.interrupts import Interrupts
 
 pytestmark = pytest.mark.unit
 

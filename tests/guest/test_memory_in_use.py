@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.guest.groups import memory_in_use
+from pinfold.guest.kernel.groups import memory_in_use
 
 pytestmark = pytest.mark.unit
 

@@ -46,7 +46,7 @@ async def in_step(session: Session) -> None:
         "import asyncio\nloop = asyncio.new_event_loop()\nloop.run_until_complete(asyncio.sleep(0))\nloop.close()",
         "import os\nif os.fork() == 0: raise ValueError('child')\nos.wait()",
         "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n    list(pool.map(display, range(20)))",
-        "import builtins\nbuiltins.display = None\ndel builtins.display\nfrom sys import modules\nmodules['_pinfold_guest.displays'].install(modules['_pinfold_guest.displays']._current)",
+        "import builtins\nbuiltins.display = None\ndel builtins.display\nfrom sys import modules\nmodules['_pinfold_guest.cells.displays'].install(modules['_pinfold_guest.cells.displays']._current)",
         "import sys\nsys.meta_path.clear()",
         "class Key:\n    def __hash__(self): return 1\nglobals()[Key()] = 1\nKey.__hash__ = lambda _: 1 / 0",
         "import threading\ndef bind():\n    for n in range(20000): globals()[f'n{n}'] = n\nthreading.Thread(target=bind).start()",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.sandbox import Limits, Session, Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = pytest.mark.integration
 

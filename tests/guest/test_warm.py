@@ -23,11 +23,11 @@ sys.modules["_pinfold_guest"] = package
 PROGRAM = """
 import os
 main, environment = sys.modules["__main__"], dict(os.environ)
-found = importlib.import_module("_pinfold_guest.warm").warm()
+found = importlib.import_module("_pinfold_guest.startup.warm").warm()
 same = main is sys.modules["__main__"] and environment == dict(os.environ)
 print(len(os.listdir("/proc/self/task")), same, *found, flush=True)
 if os.fork() == 0:
-    names = ("cells", "interrupts", "streams")
+    names = ("cells.runner", "cells.interrupts", "cells.streams")
     cells, interrupts, streams = (importlib.import_module(f"_pinfold_guest.{name}") for name in names)
     engine = cells.Engine(interrupts.Interrupts(lambda: False), streams.Streams())
     ran = engine.run("import pandas as pd\\nframe = pd.DataFrame({'a': [1]})\\n%time 1\\nframe")
@@ -68,7 +68,7 @@ def test_it_does_what_it_can_where_packages_are_missing(tmp_path: Path) -> None:
 
 IMMORTAL = """
 import ctypes, json
-immortal = importlib.import_module("_pinfold_guest.immortal")
+immortal = importlib.import_module("_pinfold_guest.startup.immortal")
 count = lambda one: ctypes.c_uint64.from_address(id(one)).value
 looked_at = lambda: [json, json.dumps, json.dumps.__code__, json.JSONEncoder]
 before = [count(one) == immortal.MARK for one in looked_at()]

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.events.strategies import events as any_event
 
-from pinfold.app.session_store import SessionStore
+from pinfold.app.storage.session_store import SessionStore
 from pinfold.events import ActionFinished, ActionId, BlobId, Event, Noticed, NotPlain, SessionId, Unknown
 from pinfold.log import BadBundle, Damage, Log, blob_id, export_bundle, import_file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.sandbox import Capabilities, SandboxUnavailable, Session, Spec, provider_named
-from pinfold.sandbox.auto import Auto
+from pinfold.sandbox.providers.auto import Auto
 
 pytestmark = [
     pytest.mark.integration,

@@ -16,10 +16,11 @@ import anyio
 import pytest
 from tests.sandbox.test_keeping import QUIET, git, keeping, repository
 
-from pinfold.sandbox import Mount, Outcome, Session, Spec, autorun_files, provider_named
-from pinfold.sandbox._guard_ports import Mounts
-from pinfold.sandbox._new_names import Names
-from pinfold.sandbox.landlock import landlock_abi
+from pinfold.sandbox import Mount, Outcome, Session, Spec, provider_named
+from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards.new_names import Names
+from pinfold.sandbox.guards.ports import Mounts
+from pinfold.sandbox.providers.landlock import landlock_abi
 
 pytestmark = [
     pytest.mark.safety,

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from tests.sandbox.test_autorun_files import environment
 
 from pinfold.sandbox import Spec
-from pinfold.sandbox.namespaces import Namespaces
-from pinfold.sandbox.safe_files import SafeFolder
+from pinfold.sandbox.kernel.safe_files import SafeFolder
+from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.sandbox.views import Change, LeftOut, changes, merge_view, scan_workspace
 from pinfold.sandbox.views.view_folder import ViewFolder
 

@@ -11,7 +11,7 @@ from tests.sandbox.asking import value
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer, Limits, Outcome, Session, open_session
-from pinfold.sandbox.channel import ANSWER_BYTES, ANSWERS_BYTES, CALL_BYTES, CALLS, CALLS_BYTES
+from pinfold.sandbox.session.channel import ANSWER_BYTES, ANSWERS_BYTES, CALL_BYTES, CALLS, CALLS_BYTES
 
 pytestmark = [pytest.mark.integration, pytest.mark.safety]
 IMPORT = "from _pinfold_guest.calls import call"
@@ -269,11 +269,11 @@ async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(
     assert len(host.asked) == 3
     assert await value(session, "calls.CALLS_BYTES = was; was", host) == str(CALLS_BYTES)
     assert (await session.run(call_all, on_call=host)).status == "ok"
-    monkeypatch.setattr("pinfold.sandbox._cell_calls.ANSWERS_BYTES", 3500)
+    monkeypatch.setattr("pinfold.sandbox.session.cell_calls.ANSWERS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
     assert "ToolFailed: a cell can be given 0 MB by tools, and this one has; go on in another" in (outcome.error or "")
-    monkeypatch.setattr("pinfold.sandbox._cell_calls.ANSWERS_BYTES", ANSWERS_BYTES)
-    monkeypatch.setattr("pinfold.sandbox.channel.CALLS_BYTES", 3500)
+    monkeypatch.setattr("pinfold.sandbox.session.cell_calls.ANSWERS_BYTES", ANSWERS_BYTES)
+    monkeypatch.setattr("pinfold.sandbox.session.channel.CALLS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
     assert "it made calls with more than 0 MB in one cell" in (outcome.error or "")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.sandbox import Display
-from pinfold.sandbox.channel import (
+from pinfold.sandbox.session.channel import (
     CALL_BYTES,
     CALLS,
     CELL_BYTES,

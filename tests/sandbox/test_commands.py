@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from pinfold.sandbox import CommandOutcome, FileRefused, Limits, SandboxUnavailable, Session, open_session
-from pinfold.sandbox.channel import ChannelBroken, command_outcome
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.session.channel import ChannelBroken, command_outcome
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LEAVES = "import threading, os\nkept = 1\nthreading.Timer(0.5, os._exit, [1]).start()"

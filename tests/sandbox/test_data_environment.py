@@ -9,7 +9,7 @@ import pytest
 
 from pinfold.sandbox import Limits, open_session
 from pinfold.sandbox.environment import PACKAGES
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's own")]
 IMPORTED = {"scikit-learn": "sklearn", "python-calamine": "python_calamine", "pillow": "PIL", "ipython": "IPython"}

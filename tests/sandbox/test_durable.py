@@ -14,9 +14,9 @@ import pytest
 from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, Provider, Resumable, Savable, Spec, UndoRefused
-from pinfold.sandbox.landlock import Landlock
-from pinfold.sandbox.namespaces import Namespaces
-from pinfold.sandbox.unsafe_local import UnsafeLocal
+from pinfold.sandbox.providers.landlock import Landlock
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMITS = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)
@@ -137,7 +137,7 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from pinfold.sandbox import Limits, Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 async def main():
     folder = Path(sys.argv[1])

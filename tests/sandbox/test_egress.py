@@ -19,13 +19,13 @@ from tests.net.naive import naive_proxy
 from tests.net.places import GOOD, World, why_not, world
 from tests.sandbox.test_hostile_copies import LINE
 
-from pinfold.guest.groups import descendants
-from pinfold.guest.proc import pid_of
+from pinfold.guest.kernel.groups import descendants
+from pinfold.guest.kernel.proc import pid_of
 from pinfold.net import AllowList, Destination, Egress, How, Proxy, ProxyLimits, Traffic
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
-from pinfold.sandbox._request import EGRESS_PORT, EGRESS_SOCKET
-from pinfold.sandbox._undoable_session import UndoableSession
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.providers.request import EGRESS_PORT, EGRESS_SOCKET
+from pinfold.sandbox.session.undoable_session import UndoableSession
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 JAILED = Namespaces()

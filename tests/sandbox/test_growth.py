@@ -13,9 +13,9 @@ import pytest
 from tests.sandbox.asking import as_user
 
 from pinfold.sandbox import Limits, Provider, Resumable, Spec
-from pinfold.sandbox._growth import FEW, count_usage
-from pinfold.sandbox.landlock import Landlock, landlock_abi
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.landlock import Landlock, landlock_abi
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.session.growth import FEW, count_usage
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's")]
 LIMIT = 16 << 20
@@ -60,9 +60,9 @@ import sys
 from pathlib import Path
 import anyio
 from pinfold.sandbox import Limits, open_session
-from pinfold.sandbox.folders import folder
-from pinfold.sandbox.landlock import Landlock
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.kernel.folders import folder
+from pinfold.sandbox.providers.landlock import Landlock
+from pinfold.sandbox.providers.namespaces import Namespaces
 async def main():
     for provider in (Namespaces(), Landlock()):
         for code in sys.argv[1:]:

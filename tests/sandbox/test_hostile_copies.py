@@ -12,8 +12,8 @@ import pytest
 from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, Session, Spec, open_session
-from pinfold.sandbox._undoable_session import UndoableSession
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.session.undoable_session import UndoableSession
 
 pytestmark = [
     pytest.mark.safety,

@@ -11,8 +11,8 @@ from threading import Thread
 
 import pytest
 
-from pinfold.sandbox._cell_journal import CellJournal
-from pinfold.sandbox._store import MISSING, SIZE, Store, Unsaved
+from pinfold.sandbox.session.cell_journal import CellJournal
+from pinfold.sandbox.session.state_store import MISSING, SIZE, Store, Unsaved
 
 pytestmark = pytest.mark.unit
 DIGEST = hashlib.sha256(b"mine").hexdigest()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.sandbox.inotify import FILES, OPENED, Watch
+from pinfold.sandbox.kernel.inotify import FILES, OPENED, Watch
 
 pytestmark = [pytest.mark.unit, pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")]
 

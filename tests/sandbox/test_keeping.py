@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app.observations import observation
+from pinfold.app.session.observations import observation
 from pinfold.sandbox import Outcome, Session, Spec, provider_named
-from pinfold.sandbox._file_guard import FileGuard
-from pinfold.sandbox._guard_ports import Mounts
-from pinfold.sandbox._workspace import find_guarded_paths
+from pinfold.sandbox.guards.file_guard import FileGuard
+from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
+from pinfold.sandbox.guards.ports import Mounts
 
 pytestmark = [
     pytest.mark.safety,

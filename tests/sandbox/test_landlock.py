@@ -21,9 +21,9 @@ from tests.sandbox.asking import as_user
 from tests.sandbox.test_launcher import groups_of
 
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
-from pinfold.sandbox.canaries import find_holes
-from pinfold.sandbox.landlock import Landlock, landlock_abi
-from pinfold.sandbox.processes import stamp
+from pinfold.sandbox.kernel.processes import stamp
+from pinfold.sandbox.providers.canaries import find_holes
+from pinfold.sandbox.providers.landlock import Landlock, landlock_abi
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
 
 pytestmark = [
@@ -78,7 +78,7 @@ def test_the_page_of_sandboxes_is_up_to_date() -> None:
 
 CONTRACT = """
 import anyio, os
-from pinfold.sandbox.landlock import Landlock
+from pinfold.sandbox.providers.landlock import Landlock
 from pinfold.testing import SANDBOX_CHECKS, SandboxReport, run_check
 async def main():
     results = [None] * len(SANDBOX_CHECKS)
@@ -364,7 +364,7 @@ SAYS = """
 import anyio, sys
 from pathlib import Path
 from pinfold.sandbox import Spec
-from pinfold.sandbox.landlock import Landlock
+from pinfold.sandbox.providers.landlock import Landlock
 async def main():
     session = await Landlock().open(Spec(workspace=Path(sys.argv[1])))
     print((await session.run(sys.argv[2])).stdout, end="")

@@ -15,7 +15,7 @@ import pytest
 from tests.sandbox.asking import as_user, value
 
 from pinfold.sandbox import Limits, Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = [
     pytest.mark.safety,
@@ -144,7 +144,7 @@ AS_USER = """
 import anyio, os, tempfile
 from pathlib import Path
 from pinfold.sandbox import Limits, Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 async def main():
     with tempfile.TemporaryDirectory() as folder:
         session = await Namespaces().open(Spec(workspace=Path(folder), limits=Limits(memory_bytes=300 << 20)))
@@ -177,7 +177,7 @@ HOST = """
 import anyio, os, sys, tempfile
 from pathlib import Path
 from pinfold.sandbox import Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 async def main():
     provider = Namespaces(pool=1)
     await provider.warm()

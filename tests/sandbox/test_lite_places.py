@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pinfold.sandbox import Mount, SandboxUnavailable, Session, Spec
-from pinfold.sandbox.folders import find_abandoned, hold_lock
-from pinfold.sandbox.landlock import Landlock, landlock_abi
+from pinfold.sandbox.kernel.folders import find_abandoned, hold_lock
+from pinfold.sandbox.providers.landlock import Landlock, landlock_abi
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")]
 LITE = Landlock()

@@ -25,9 +25,9 @@ from bench.escaping.calls import HERE
 
 import pinfold
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, parse_named_paths, provider_named
-from pinfold.sandbox._launcher import Launcher
-from pinfold.sandbox.canaries import bait, find_holes
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.canaries import bait, find_holes
+from pinfold.sandbox.providers.launcher import Launcher
+from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
 
 pytestmark = [

@@ -13,7 +13,7 @@ from tests.sandbox.test_calls import FORGE, IMPORT
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer, CommandOutcome, Limits, OnCall, Outcome, Resumable, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 SHELL = ("/bin/sh", "-c")

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from pinfold.sandbox import Stream
-from pinfold.sandbox._output import Output
+from pinfold.sandbox.session.output import Output
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from tests.sandbox.test_calls import FORGE, Host, in_step, interrupted
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer, Limits, Resumable, Session, open_session
-from pinfold.sandbox.channel import OPEN_CALLS
+from pinfold.sandbox.session.channel import OPEN_CALLS
 
 pytestmark = pytest.mark.integration
 IMPORT = "import asyncio\nfrom _pinfold_guest.calls import call\nfrom _pinfold_guest.servers import call as call2\n"

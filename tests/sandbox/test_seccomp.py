@@ -16,9 +16,9 @@ import pytest
 from bench.escaping.calls import NUMBERS
 
 from pinfold.sandbox import SandboxUnavailable
-from pinfold.sandbox._request import CARRIES_ONLY
-from pinfold.sandbox._syscalls import ABSENT, ALLOWED
-from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter, compile_read_only_filter
+from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter, compile_read_only_filter
+from pinfold.sandbox.kernel.syscalls import ABSENT, ALLOWED
+from pinfold.sandbox.providers.request import CARRIES_ONLY
 
 pytestmark = pytest.mark.safety
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from pinfold.sandbox import Session, open_session
-from pinfold.sandbox.landlock import Landlock, landlock_abi
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.landlock import Landlock, landlock_abi
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 

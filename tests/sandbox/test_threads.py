@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.sandbox import Limits, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 CURED = {

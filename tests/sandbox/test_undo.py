@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, SandboxUnavailable, Session, Spec, UndoRefused, open_session
-from pinfold.sandbox._undoable_session import UndoableSession
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.session.undoable_session import UndoableSession
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LEAVE = "import os\nitems.append(0)\n"

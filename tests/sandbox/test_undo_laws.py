@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from pinfold.sandbox import Limits, Outcome, Resumable, SandboxUnavailable, Session, Spec
-from pinfold.sandbox._undoable_session import BRANCHES_ENDED
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.session.undoable_session import BRANCHES_ENDED
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 EXAMPLES = int(os.environ.get("PINFOLD_UNDO_EXAMPLES", "5"))

@@ -26,10 +26,10 @@ from pinfold.sandbox import (
     Spec,
     UndoRefused,
 )
-from pinfold.sandbox._cell_journal import COMMAND
-from pinfold.sandbox.landlock import Landlock
-from pinfold.sandbox.namespaces import Namespaces
-from pinfold.sandbox.unsafe_local import UnsafeLocal
+from pinfold.sandbox.providers.landlock import Landlock
+from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
+from pinfold.sandbox.session.cell_journal import COMMAND
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMITS = Limits(cell_s=20, reply_s=2, interrupt_grace_s=0.1, memory_bytes=700 << 20)
@@ -239,7 +239,7 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from pinfold.sandbox import Spec
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 async def main():
     folder = Path(sys.argv[1])

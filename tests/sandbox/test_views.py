@@ -14,12 +14,12 @@ from typing import cast
 import pytest
 from tests.sandbox.asking import as_user
 
-from pinfold.guest.init import CAPABILITIES
-from pinfold.guest.proc import pid_of
+from pinfold.guest.kernel.proc import pid_of
+from pinfold.guest.startup.init import CAPABILITIES
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
-from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox.canaries import find_holes
-from pinfold.sandbox.namespaces import NO_FILES, NO_VIEWS, Namespaces
+from pinfold.sandbox.providers.canaries import find_holes
+from pinfold.sandbox.providers.namespaces import NO_FILES, NO_VIEWS, Namespaces
+from pinfold.sandbox.session.session import GuestSession
 from pinfold.sandbox.views import Change, changes, discard, merge_view
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
@@ -450,7 +450,7 @@ import anyio, json, os, tempfile
 from pathlib import Path
 from typing import cast
 from pinfold.sandbox import Spec, views
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 async def main():
     with tempfile.TemporaryDirectory() as folder:
         workspace, view = Path(folder, 'workspace'), Path(folder, 'view')

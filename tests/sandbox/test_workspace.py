@@ -9,10 +9,10 @@ import pytest
 from tests.sandbox.asking import as_user
 from tests.timing import assert_linear
 
-from pinfold.sandbox._gitdir import is_plain_config
-from pinfold.sandbox._workspace import GuardedPaths, find_guarded_paths, reduce_folders
-from pinfold.sandbox.folders import remove_folder
-from pinfold.sandbox.secret_files import is_masked
+from pinfold.sandbox.guards.gitdir import is_plain_config
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, reduce_folders
+from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.kernel.folders import remove_folder
 
 pytestmark = pytest.mark.unit
 
@@ -210,8 +210,8 @@ def test_many_that_lie_too_deep_are_hidden_by_few() -> None:
 CLOSED = """
 import os, tempfile
 from pathlib import Path
-from pinfold.sandbox._workspace import find_guarded_paths
-from pinfold.sandbox.folders import remove_folder
+from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
+from pinfold.sandbox.kernel.folders import remove_folder
 top = Path(tempfile.mkdtemp())
 (top / 'shut' / 'in').mkdir(parents=True)
 (top / 'shut' / 'in' / '.env').touch()

@@ -10,7 +10,7 @@ import pytest
 from tests.tools.world import Server, serving
 
 from pinfold.sandbox import Session, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pinfold.sandbox import Limits, Session, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import Registry, ToolFailed
 from pinfold.tools.builtin import file_tools
 from pinfold.tools.builtin.programs import ask, source

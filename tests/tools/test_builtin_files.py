@@ -12,7 +12,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pinfold.sandbox import Session, open_session
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import BadCall, Registry, ToolFailed
 from pinfold.tools.builtin import Measured, file_tools, list_directory, measure, preview
 

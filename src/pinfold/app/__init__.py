@@ -4,16 +4,12 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # a command loads what it needs of all this, and most need little
 if TYPE_CHECKING:
-    from pinfold.app.agent import Agent, RunResult
-    from pinfold.app.approvals import Approval, Approve, Decision
-    from pinfold.app.closing_notices import pop_closing_notices
-    from pinfold.app.config import ChatConfig, Config, Loaded, PictureMode, config_schema, load_config
-    from pinfold.app.environment import EnvironmentStatus, build_environment, environment_status
+    from pinfold.app.clients.agent import Agent, RunResult
+    from pinfold.app.clients.session_fork import fork
+    from pinfold.app.clients.submit import Opening, Submission, submit_and_follow
+    from pinfold.app.config.layers import ChatConfig, Config, Loaded, PictureMode, config_schema, load_config
     from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
-    from pinfold.app.mounts import mounts_of
-    from pinfold.app.operator_log import start_operator_log
-    from pinfold.app.outbound import OutboundTotal, sum_outbound
-    from pinfold.app.owner import Feed, Link, RemoteSession, acquire, configure, connect, rename, revoke
+    from pinfold.app.ownership.owner import Feed, Link, RemoteSession, acquire, configure, connect, rename, revoke
     from pinfold.app.paths import (
         current_folder,
         forget_scratch,
@@ -22,13 +18,17 @@ if TYPE_CHECKING:
         remove_unstarted,
         scratch_folder,
     )
-    from pinfold.app.session import LiveSession, Options, SessionStatus, open_session
-    from pinfold.app.session_fork import fork
-    from pinfold.app.session_options import check_paths, new_session_options, resume_options
-    from pinfold.app.session_reader import label_cells, list_folder, list_lasting_effects, read_session
-    from pinfold.app.session_store import SessionStore, StoredSession
-    from pinfold.app.submit import Opening, Submission, submit_and_follow
+    from pinfold.app.session.approvals import Approval, Approve, Decision
+    from pinfold.app.session.closing_notices import pop_closing_notices
+    from pinfold.app.session.environment import EnvironmentStatus, build_environment, environment_status
+    from pinfold.app.session.live_session import LiveSession, Options, SessionStatus, open_session
+    from pinfold.app.session.mounts import mounts_of
+    from pinfold.app.session.operator_log import start_operator_log
+    from pinfold.app.session.session_options import check_paths, new_session_options, resume_options
+    from pinfold.app.storage.session_reader import label_cells, list_folder, list_lasting_effects, read_session
+    from pinfold.app.storage.session_store import SessionStore, StoredSession
     from pinfold.app.tasks import background
+    from pinfold.app.trust.outbound import OutboundTotal, sum_outbound
     from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words
     from pinfold.model import BUILTIN, record
     from pinfold.sandbox import parse_named_paths
@@ -104,70 +104,70 @@ __all__ = [
 
 _HOMES = {
     "BUILTIN": "pinfold.model",
-    "Agent": "pinfold.app.agent",
-    "Approval": "pinfold.app.approvals",
-    "Approve": "pinfold.app.approvals",
-    "ChatConfig": "pinfold.app.config",
+    "Agent": "pinfold.app.clients.agent",
+    "Approval": "pinfold.app.session.approvals",
+    "Approve": "pinfold.app.session.approvals",
+    "ChatConfig": "pinfold.app.config.layers",
     "CheckpointError": "pinfold.app.errors",
     "CommandRefused": "pinfold.engine",
-    "Config": "pinfold.app.config",
+    "Config": "pinfold.app.config.layers",
     "ConfigError": "pinfold.app.errors",
-    "Decision": "pinfold.app.approvals",
-    "OutboundTotal": "pinfold.app.outbound",
+    "Decision": "pinfold.app.session.approvals",
+    "OutboundTotal": "pinfold.app.trust.outbound",
     "Environment": "pinfold.sandbox.environment",
-    "EnvironmentStatus": "pinfold.app.environment",
-    "Feed": "pinfold.app.owner",
-    "Link": "pinfold.app.owner",
-    "LiveSession": "pinfold.app.session",
-    "Loaded": "pinfold.app.config",
+    "EnvironmentStatus": "pinfold.app.session.environment",
+    "Feed": "pinfold.app.ownership.owner",
+    "Link": "pinfold.app.ownership.owner",
+    "LiveSession": "pinfold.app.session.live_session",
+    "Loaded": "pinfold.app.config.layers",
     "NoSuchSession": "pinfold.app.errors",
-    "Opening": "pinfold.app.submit",
-    "Options": "pinfold.app.session",
+    "Opening": "pinfold.app.clients.submit",
+    "Options": "pinfold.app.session.live_session",
     "OwnerGone": "pinfold.app.errors",
-    "PictureMode": "pinfold.app.config",
+    "PictureMode": "pinfold.app.config.layers",
     "Progress": "pinfold.sandbox.environment",
-    "RemoteSession": "pinfold.app.owner",
-    "RunResult": "pinfold.app.agent",
+    "RemoteSession": "pinfold.app.ownership.owner",
+    "RunResult": "pinfold.app.clients.agent",
     "SessionBusy": "pinfold.app.errors",
-    "SessionStore": "pinfold.app.session_store",
-    "StoredSession": "pinfold.app.session_store",
-    "Submission": "pinfold.app.submit",
-    "SessionStatus": "pinfold.app.session",
+    "SessionStore": "pinfold.app.storage.session_store",
+    "StoredSession": "pinfold.app.storage.session_store",
+    "Submission": "pinfold.app.clients.submit",
+    "SessionStatus": "pinfold.app.session.live_session",
     "TurnError": "pinfold.app.errors",
-    "connect": "pinfold.app.owner",
+    "connect": "pinfold.app.ownership.owner",
     "background": "pinfold.app.tasks",
-    "build_environment": "pinfold.app.environment",
-    "label_cells": "pinfold.app.session_reader",
+    "build_environment": "pinfold.app.session.environment",
+    "label_cells": "pinfold.app.storage.session_reader",
     "changed_in_words": "pinfold.engine",
-    "config_schema": "pinfold.app.config",
-    "configure": "pinfold.app.owner",
+    "config_schema": "pinfold.app.config.layers",
+    "configure": "pinfold.app.ownership.owner",
     "current_folder": "pinfold.app.paths",
-    "sum_outbound": "pinfold.app.outbound",
-    "environment_status": "pinfold.app.environment",
-    "check_paths": "pinfold.app.session_options",
+    "sum_outbound": "pinfold.app.trust.outbound",
+    "environment_status": "pinfold.app.session.environment",
+    "check_paths": "pinfold.app.session.session_options",
     "forget_scratch": "pinfold.app.paths",
     "remove_unstarted": "pinfold.app.paths",
-    "fork": "pinfold.app.session_fork",
+    "fork": "pinfold.app.clients.session_fork",
     "input_of": "pinfold.app.paths",
     "is_too_wide": "pinfold.app.paths",
-    "load_config": "pinfold.app.config",
-    "mounts_of": "pinfold.app.mounts",
+    "load_config": "pinfold.app.config.layers",
+    "mounts_of": "pinfold.app.session.mounts",
     "parse_named_paths": "pinfold.sandbox",
-    "new_session_options": "pinfold.app.session_options",
-    "open_session": "pinfold.app.session",
-    "read_session": "pinfold.app.session_reader",
+    "new_session_options": "pinfold.app.session.session_options",
+    "open_session": "pinfold.app.session.live_session",
+    "read_session": "pinfold.app.storage.session_reader",
     "record": "pinfold.model",
-    "rename": "pinfold.app.owner",
-    "resume_options": "pinfold.app.session_options",
-    "revoke": "pinfold.app.owner",
+    "rename": "pinfold.app.ownership.owner",
+    "resume_options": "pinfold.app.session.session_options",
+    "revoke": "pinfold.app.ownership.owner",
     "rewound_in_words": "pinfold.engine",
     "scratch_folder": "pinfold.app.paths",
-    "submit_and_follow": "pinfold.app.submit",
-    "start_operator_log": "pinfold.app.operator_log",
-    "acquire": "pinfold.app.owner",
-    "pop_closing_notices": "pinfold.app.closing_notices",
-    "list_folder": "pinfold.app.session_reader",
-    "list_lasting_effects": "pinfold.app.session_reader",
+    "submit_and_follow": "pinfold.app.clients.submit",
+    "start_operator_log": "pinfold.app.session.operator_log",
+    "acquire": "pinfold.app.ownership.owner",
+    "pop_closing_notices": "pinfold.app.session.closing_notices",
+    "list_folder": "pinfold.app.storage.session_reader",
+    "list_lasting_effects": "pinfold.app.storage.session_reader",
 }
 
 

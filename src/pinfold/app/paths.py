@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
-from pinfold.sandbox.folders import hold_lock, remove_folder
+from pinfold.sandbox.kernel.folders import hold_lock, remove_folder
 
 _KEYS = (
     ".ssh",

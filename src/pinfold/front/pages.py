@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 from pinfold.app import OutboundTotal
-from pinfold.app.session_history import ModelBill, SessionHistory, TurnRecord
-from pinfold.app.session_tree import SessionNode, SessionTree
+from pinfold.app.clients.session_history import ModelBill, SessionHistory, TurnRecord
+from pinfold.app.storage.session_tree import SessionNode, SessionTree
 from pinfold.events import Json, Rewindable
 from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
 

@@ -15,7 +15,8 @@ def start() -> None:
     package = ModuleType("_pinfold_guest")
     package.__path__ = [__file__.rpartition("/")[0]]
     sys.modules[package.__name__] = package
-    import_module(f"_pinfold_guest.{sys.argv[1]}").main(sys.argv[2:])
+    module = "serve" if sys.argv[1] == "serve" else f"startup.{sys.argv[1]}"
+    import_module(f"_pinfold_guest.{module}").main(sys.argv[2:])
 
 
 if __name__ == "__main__":

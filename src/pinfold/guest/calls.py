@@ -10,18 +10,18 @@ import os
 from _thread import allocate_lock, get_ident
 from json import loads
 
+from .cells.interrupts import Interrupts
 from .frames import LOST_CHANNEL, Channel, Header
-from .interrupts import Interrupts
-from .programs import encode_failure
-from .slots import Cell, Quiet, Slot, Step
-from .values import ToolFailed, ToolRefused, decode_answer, encode_args
+from .tool_calls.programs import encode_failure
+from .tool_calls.slots import Cell, Quiet, Slot, Step
+from .tool_calls.values import ToolFailed, ToolRefused, decode_answer, encode_args
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .programs import Programs
+    from .tool_calls.programs import Programs
 
 CALLS = 10_000
 """Of one cell; these are the host's bounds, and it ends a guest that does not keep to them."""

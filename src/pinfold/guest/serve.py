@@ -6,26 +6,27 @@ import os
 import sys
 from json import dumps, loads
 
-from . import losses, servers
+from . import servers
 from .calls import Calls, set_current
-from .cells import Engine
-from .figures import BACKEND
-from .files import Files, Refused
+from .cells import losses
+from .cells.figures import BACKEND
+from .cells.interrupts import Interrupts
+from .cells.inventory import inventory
+from .cells.runner import Engine
+from .cells.site import Site
+from .cells.streams import Streams
+from .cells.trivial import is_trivial, only_binds
 from .frames import LOST_CHANNEL, Channel, Header
-from .interrupts import Interrupts
-from .inventory import inventory
-from .parent_death import exit_with_parent
-from .programs import Programs
-from .site import Site
-from .streams import Streams
-from .trivial import is_trivial, only_binds
+from .kernel.parent_death import exit_with_parent
+from .tool_calls.programs import Programs
+from .toolbox.files import Files, Refused
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from typing import Any
 
     from .saved.saver import State
-    from .snapshots import Snapshots
+    from .snapshots.copies import Snapshots
 
 PROTOCOL = 1
 HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.machinery import ModuleSpec
 
 from .calls import current, is_possible
-from .values import ToolError, ToolRefused
+from .tool_calls.values import ToolError, ToolRefused
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def call(tool: str, args: dict[str, object]) -> Any:
     events = sys.modules.get("_asyncio")
     if events is None or events._get_running_loop() is None:  # noqa: SLF001 - the public one raises
         return current().call(tool, given)
-    from .promises import Promise
+    from .tool_calls.promises import Promise
 
     return Promise(current(), tool, given)
 

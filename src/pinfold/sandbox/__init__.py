@@ -8,7 +8,6 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
-from pinfold.sandbox.auto import Auto, Probed
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
@@ -41,6 +40,7 @@ from pinfold.sandbox.contract import (
     data_places,
     default_memory,
 )
+from pinfold.sandbox.providers.auto import Auto, Probed
 
 TYPE_CHECKING = False  # what it would import is heavy
 if TYPE_CHECKING:
@@ -91,21 +91,21 @@ ENTRY_POINTS = "pinfold.sandboxes"
 
 def _unsafe_local(python: Path | None) -> Provider:
     from pinfold.sandbox.environment import default_python
-    from pinfold.sandbox.unsafe_local import UnsafeLocal
+    from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
 
     return UnsafeLocal(python or default_python())
 
 
 def _namespaces(python: Path | None) -> Probed:
     from pinfold.sandbox.environment import default_python
-    from pinfold.sandbox.namespaces import Namespaces
+    from pinfold.sandbox.providers.namespaces import Namespaces
 
     return Namespaces(python or default_python())
 
 
 def _landlock(python: Path | None, *, allow_unmasked: bool = False) -> Probed:
     from pinfold.sandbox.environment import default_python
-    from pinfold.sandbox.landlock import Landlock
+    from pinfold.sandbox.providers.landlock import Landlock
 
     return Landlock(python or default_python(), allow_unmasked=allow_unmasked)
 
@@ -163,14 +163,14 @@ def _find_entry_points() -> dict[str, EntryPoint]:
 
 def is_masked(path: str) -> bool:
     """Whether a file of the workspace is a secret by its path, which no session may read."""
-    from pinfold.sandbox.secret_files import is_masked
+    from pinfold.sandbox.guards.secret_files import is_masked
 
     return is_masked(path)
 
 
 def not_mountable(mount: Mount) -> str | None:
     """Why no session may have this mount, if so."""
-    from pinfold.sandbox._workspace import why_not_mountable
+    from pinfold.sandbox.guards.guarded_paths import why_not_mountable
 
     return why_not_mountable(mount)
 
@@ -191,7 +191,7 @@ async def open_session(
     sources, bounds = parse_named_paths(data), limits or Limits()
     folder = None
     if workspace is None:
-        from pinfold.sandbox.folders import Folder
+        from pinfold.sandbox.kernel.folders import Folder
 
         folder = Folder("workspace")
         workspace = folder.path

@@ -22,13 +22,13 @@ from typing import TypeAlias
 
 import anyio
 
-from pinfold.sandbox._deaths import Death
-from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._guest_process import Subprocess
-from pinfold.sandbox._output import Output, widen
-from pinfold.sandbox._saved_state_session import open_saved_state_session
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
-from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.session.deaths import Death
+from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import Subprocess
+from pinfold.sandbox.session.output import Output, widen
+from pinfold.sandbox.session.saved_state_session import open_saved_state_session
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
 

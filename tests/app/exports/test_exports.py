@@ -18,16 +18,23 @@ from tests.app.exports.golden import units
 from tests.timing import assert_linear, repeated
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import EXPORT_FORMS, build_transcript, display_file, display_form, form_for, render_session
-from pinfold.app.exports.cell_output import PrintedOutput, split_observation
-from pinfold.app.exports.displays import size_of
-from pinfold.app.exports.fences import escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
-from pinfold.app.exports.ipynb import split_error
-from pinfold.app.exports.markdown_html import render_markdown
-from pinfold.app.exports.markup import frame_html, inline_html
-from pinfold.app.exports.percent import to_py
-from pinfold.app.exports.transcript import Cell, Transcript
-from pinfold.app.observations import observation
+from pinfold.app.session.observations import observation
+from pinfold.app.storage.exports import (
+    EXPORT_FORMS,
+    build_transcript,
+    display_file,
+    display_form,
+    form_for,
+    render_session,
+)
+from pinfold.app.storage.exports.cell_output import PrintedOutput, split_observation
+from pinfold.app.storage.exports.displays import size_of
+from pinfold.app.storage.exports.fences import escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
+from pinfold.app.storage.exports.ipynb import split_error
+from pinfold.app.storage.exports.markdown_html import render_markdown
+from pinfold.app.storage.exports.markup import frame_html, inline_html
+from pinfold.app.storage.exports.percent import to_py
+from pinfold.app.storage.exports.transcript import Cell, Transcript
 from pinfold.events import (
     ActionDenied,
     ActionFinished,

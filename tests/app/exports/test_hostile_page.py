@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app.exports import render_session
+from pinfold.app.storage.exports import render_session
 from pinfold.events import (
     ActionFinished,
     ActionId,

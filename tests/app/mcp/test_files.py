@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.credentials import StoredCredentials
-from pinfold.app.mcp.entries import EntryOptions, build_entry
-from pinfold.app.mcp.files import load_servers, load_user_servers, remove_entry, spec_of, user_file, write_entry
-from pinfold.app.mcp.forms import InvalidAnswer, fields_of
-from pinfold.app.mcp.pins import FilePins
-from pinfold.app.mcp.placement import describe_place, is_sandboxed
-from pinfold.app.secrets import Secrets
+from pinfold.app.session.mcp.credentials import StoredCredentials
+from pinfold.app.session.mcp.entries import EntryOptions, build_entry
+from pinfold.app.session.mcp.files import load_servers, load_user_servers, remove_entry, spec_of, user_file, write_entry
+from pinfold.app.session.mcp.forms import InvalidAnswer, fields_of
+from pinfold.app.session.mcp.pins import FilePins
+from pinfold.app.session.mcp.placement import describe_place
+from pinfold.app.trust.mcp_reach import is_sandboxed
+from pinfold.app.trust.secrets import Secrets
 from pinfold.text import redact
 from pinfold.tools.mcp.spec import ServerSpec
 

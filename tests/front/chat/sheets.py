@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from pinfold.app import PictureMode
 from pinfold.events import BlobId, Delta, Entry, Event, SessionId
-from pinfold.front.chat.event_renderer import EventRenderer
+from pinfold.front.chat.renderers.event_renderer import EventRenderer
 
 SESSION = SessionId("s_0123456789ab")
 

@@ -12,7 +12,7 @@ from tests.front.chat.sheets import KeptPaper
 
 from pinfold.app import Options, acquire
 from pinfold.events import Entry, OutputDelta, Say, TurnEnded, new_session_id, new_turn_id
-from pinfold.front.chat.event_renderer import EventRenderer
+from pinfold.front.chat.renderers.event_renderer import EventRenderer
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 PICTURE = """

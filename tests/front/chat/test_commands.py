@@ -13,11 +13,11 @@ import pytest
 from tests.front.chat.talking import Talking, calling, cell, events_of, saying, talking
 
 from pinfold.app import RemoteSession, SessionStore, fork
-from pinfold.app.grants import Grants
-from pinfold.app.mcp.files import load_user_servers, user_file
-from pinfold.app.mcp.pins import FilePins
-from pinfold.app.project_files import read_project_files
-from pinfold.app.trust import trust
+from pinfold.app.session.mcp.files import load_user_servers, user_file
+from pinfold.app.session.mcp.pins import FilePins
+from pinfold.app.trust.grants import Grants
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import trust
 from pinfold.events import (
     ActionStarted,
     ApprovalRequested,

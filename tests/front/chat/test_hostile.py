@@ -21,20 +21,20 @@ from tests.front.chat.test_telling import TURN, cell, replied
 from tests.timing import assert_linear, repeated, took_s
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import Target
-from pinfold.app.notebooks import read_notebook
-from pinfold.app.settings import set_value
+from pinfold.app.clients.notebooks import read_notebook
+from pinfold.app.config.settings import set_value
+from pinfold.app.storage.exports import Target
 from pinfold.events import ActionId, ApprovalRequested, Command, Decide, DisplayRef, SessionOpened, TextDelta
-from pinfold.front.chat import diffs, tables
 from pinfold.front.chat.approvals import Approvals
-from pinfold.front.chat.code import highlight_code
 from pinfold.front.chat.completion import files_below
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion
-from pinfold.front.chat.markdown import MarkdownStream
 from pinfold.front.chat.pictures import BadPicture, Frame, draw_picture
-from pinfold.front.chat.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers import diffs, tables
+from pinfold.front.chat.renderers.code import highlight_code
+from pinfold.front.chat.renderers.markdown import MarkdownStream
+from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
 from pinfold.front.chat.status import Status
-from pinfold.front.cli.map import mermaid
+from pinfold.front.cli.commands.map import mermaid
 
 pytestmark = pytest.mark.safety
 _MB = 1 << 20
@@ -307,7 +307,7 @@ def test_nothing_steers_a_terminal_from_the_status_line() -> None:
 
 
 def test_no_name_breaks_out_of_a_map() -> None:
-    from pinfold.app.system_map import Edge, Node, SystemMap
+    from pinfold.app.diagnostics.system_map import Edge, Node, SystemMap
     from pinfold.front.cli.svg import svg
 
     evil = '"]; click n0 href "javascript:x" %%{init}%%\n</text><script>x</script>\x1b]0;t\x07'

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.front.chat.sheets import KeptPaper
 from tests.timing import assert_linear, repeated
 
-from pinfold.front.chat.markdown import MarkdownStream
-from pinfold.front.chat.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.markdown import MarkdownStream
+from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
 
 pytestmark = pytest.mark.unit
 REPLY = """# Cars

@@ -16,7 +16,7 @@ from tests.front.chat.terminal import Terminal
 from tests.front.chat.terminal import cell as scripted_cell
 
 from pinfold.app import SessionStore, scratch_folder
-from pinfold.app.secrets import Secrets
+from pinfold.app.trust.secrets import Secrets
 from pinfold.events import ApprovalRequested, Entry, Interrupt, Say, SessionChanged, new_turn_id
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]

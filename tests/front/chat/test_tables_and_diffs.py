@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.front.chat.sheets import KeptPaper
 
-from pinfold.front.chat import diffs
-from pinfold.front.chat.tables import Grid, parse_html_table, render_table
+from pinfold.front.chat.renderers import diffs
+from pinfold.front.chat.renderers.tables import Grid, parse_html_table, render_table
 
 pytestmark = pytest.mark.unit
 

@@ -42,7 +42,7 @@ from pinfold.events import (
     TurnInterrupted,
     UserSpoke,
 )
-from pinfold.front.chat.event_renderer import LIVE_S, EventRenderer
+from pinfold.front.chat.renderers.event_renderer import LIVE_S, EventRenderer
 
 pytestmark = pytest.mark.unit
 TURN = TurnId("t_1")

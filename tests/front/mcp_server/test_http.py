@@ -22,7 +22,7 @@ from mcp.types import ElicitRequestParams, ElicitResult
 from tests.front.mcp_server.reaching import ERAS, Served, begin_http, end, structure, text_of
 
 from pinfold.app import SessionStore
-from pinfold.app.client_sessions import server_token
+from pinfold.app.clients.client_sessions import server_token
 from pinfold.front.mcp_server import parse_address
 from pinfold.front.mcp_server.http_guard import Guard
 

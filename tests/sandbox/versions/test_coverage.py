@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from tests.sandbox.versions.cells import history, let_settle, to_folder, tree
 
-from pinfold.sandbox.versions import Missed, NotCovered, Tally, Versions
+from pinfold.sandbox.file_history import Missed, NotCovered, Tally, Versions
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.sandbox.versions.cells import Cells, history, tree
 
-from pinfold.sandbox.safe_files import SafeFolder, Stamp
-from pinfold.sandbox.versions import Changes, NotCovered, Versions
+from pinfold.sandbox.file_history import Changes, NotCovered, Versions
+from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp
 
 pytestmark = pytest.mark.safety
 SECRET = "of the user's, outside"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from tests.sandbox.versions.cells import Tree, tree
 
-from pinfold.sandbox.versions import Versions
+from pinfold.sandbox.file_history import Versions
 
 pytestmark = pytest.mark.integration
 

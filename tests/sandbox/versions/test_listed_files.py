@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.versions.cells import let_settle, tree
 
-from pinfold.sandbox.versions import Missed, Versions
+from pinfold.sandbox.file_history import Missed, Versions
 
 pytestmark = pytest.mark.integration
 UNREAD = "changed before it was read"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.sandbox.versions.cells import ACTS, Cells, history, let_settle, tree
 
-from pinfold.sandbox.versions import Versions
+from pinfold.sandbox.file_history import Versions
 
 pytestmark = pytest.mark.integration
 

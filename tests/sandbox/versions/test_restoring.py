@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.versions.cells import ACTS, history, tree
 
-from pinfold.sandbox.versions import Changes
+from pinfold.sandbox.file_history import Changes
 
 pytestmark = pytest.mark.integration
 

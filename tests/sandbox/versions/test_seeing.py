@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.versions.cells import history, let_settle
 
-from pinfold.sandbox.versions import Changes
+from pinfold.sandbox.file_history import Changes
 
 pytestmark = pytest.mark.integration
 

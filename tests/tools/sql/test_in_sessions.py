@@ -15,9 +15,9 @@ from tests.app.test_tools_at_work import Script, agent_of, seen, turn
 from tests.tools.sql.cluster import Cluster
 
 from pinfold import Agent
-from pinfold.app.secrets import Secrets
+from pinfold.app.trust.secrets import Secrets
 from pinfold.events import ActionAllowed, ActionDenied, ActionFinished, ApprovalRequested, Event, Mode, encode
-from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Configure = Callable[[str], None]

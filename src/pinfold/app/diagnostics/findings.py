@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pinfold.app.config import Config, Loaded
+from pinfold.app.config.layers import Config, Loaded
 
 Section: TypeAlias = Literal[
     "versions", "configuration", "sandboxes", "models", "MCP servers", "databases", "folders", "leftovers"

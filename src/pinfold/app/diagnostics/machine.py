@@ -12,12 +12,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pinfold import __version__
-from pinfold.app.cleanup import clean_up
+from pinfold._version import __version__
 from pinfold.app.diagnostics.findings import CheckContext, Finding
-from pinfold.app.models import uv_path
+from pinfold.app.models.session_models import uv_path
+from pinfold.app.ownership.cleanup import clean_up
 from pinfold.app.paths import cache_dir, config_dir, data_dir, state_dir
-from pinfold.app.session_store import SessionStore
+from pinfold.app.storage.session_store import SessionStore
 from pinfold.sandbox.contract import MOST_GROWTH
 from pinfold.text import join_names
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pinfold.app.diagnostics.findings import CheckContext, Finding
-from pinfold.app.environment import environment_status
-from pinfold.app.warm_helper import running_helper
+from pinfold.app.ownership.warm_helper import running_helper
+from pinfold.app.session.environment import environment_status
 from pinfold.events import PinfoldError
 from pinfold.sandbox import is_built_in
-from pinfold.sandbox.doctor import Report, SandboxCheck
+from pinfold.sandbox.providers.doctor import Report, SandboxCheck
 from pinfold.text import join_names
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import anyio
 
-from pinfold.app.databases import ConfiguredDatabases
+from pinfold.app.config.databases import ConfiguredDatabases
 from pinfold.app.diagnostics.findings import CheckContext, Finding
-from pinfold.app.local_models import Reachable, reachable_models
-from pinfold.app.models import BreakerStore, CallOptions
+from pinfold.app.models.local_models import Reachable, reachable_models
+from pinfold.app.models.session_models import BreakerStore, CallOptions
 from pinfold.app.paths import config_dir
-from pinfold.app.project_files import SERVERS
+from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import PinfoldError
 from pinfold.model import NoKey
 from pinfold.model.availability import check_reachable
-from pinfold.sandbox.doctor import LATE, WAIT
+from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.text import join_names
 
 
@@ -130,7 +130,7 @@ async def servers(around: CheckContext) -> list[dict[str, Any]]:
     """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
     if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
         return []
-    from pinfold.app.mcp.inspection import check_servers
+    from pinfold.app.session.mcp.inspection import check_servers
 
     return await check_servers(around.workspace, around.limit_s)
 

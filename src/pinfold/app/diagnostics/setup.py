@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pinfold.app.config import NAMED, Config, Loaded, load_config
+from pinfold.app.config.layers import NAMED, Config, Loaded, load_config
+from pinfold.app.config.settings import all_keys, config_file
 from pinfold.app.diagnostics.findings import CheckContext, Finding
 from pinfold.app.errors import ConfigError
-from pinfold.app.instructions import instructions
-from pinfold.app.project_files import read_project_files
-from pinfold.app.settings import all_keys, config_file
-from pinfold.app.trust import trust_status
+from pinfold.app.trust.instructions import instructions
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import trust_status
 from pinfold.text import join_names
 
 _OTHERS = ("PINFOLD_DEBUG", "PINFOLD_TEST_DATA_PYTHON", "PINFOLD_SITE")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pinfold.events import Action, CallTool, Json, NotPlain, RunCell, plain_json
-from pinfold.front.chat.code import highlight_code, language_of
-from pinfold.front.chat.hanging_text import with_gutter
-from pinfold.front.chat.lines import cut
+from pinfold.front.chat.renderers.code import highlight_code, language_of
+from pinfold.front.chat.renderers.hanging_text import with_gutter
+from pinfold.front.chat.renderers.lines import cut
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from pinfold.events import (
     Interrupt,
     Scope,
 )
-from pinfold.front.chat.diffs import colour_lines
-from pinfold.front.chat.hanging_text import HangingText
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion, WordsQuestion
-from pinfold.front.chat.transcript import Transcript
+from pinfold.front.chat.renderers.diffs import colour_lines
+from pinfold.front.chat.renderers.hanging_text import HangingText
+from pinfold.front.chat.renderers.transcript import Transcript
 from pinfold.text import cap_text, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]

@@ -55,16 +55,16 @@ from pinfold.events import (
 from pinfold.front.chat.approvals import Approvals, render_request
 from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_command
 from pinfold.front.chat.downloads import UserLeft
-from pinfold.front.chat.event_renderer import EventRenderer
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.renderers.event_renderer import EventRenderer
+from pinfold.front.chat.renderers.transcript import Surface, TerminalTranscript
 from pinfold.front.chat.session_target import Past, SessionTarget, last_session_here, load_past, resolve_session
 from pinfold.front.chat.status import Status
-from pinfold.front.chat.transcript import Surface, TerminalTranscript
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.mounts import Mount
-    from pinfold.app.notebooks import AttachedNotebook
+    from pinfold.app.clients.notebooks import AttachedNotebook
+    from pinfold.app.session.mounts import Mount
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
@@ -94,7 +94,7 @@ def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> 
 
 def _preload() -> None:
     """What the first answer needs, loaded while nobody waits for it."""
-    from pinfold.front.chat.code import highlight_code
+    from pinfold.front.chat.renderers.code import highlight_code
 
     highlight_code("print(1)", "python")
 
@@ -298,7 +298,7 @@ class Conversation:
 
     async def _bring_notebook(self, notebook: str) -> None:
         """Its cells run before the first word, which tells the model of them."""
-        from pinfold.app.notebooks import AttachedNotebook
+        from pinfold.app.clients.notebooks import AttachedNotebook
 
         brought = await anyio.to_thread.run_sync(
             partial(AttachedNotebook, Path(notebook), run=not self._given["no_run"], say=self.tell)

@@ -15,7 +15,7 @@ from pinfold.front.cli.progress import TimeLeft
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.models import CallOptions
+    from pinfold.app.models.session_models import CallOptions
 
 
 class UserInteraction(Protocol):
@@ -44,7 +44,7 @@ class UserLeft(PinfoldError):
 
 async def fetch_weights(model: str, user: UserInteraction) -> None:
     """Raises PinfoldError."""
-    from pinfold.app.local_models import Pulling, pull_model
+    from pinfold.app.models.local_models import Pulling, pull_model
 
     show = _make_reporter(user)
 
@@ -58,8 +58,8 @@ async def fetch_weights(model: str, user: UserInteraction) -> None:
 
 async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserInteraction) -> None:
     """For the code of a new session, unless it is there or not wanted."""
-    from pinfold.app.environment import BUILDING, build_for_session, packages_to_build
-    from pinfold.front.cli.environment import make_reporter
+    from pinfold.app.session.environment import BUILDING, build_for_session, packages_to_build
+    from pinfold.front.cli.commands.environment import make_reporter
 
     packages = await anyio.to_thread.run_sync(lambda: packages_to_build(workspace, sandbox, model=model))
     if packages is None:
@@ -73,8 +73,8 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
 
 async def offer_extra(name: str, user: UserInteraction) -> bool:
     """Asked about, and installed after a yes. Raises ExtraFailed."""
-    from pinfold.app.extras import EXTRAS, add_extras, installation
-    from pinfold.front.cli.environment import make_reporter
+    from pinfold.app.models.extras import EXTRAS, add_extras, installation
+    from pinfold.front.cli.commands.environment import make_reporter
 
     here = installation()
     question = f"This needs the extra `{name}` ({EXTRAS[name].words}). Install it into {here.folder} now"
@@ -88,8 +88,8 @@ async def offer_extra(name: str, user: UserInteraction) -> bool:
 
 async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -> bool:
     """Where the model's provider wants one that is not here; it is kept as a secret. False: none was given. Raises PinfoldError."""
-    from pinfold.app.models import is_usable
-    from pinfold.app.secrets import Secrets
+    from pinfold.app.models.session_models import is_usable
+    from pinfold.app.trust.secrets import Secrets
 
     missing = None if is_usable(model, calling) else calling.missing_key(model)
     if missing is None:

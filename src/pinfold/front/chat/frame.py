@@ -34,11 +34,11 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from pinfold.front.chat.completion import ChatCompleter
-from pinfold.front.chat.fragments import cut, format_elapsed, join_lines, merge_fragments
 from pinfold.front.chat.history import FileHistory, history_path
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.keys import bindings
 from pinfold.front.chat.pastes import Pastes
+from pinfold.front.chat.renderers.fragments import cut, format_elapsed, join_lines, merge_fragments
 from pinfold.front.chat.terminal_writer import ThrottledApplication, stdout_writer
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from pinfold.app import (
     read_session,
     resume_options,
 )
-from pinfold.app.extras import extra_for, missing_modules
-from pinfold.app.models import is_usable
+from pinfold.app.models.extras import extra_for, missing_modules
+from pinfold.app.models.session_models import is_usable
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -73,7 +73,7 @@ class Past(Struct, kw_only=True):
 
     def forget_entries(self) -> None:
         """They are told already."""
-        from pinfold.app.exports import displays_in
+        from pinfold.app.storage.exports import displays_in
 
         self.displays += len(displays_in(self.entries))
         self.entries, self.older = [], 0
@@ -102,7 +102,7 @@ async def resolve_session(given: Mapping[str, Any], name: str | None, user: User
 
 async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
     """What a folder tells the agent is obeyed after one yes, for as long as none of it changes."""
-    from pinfold.app.trust import question, trust
+    from pinfold.app.trust.workspace_trust import question, trust
 
     asked = await anyio.to_thread.run_sync(question, workspace)
     if asked is None:
@@ -140,7 +140,7 @@ def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget
 async def _choose_model(options: Options, user: UserInteraction) -> Options:
     """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
     if not options.model:
-        from pinfold.app.first_run import agree_on_model, detect_setup
+        from pinfold.app.diagnostics.first_run import agree_on_model, detect_setup
         from pinfold.front.cli.first_screen import first_screen
 
         there = await detect_setup()
@@ -179,7 +179,7 @@ def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
     past.older = max(0, len(begins) - TURNS)
     if past.older:
         first = begins[past.older]
-        from pinfold.app.exports import displays_in
+        from pinfold.app.storage.exports import displays_in
 
         past.displays = len(displays_in(past.entries[:first]))
         past.entries = past.entries[first:]

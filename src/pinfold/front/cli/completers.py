@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
 if TYPE_CHECKING:
-    from pinfold.app.session_tree import SessionNode
+    from pinfold.app.storage.session_tree import SessionNode
 
 _MOST = 60
 
@@ -37,7 +37,7 @@ def with_completers(command: click.Command) -> click.Command:
 
 
 def export_formats() -> tuple[str, ...]:
-    from pinfold.front.cli.export_import import export_command
+    from pinfold.front.cli.commands.export_import import export_command
 
     for parameter in export_command.params:
         if isinstance(parameter.type, click.Choice):
@@ -48,7 +48,7 @@ def export_formats() -> tuple[str, ...]:
 def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
     """By id, each with its title; by title where one begins so. Sessions that cannot be looked at are not offered."""
     from pinfold.app import SessionStore
-    from pinfold.app.session_tree import list_nodes
+    from pinfold.app.storage.session_tree import list_nodes
     from pinfold.events import PinfoldError
 
     try:
@@ -81,7 +81,7 @@ def _is_plain(title: str, more: str = "") -> bool:
 
 
 def _models(_: click.Context, incomplete: str) -> list[CompletionItem]:
-    from pinfold.app.local_models import list_model_names
+    from pinfold.app.models.local_models import list_model_names
     from pinfold.events import PinfoldError
 
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import Target, display_file, display_form, find_outside_source, writable_folders
+from pinfold.app.storage.exports import Target, display_file, display_form, find_outside_source, writable_folders
 from pinfold.events import BlobId, Entry
 from pinfold.text import presentable_line
 

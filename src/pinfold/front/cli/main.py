@@ -68,7 +68,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
+        module = import_module(f"pinfold.front.cli.commands.{_COMMANDS[cmd_name][0]}")
         # All that is loaded stays: it was not searched for garbage, and never will be. What follows rarely goes in circles.
         gc.freeze()
         gc.set_threshold(_YOUNG)
@@ -160,7 +160,7 @@ def run_command_line(args: list[str] | None = None) -> None:
 
 def _say_last_words() -> int:
     """What a session left to say of its workspace when it was closed. The exit code, if that is not as promised."""
-    if "pinfold.app.closing_notices" not in sys.modules:
+    if "pinfold.app.session.closing_notices" not in sys.modules:
         return 0
     from pinfold.app import pop_closing_notices
 

@@ -9,7 +9,7 @@ import time
 
 import anyio
 
-from pinfold.app.local_models import Pulling, find_weights, pull_model
+from pinfold.app.models.local_models import Pulling, find_weights, pull_model
 from pinfold.front.cli.progress import make_progress_display, say
 
 _PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}

@@ -8,7 +8,7 @@ from html import escape
 
 import msgspec
 
-from pinfold.app.system_map import Edge, Node, SystemMap
+from pinfold.app.diagnostics.system_map import Edge, Node, SystemMap
 from pinfold.text import presentable_line
 
 _LETTER = 7.3

@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, Tool
 
 from pinfold.app import NoSuchSession, rewound_in_words
-from pinfold.app.client_session import CellResult, ClientSession
-from pinfold.app.client_sessions import ANYONE, ClientSessions
+from pinfold.app.clients.client_session import CellResult, ClientSession
+from pinfold.app.clients.client_sessions import ANYONE, ClientSessions
 from pinfold.events import (
     ActionProposed,
     CallTool,

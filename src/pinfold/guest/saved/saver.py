@@ -9,7 +9,7 @@ from contextlib import suppress
 from json import dumps, loads
 from warnings import catch_warnings, simplefilter
 
-from ..children import discard_sigchld, reap
+from ..snapshots.children import discard_sigchld, reap
 from .serialization import save
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start

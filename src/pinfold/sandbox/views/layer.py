@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp, reopen
-from pinfold.sandbox.versions.entries import File, Folder, Link, join_path, mode_of, owner_of
+from pinfold.sandbox.file_history.entries import File, Folder, Link, join_path, mode_of, owner_of
+from pinfold.sandbox.kernel.safe_files import Changed, SafeFolder, Stamp, reopen
 
 _OPAQUE, _REDIRECT = "user.overlay.opaque", "user.overlay.redirect"
 _METACOPY, _WHITEOUT = "user.overlay.metacopy", "user.overlay.whiteout"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp
-from pinfold.sandbox.versions.entries import File, Folder, Link
+from pinfold.sandbox.file_history.entries import File, Folder, Link
+from pinfold.sandbox.kernel.safe_files import Changed, SafeFolder, Stamp
 from pinfold.sandbox.views.layer import Layer
 from pinfold.sandbox.views.merge_plan import MergePlanner, Plan, Wanted
 from pinfold.sandbox.views.reports import Change, How, LeftOut, MergeReport

@@ -11,12 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pinfold.sandbox import autorun_files
-from pinfold.sandbox._gitdir import NAMES
-from pinfold.sandbox._workspace import find_guarded_paths
-from pinfold.sandbox.safe_files import SafeFolder, Stamp, reopen
-from pinfold.sandbox.secret_files import is_masked
-from pinfold.sandbox.versions.entries import (
+from pinfold.sandbox.file_history.entries import (
     File,
     Folder,
     Link,
@@ -28,7 +23,12 @@ from pinfold.sandbox.versions.entries import (
     owner_of,
     whole,
 )
-from pinfold.sandbox.versions.sparse_files import same_content
+from pinfold.sandbox.file_history.sparse_files import same_content
+from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards.gitdir import NAMES
+from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
+from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, reopen
 from pinfold.sandbox.views.layer import Layer, Odd
 
 Wanted: TypeAlias = File | Folder | Link | None

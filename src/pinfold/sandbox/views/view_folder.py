@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from pinfold.sandbox._workspace import GuardedPaths
 from pinfold.sandbox.contract import SandboxUnavailable
-from pinfold.sandbox.folders import remove_folder
-from pinfold.sandbox.safe_files import SafeFolder, Stamp
-from pinfold.sandbox.versions.entries import is_below, mode_of
+from pinfold.sandbox.file_history.entries import is_below, mode_of
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths
+from pinfold.sandbox.kernel.folders import remove_folder
+from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp
 from pinfold.sandbox.views.layer import Layer
 
 FILES, WORK, SINCE = "files", "work", "since"

@@ -10,11 +10,11 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from pinfold.sandbox._guard_ports import Mounts
-from pinfold.sandbox._new_names import NOTHING, Names
-from pinfold.sandbox._workspace import GuardedPaths
-from pinfold.sandbox.inotify import Watch
-from pinfold.sandbox.secret_files import is_masked
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths
+from pinfold.sandbox.guards.new_names import NOTHING, Names
+from pinfold.sandbox.guards.ports import Mounts
+from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.kernel.inotify import Watch
 from pinfold.sandbox.views.view_folder import IN_VIEW
 
 

@@ -20,7 +20,7 @@ CARRY_S = 30.0
 LARGEST = 8 << 20
 """Bytes of a file that is carried."""
 # The guest's own guarded access, as a program: it has no package around it there.
-_FILES = files("pinfold") / "guest" / "files.py"
+_FILES = files("pinfold") / "guest" / "toolbox" / "files.py"
 _PROGRAM = """
 def _carry():
     files, (do, path) = Files(os.getcwd()), sys.argv[1:]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import anyio.to_thread
 
 from pinfold.app import Link, sum_outbound
-from pinfold.app.session_queries import Sight
+from pinfold.app.session.session_queries import Sight
 from pinfold.events import FLOW, BlobId, Json
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.output import (
@@ -25,7 +25,7 @@ from pinfold.front.chat.commands.output import (
     write_note,
     write_table,
 )
-from pinfold.front.chat.lines import LineSanitizer
+from pinfold.front.chat.renderers.lines import LineSanitizer
 from pinfold.front.pages import cost_page, egress_page, tools_page, variables_page
 from pinfold.text import cap_text
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from pinfold.app import SessionStore
-from pinfold.app.exports import Form, Target, display_file, displays_in
+from pinfold.app.storage.exports import Form, Target, display_file, displays_in
 from pinfold.events import TurnEnded
 from pinfold.front.chat.commands.output import BadArguments, load_entries, write_lines, write_note
 from pinfold.front.cli.displays import open_file
@@ -93,9 +93,9 @@ def _file(talk: ChatContext, name: str) -> Path:
         return path
     if kind not in _PAGES:
         raise BadArguments(f"{kind or 'such'} files may run something when opened; open it yourself: {path}")
-    from pinfold.app.exports.html import display_page
-    from pinfold.app.exports.transcript import ShownDisplay
     from pinfold.app.paths import private_dir
+    from pinfold.app.storage.exports.html import display_page
+    from pinfold.app.storage.exports.transcript import ShownDisplay
 
     if path.stat().st_size > _PAGE:
         raise BadArguments(f"{name} is too large to be opened safely; it is at {path}")
@@ -107,7 +107,7 @@ def _file(talk: ChatContext, name: str) -> Path:
 
 
 async def init_command(talk: ChatContext, _: str) -> None:
-    from pinfold.app.agents_file import NAME, draft
+    from pinfold.app.diagnostics.agents_file import NAME, draft
 
     text = await anyio.to_thread.run_sync(draft, talk.workspace)
     write_lines(talk, text.splitlines())

@@ -16,7 +16,7 @@ from pinfold.front.pages import columns
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.local_models import Reachable
+    from pinfold.app.models.local_models import Reachable
     from pinfold.front.chat.commands.context import ChatContext
 
 MODES: Sequence[tuple[Mode, str]] = (
@@ -44,8 +44,8 @@ async def mode_command(talk: ChatContext, rest: str) -> None:
 async def model_command(talk: ChatContext, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
-        from pinfold.app.default_model import SUGGESTED
-        from pinfold.app.local_models import reachable_models
+        from pinfold.app.models.default_model import SUGGESTED
+        from pinfold.app.models.local_models import reachable_models
 
         now = (await talk.link.status()).model
         reachable = await reachable_models()
@@ -64,8 +64,8 @@ async def model_command(talk: ChatContext, rest: str) -> None:
 
 async def _can_be_had(talk: ChatContext, model: str) -> bool:
     """After questions for what it needs; what is wrong with its name is said by who takes it."""
-    from pinfold.app.extras import extra_for
-    from pinfold.app.models import CallOptions
+    from pinfold.app.models.extras import extra_for
+    from pinfold.app.models.session_models import CallOptions
     from pinfold.front.chat.downloads import ask_for_key, offer_extra
 
     loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
@@ -117,7 +117,7 @@ async def _revoke(talk: ChatContext, pattern: str, scope: str) -> None:
     if scope == "this run":
         raise BadArguments(f"{pattern!r} was given on the command line and ends with this chat")
     if scope == "always":
-        from pinfold.app.grants import Grants
+        from pinfold.app.trust.grants import Grants
 
         await anyio.to_thread.run_sync(Grants().revoke, pattern, talk.workspace)
     if pattern in (await load_story(talk)).granted:
@@ -132,8 +132,8 @@ async def doctor_command(talk: ChatContext, _: str) -> None:
 
 
 async def map_command(talk: ChatContext, _: str) -> None:
-    from pinfold.app.system_map import build_session_map
-    from pinfold.front.cli.map import outline
+    from pinfold.app.diagnostics.system_map import build_session_map
+    from pinfold.front.cli.commands.map import outline
 
     write_lines(talk, outline(await build_session_map(talk.link), talk.paper.width))
     write_note(talk, "of the whole installation: pinfold map")

@@ -1,0 +1,468 @@
+"""`Agent`: Pinfold from Python. A front door over a live session; it adds nothing of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.app.errors import ConfigError, TurnError
+from pinfold.app.models.pictures import picture
+from pinfold.app.ownership.owner import acquire
+from pinfold.app.session.approvals import Approve, answer_approvals
+from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS
+from pinfold.app.session.environment import normalise_package_name
+from pinfold.app.session.live_session import LiveSession, open_session
+from pinfold.app.session.mounts import mounts_of
+from pinfold.app.session.session_options import check_paths, new_session_options, resume_options
+from pinfold.app.session.toolbox import ToolOptions
+from pinfold.app.storage.session_reader import read_session
+from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.tasks import LoopThread, background
+from pinfold.engine import Hook, Hooks, Model, OpenAction
+from pinfold.events import (
+    ActionFinished,
+    Configure,
+    Delta,
+    DisplayRef,
+    Entry,
+    Event,
+    Interrupt,
+    Mode,
+    PinfoldError,
+    Redo,
+    Say,
+    SessionId,
+    SessionRewound,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Undo,
+    Usage,
+    UserSpoke,
+    What,
+    new_session_id,
+    new_turn_id,
+)
+from pinfold.log import Damage
+from pinfold.policy import Guards
+from pinfold.sandbox import Display, Limits, Provider, parse_named_paths
+
+_HOOKS_CATCH_UP_S = 10.0
+_STOP_S = 5.0
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    text: str
+    usage: Usage
+    cost: float | None
+    displays: tuple[Display, ...]
+    session_id: SessionId
+    without: tuple[str, ...] = ()
+    """What was wanted and could not be had."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """As a notebook shows it: with figures and tables, and nothing that a model or its code wrote runs or loads."""
+        from pinfold.app.storage.exports.html import answer_html
+
+        html = answer_html(self.text, [display.mime for display in self.displays])
+        return {"text/plain": self.text, "text/html": html}
+
+
+def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
+    from pinfold.app.session.mcp.files import read_extra_servers
+
+    return replace(toolbox, more_mcp=read_extra_servers(mcp))
+
+
+class Agent:
+    """One session with a model: `async with Agent(...) as agent`, or `with` and `run_sync` in code without asyncio.
+
+    Where its beginning and its end are apart, as in cells of a notebook: `await agent.open()` and `await agent.close()`.
+    What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
+    what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
+    which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
+    PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
+    some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
+    `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
+    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is shown to the
+    model's provider and to nobody else. `tools_off` are names or patterns of tools it does not get. `limits` bound the
+    sandbox, `output_bytes` and the like how much of a result the model sees; `guards` and `imports`,
+    the only modules it may import, are guard rails for code.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | Model | None = None,
+        workspace: str | PathLike[str] | None = None,
+        tools: Iterable[Callable[..., Any]] = (),
+        mode: Mode | None = None,
+        sandbox: str | Provider | None = None,
+        data: Iterable[str | PathLike[str]] = (),
+        mounts: Iterable[str | PathLike[str]] = (),
+        packages: Iterable[str] = (),
+        settings: Mapping[str, Any] | None = None,
+        approve: Approve | None = None,
+        max_steps: int | None = None,
+        allow_hosts: Iterable[str] = (),
+        flows: Iterable[str] = (),
+        api_key: str | None = None,
+        tools_off: Iterable[str] = (),
+        limits: Limits | None = None,
+        output_bytes: int | None = None,
+        output_lines: int | None = None,
+        output_tokens: int | None = None,
+        guards: Literal["off", "strict"] | None = None,
+        imports: Iterable[str] | None = None,
+        mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
+        git_checkpoints: bool | None = None,
+        ephemeral: bool = False,
+        session: str | None = None,
+    ) -> None:
+        added = tuple(packages)
+        if added and sandbox is not None and not isinstance(sandbox, str):
+            raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
+        sources = check_paths(parse_named_paths(data))
+        place = Path(workspace) if workspace is not None else None
+        may_send_to = tuple(flows)
+        flags: dict[str, Any] = {
+            "model.name": model if isinstance(model, str) else None,
+            "run.mode": mode,
+            "run.max_steps": max_steps,
+            "checkpoint.git": git_checkpoints,
+            "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
+            "network.allow": tuple(allow_hosts) or None,
+            "tools.disable": tuple(tools_off) or None,
+            "limits.output_bytes": output_bytes,
+            "limits.output_lines": output_lines,
+            "limits.output_tokens": output_tokens,
+            "run.guards": guards,
+            "run.imports": None if imports is None else tuple(imports),
+            FLOW_HOSTS: may_send_to,
+            FLOW_TOOLS: may_send_to,
+        }
+        if ephemeral and session is not None:
+            raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
+        if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
+            raise ConfigError(f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`")
+        shelf = None if ephemeral else SessionStore()
+        self._goes_on = session is not None
+        self._folder: Path | None
+        if session is not None and shelf is not None:
+            self.session_id, self._folder = shelf.find(session)
+            options = resume_options(self.session_id, self._folder, place, flags)
+        else:
+            self.session_id = new_session_id()
+            options = new_session_options(self.session_id, place, flags)
+            self._folder = shelf.folder_of(self.session_id) if shelf else None
+        self._hooks = Hooks()
+        self._approve = approve
+        if api_key is not None:
+            if not isinstance(model, str):
+                raise ConfigError("`api_key` goes with the name of a model: Agent(model=..., api_key=...)")
+            options = replace(options, calling=options.calling.with_key(model, api_key))
+        toolbox = options.toolbox if mcp is None else _with_servers(options.toolbox, mcp)
+        self._options = replace(
+            options,
+            limits=limits or options.limits,
+            model=options.model if model is None or isinstance(model, str) else model,
+            sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
+            packages=(*options.packages, *map(normalise_package_name, added)),
+            make_environment=bool(added),
+            settings={**options.settings, **(settings or {})},
+            data=sources or None,
+            mounts=mounts_of(mounts) or None,
+            tools=tuple(tools),
+            toolbox=toolbox,
+            hooks=self._hooks,
+            unattended=approve is None,
+        )
+        self._stack = AsyncExitStack()
+        self._live: LiveSession | None = None
+        self._turn: TurnId | None = None
+        """The turn under way, if it is ours."""
+        self._holder: asyncio.Task[None] | None = None
+        """Has it open between `open` and `close`, which other tasks call."""
+        self._opening, self._closing = asyncio.Lock(), asyncio.Event()
+        self._thread: LoopThread | None = None
+
+    def __repr__(self) -> str:
+        model = self._options.model
+        name = model if model is None or isinstance(model, str) else model.name
+        parts = (name, f"session {self.session_id}", "open" if self._live else "not open")
+        return f"<Agent {', '.join(filter(None, parts))}>"
+
+    async def open(self) -> Self:
+        """The same as `async with`, for where `close` is called elsewhere. `run` opens it too."""
+        async with self._opening:
+            if self._live is None:
+                opened = asyncio.get_running_loop().create_future()
+                self._closing = asyncio.Event()
+                self._holder = asyncio.create_task(self._hold_open(opened))
+                try:
+                    await opened
+                except PinfoldError as error:  # raised in another task, whose frames are not the caller's
+                    raise error.with_traceback(None) from None
+        return self
+
+    async def _hold_open(self, opened: asyncio.Future[None]) -> None:
+        try:
+            async with self:
+                opened.set_result(None)
+                await self._closing.wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+    async def close(self) -> None:
+        """End the session's process; what it did is kept, unless it is ephemeral."""
+        if self._thread is not None and not self._thread.is_here:
+            await asyncio.to_thread(self.close_sync)
+            return
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            self._closing.set()
+            await holder
+        elif self._live is not None:
+            await self.__aexit__(None, None, None)
+
+    # Without asyncio
+
+    def __enter__(self) -> Self:
+        try:
+            self._loop_thread().call(self.open)
+        except BaseException:
+            self.close_sync()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_sync()
+
+    def run_sync(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> RunResult:
+        """`run`, for code without asyncio. Ctrl-C interrupts the turn and keeps the session."""
+        return self._loop_thread().call(partial(self.run, prompt, images=images))
+
+    def undo_sync(self, to: int | None = None, what: What = "all") -> SessionRewound:
+        return self._loop_thread().call(partial(self.undo, to, what))
+
+    def redo_sync(self) -> SessionRewound:
+        return self._loop_thread().call(self.redo)
+
+    def set_checkpoints_sync(self, on: bool) -> None:
+        self._loop_thread().call(partial(self.set_checkpoints, on))
+
+    def close_sync(self) -> None:
+        """As `with` does at its end. At the end of the program it is done for you."""
+        thread = self._thread
+        if thread is None:
+            if self._live is not None:
+                raise ConfigError("this agent was opened in an event loop; use `await agent.close()`")
+            return
+        atexit.unregister(self.close_sync)
+        try:
+            thread.call(self.close)
+        finally:
+            self._thread = None
+            thread.end()
+
+    def _loop_thread(self) -> LoopThread:
+        if self._thread is None:
+            if self._live is not None:
+                raise ConfigError("this agent was opened in an event loop; use `await agent.run(...)`")
+            self._thread = LoopThread()
+            atexit.register(self.close_sync)
+        return self._thread
+
+    async def __aenter__(self) -> Self:
+        if not self._options.model and not self._goes_on:
+            from pinfold.app.models.default_model import choose_model
+
+            model = await choose_model()
+            notices = (*self._options.notices, model.why)
+            self._options = replace(self._options, model=model.name, notices=notices)
+        async with AsyncExitStack() as stack:
+            if self._folder is None:
+                live = await stack.enter_async_context(open_session(None, self.session_id, self._options))
+            else:
+                live = await stack.enter_async_context(acquire(self._folder, self.session_id, self._options))
+            if self._approve:
+                tasks = await stack.enter_async_context(background())
+                tasks.start_soon(answer_approvals, live, self._find_approver)
+            self._live = live
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if self._live and self._turn:
+            await self._stop_turn(self._live, self._turn)
+        self._live = None
+        return await self._stack.__aexit__(kind, error, trace)
+
+    def set_guards(self, *, imports: Iterable[str] | None = None, decoded: bool = False) -> None:
+        """Switch the guard rails for code: nothing but these modules may be imported, no decoded text may be run.
+
+        They keep a model from mistakes. What keeps code from harm is the sandbox.
+        """
+        allowed = None if imports is None else frozenset(imports)
+        self._require_open().set_guards(Guards(imports=allowed, decoded=decoded))
+
+    async def set_checkpoints(self, on: bool) -> None:
+        """Switch git checkpoints of the workspace's files on or off, from the next cell on."""
+        await self._require_async().submit(Configure(checkpoints=on))
+
+    def add_callback(self, hook: Hook) -> None:
+        """Let `hook` watch events, judge actions or change requests; see `pinfold.hooks`."""
+        self._hooks.add(hook)
+
+    async def run(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> RunResult:
+        """One turn. `images` are files the model is shown. Raises TurnError if it ends without an answer."""
+        displays: list[Display] = []
+        async with aclosing(self.stream(prompt, images=images)) as events:
+            async for event in events:
+                match event:
+                    case ActionFinished(displays=shown):
+                        displays += map(self._display, shown)
+                    case TurnEnded(text=text, usage=usage, cost=cost, without=without):
+                        return RunResult(
+                            text=text,
+                            usage=usage,
+                            cost=cost,
+                            without=without,
+                            displays=tuple(displays),
+                            session_id=self.session_id,
+                        )
+                    case TurnFailed(error=words):
+                        raise TurnError(words)
+                    case TurnInterrupted(reason=words):
+                        raise TurnError(f"interrupted: {words}")
+                    case _:
+                        pass
+        raise TurnError("the session ended before the turn did")
+
+    async def stream(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> AsyncGenerator[Event | Delta]:
+        """One turn, event by event. Leaving it early interrupts the turn."""
+        if self._live is None:
+            await self.open()
+        live = self._require_async()
+        shown = tuple(picture(live.log.blobs, Path(path)) for path in images)
+        self._turn = turn = new_turn_id()
+        async with live.subscribe(live.log.seq) as feed:
+            await live.submit(Say(turn=turn, text=prompt, images=shown))
+            begun = ended = False
+            try:
+                async for item in feed:
+                    event = item.event if isinstance(item, Entry) else item
+                    begun = begun or (isinstance(event, UserSpoke) and event.turn == turn)
+                    if not begun:
+                        continue  # the end of an earlier turn
+                    if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
+                        ended = True
+                        await self._wait_for_hooks(live)
+                    yield event
+                    if ended:
+                        return
+            finally:
+                self._turn = None
+                if not ended:
+                    with anyio.CancelScope(shield=True):
+                        await live.submit(Interrupt(target=turn))
+
+    async def interrupt(self) -> None:
+        """Stop the running turn; the session stays as it is."""
+        await self._require_async().submit(Interrupt())
+
+    async def undo(self, to: int | None = None, what: What = "all") -> SessionRewound:
+        """Take back the last cell, or all after cell `to`: variables and files of the workspace. Raises CommandRefused.
+
+        What it could not take back is in `effects`; the model is told with the next prompt.
+        """
+        return await self._rewind(Undo(to=to, what=what))
+
+    async def redo(self) -> SessionRewound:
+        """Take the last undo back, if no cell has run since. Raises CommandRefused."""
+        return await self._rewind(Redo())
+
+    async def _rewind(self, command: Undo | Redo) -> SessionRewound:
+        live = self._require_async()
+        async with live.subscribe(live.log.seq) as feed:
+            await live.submit(command)
+            async for item in feed:
+                if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
+                    return item.event
+        raise TurnError("the session ended")
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the session as its name ends: .ipynb, .html, .md, .py, .json, .jsonl; else as one bundle, for `load`."""
+        from pinfold.app.storage.exports import form_for, save
+
+        target = Path(path)
+        if self._live:
+            save(self._live.log, form_for(target), target, Damage(), force=True)
+        elif self._folder:
+            with read_session(self._folder, self.session_id) as (log, damage):
+                save(log, form_for(target), target, damage, force=True)
+        else:
+            raise ConfigError("an ephemeral session is gone once it is closed; save it before")
+        return target
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], **arguments: Any) -> Self:
+        """An agent that goes on with a saved session. `arguments` are those of Agent."""
+        shelf = SessionStore()
+        session, _ = shelf.import_session(Path(path))
+        try:
+            return cls(session=session, **arguments)
+        except BaseException:
+            shelf.remove(session)
+            raise
+
+    def _find_approver(self, _: OpenAction) -> Approve | None:
+        return self._approve
+
+    def _require_open(self) -> LiveSession:
+        if self._live is None:
+            raise ConfigError("open the agent first: async with Agent(...) as agent")
+        return self._live
+
+    def _require_async(self) -> LiveSession:
+        live = self._require_open()
+        if self._thread is not None and not self._thread.is_here:
+            raise ConfigError("this agent was opened without asyncio; use `agent.run_sync(...)`")
+        return live
+
+    async def _wait_for_hooks(self, live: LiveSession) -> None:
+        with anyio.move_on_after(_HOOKS_CATCH_UP_S):
+            await live.wait_for_hooks(live.log.seq)
+
+    async def _stop_turn(self, live: LiveSession, turn: TurnId) -> None:
+        """Interrupt our turn and see it end, so that what others have asked for is not left behind it."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
+            async with live.subscribe(live.log.seq) as feed:
+                await live.submit(Interrupt(target=turn))
+                async for item in feed:
+                    event = item.event if isinstance(item, Entry) else None
+                    if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
+                        return
+
+    def _display(self, shown: DisplayRef) -> Display:
+        blobs = self._require_async().log.blobs
+        return Display(mime={mime: blobs.get(blob) for mime, blob in shown.mime.items()})

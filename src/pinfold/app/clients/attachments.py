@@ -1,0 +1,97 @@
+"""What comes along with a prompt, standard input and files: told within bounds, and there as data in whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.models.pictures import is_picture, picture
+from pinfold.app.ownership.owner import Link
+from pinfold.app.paths import private_dir
+from pinfold.app.session.live_session import LiveSession
+from pinfold.events import Image
+from pinfold.log import Blobs
+
+STDIN = "stdin"
+LARGEST = 4 << 30
+"""Bytes of standard input that are kept."""
+_WHOLE = 8000
+"""Bytes of text up to which the model is told all of it."""
+_HEAD = 2000
+_CHUNK = 1 << 20
+
+
+class Attachments(msgspec.Struct, frozen=True, kw_only=True):
+    words: str
+    """For the model, after the prompt."""
+    data: Mapping[str, Path]
+    pictures: tuple[Path, ...] = ()
+    """That the model is shown."""
+
+
+def collect_attachments(files: Mapping[str, Path], piped: Path | None) -> Attachments:
+    """`files` by the name they are mounted under; `piped`: where standard input was kept."""
+    data = {**files, **({STDIN: piped} if piped else {})}
+    words = [_describe_attachment("Standard input", STDIN, piped)] if piped else []
+    words += [_describe_attachment(f"Attached {name}", name, path) for name, path in files.items()]
+    pictures = tuple(path for path in data.values() if is_picture(path))
+    return Attachments(words="\n\n".join(words), data=data, pictures=pictures)
+
+
+def save_stdin(read: Callable[[int], bytes], folder: Path) -> Path | None:
+    """Standard input as a file in `folder`; None if there was nothing. Raises ConfigError."""
+    first = read(_CHUNK)
+    if not first:
+        return None
+    path = private_dir(folder) / STDIN
+    try:
+        with path.open("wb") as file:
+            size = file.write(first)
+            while chunk := read(_CHUNK):
+                size += file.write(chunk)
+                if size > LARGEST:
+                    raise ConfigError(
+                        f"standard input is longer than {LARGEST >> 30} GB; write it to a file and give it with --data"
+                    )
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise ConfigError(f"standard input could not be kept in {path}: {error.strerror}") from error
+    return path
+
+
+def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tuple[Image, ...]:
+    """Among the blobs of a session, whoever owns it; `folder` is its own. Raises ConfigError."""
+    blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs" if folder else None)
+    return tuple(picture(blobs, path) for path in paths)
+
+
+def _describe_attachment(what: str, name: str, path: Path) -> str:
+    place = f"the read-only data {name!r} (its path is listed above)"
+    if path.is_dir():
+        return f"[{what} is a folder, {place}.]"
+    if not path.is_file():  # opening it could wait for ever
+        raise ConfigError(f"{path} is neither a file nor a folder; pipe it in instead")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(_WHOLE)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if is_picture(path):
+        return f"[{what}: a picture, shown here, and as a file {place}.]"
+    if b"\0" in head:
+        return f"[{what}: {size:,} bytes, not text, in {place}.]"
+    if size <= _WHOLE:
+        text = head.decode("utf-8", "replace").rstrip("\n")
+        return f"[{what}: {size:,} bytes, all of them here and in {place}:]\n{text}"
+    text = head[:_HEAD].decode("utf-8", "ignore")
+    return f"[{what}: {size:,} bytes in {place}. It begins:]\n{text}\n[The rest is only there: read it with code.]"
+
+
+def refuse_reserved_name(files: Iterable[str]) -> None:
+    """Of standard input, for anything else. Raises ConfigError."""
+    if STDIN in files:
+        raise ConfigError("data cannot be called 'stdin' while there is standard input; name it otherwise: NAME=PATH")

@@ -1,0 +1,164 @@
+"""Best of N: the same task in several sessions at once, each with a private view of the workspace; the first that passes stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from msgspec.structs import replace
+
+from pinfold.app.ownership.owner import acquire
+from pinfold.app.session.live_session import LiveSession, Options, open_session
+from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.tasks import background
+from pinfold.app.trust.untrusted_files import Writer
+from pinfold.events import (
+    Delta,
+    Entry,
+    PinfoldError,
+    Say,
+    SessionId,
+    TurnEnded,
+    TurnFailed,
+    TurnInterrupted,
+    new_session_id,
+    new_turn_id,
+)
+from pinfold.sandbox.kernel.folders import Folder, remove_folder
+from pinfold.sandbox.views import MergeReport, discard, merge_view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    number: int
+    session: SessionId
+    folder: Path | None
+    """None for one that leaves nothing behind."""
+    options: Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    branch: Branch
+    text: str
+    brought: MergeReport
+    """What it did to the files is in the workspace now."""
+
+
+class BestOfN:
+    """`show` is told every event of every branch; `say` a line about one."""
+
+    def __init__(
+        self,
+        options: Options,
+        count: int,
+        *,
+        shelf: SessionStore | None,
+        show: Callable[[Entry | Delta], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._scratch = Folder("views") if shelf is None else None
+        self._show = show
+        self._say = say
+        self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]
+        self._winner: tuple[Branch, str] | None = None
+        self._untrusted: set[SessionId] = set()
+        """Branches that have read others' words."""
+
+    async def run(self, prompt: str, check: str) -> Winner | None:
+        """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""
+        try:
+            async with background(), anyio.create_task_group() as racing:
+                for branch in self._branches:
+                    racing.start_soon(self._run_branch, branch, prompt, check, racing.cancel_scope)
+            return await anyio.to_thread.run_sync(self._apply_winner)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._clear)
+
+    def _branch(self, options: Options, number: int, shelf: SessionStore | None) -> Branch:
+        session = new_session_id()
+        folder = shelf.folder_of(session) if shelf else None
+        place = folder or (self._scratch.path / session if self._scratch else None)
+        settings: dict[str, Any] = dict(options.settings)
+        if isinstance(seed := settings.get("seed"), int):
+            settings["seed"] = seed + number - 1  # else all of them would say the same
+        title = f"{options.title or 'branch'} ({number})"
+        view = place / "view" if place else None
+        options = replace(options, title=title, settings=settings, view=view)
+        return Branch(number=number, session=session, folder=folder, options=options)
+
+    async def _run_branch(self, branch: Branch, prompt: str, check: str, race: anyio.CancelScope) -> None:
+        text: str | None = None
+        try:
+            if branch.folder is None:
+                opening = open_session(None, branch.session, branch.options)
+            else:
+                opening = acquire(branch.folder, branch.session, branch.options)
+            async with opening as live:
+                text = await self._try_branch(branch, live, prompt, check)
+        except PinfoldError as error:
+            self._say(f"branch {branch.number}: {error}")
+            text = None
+        if text is not None and self._winner is None:
+            self._winner = branch, text
+            race.cancel()
+
+    async def _try_branch(self, branch: Branch, live: LiveSession, prompt: str, check: str) -> str | None:
+        """Its answer, if it passes."""
+        say = Say(turn=new_turn_id(), text=prompt)
+        async with live.subscribe(0) as feed:
+            await live.submit(say)
+            async for item in feed:
+                self._show(item)
+                match item.event if isinstance(item, Entry) else item:
+                    case TurnEnded(turn=turn, text=text) if turn == say.turn:
+                        passed = await live.passes(check)
+                        if live.is_untrusted:
+                            self._untrusted.add(branch.session)
+                        self._say(f"branch {branch.number}: {'passed' if passed else 'did not pass'} the check")
+                        return text if passed else None
+                    case TurnFailed(turn=turn, error=error) if turn == say.turn:
+                        self._say(f"branch {branch.number}: {error}")
+                        return None
+                    case TurnInterrupted(turn=turn, reason=reason) if turn == say.turn:
+                        self._say(f"branch {branch.number}: interrupted, {reason}")
+                        return None
+                    case _:
+                        pass
+        return None
+
+    def _apply_winner(self) -> Winner | None:
+        if self._winner is None:
+            return None
+        branch, text = self._winner
+        workspace, view = branch.options.workspace, branch.options.view
+        if workspace is None or view is None or not view.is_dir():  # it ran no cell
+            brought = MergeReport(applied=(), conflicts=(), left_out=())
+        else:
+            writer = Writer(branch.session, (workspace,))
+            if branch.session in self._untrusted:
+                writer.turn_untrusted()
+            brought = merge_view(workspace, view)
+            writer.end()
+        return Winner(branch=branch, text=text, brought=brought)
+
+    def _clear(self) -> None:
+        """Views go. So do the sessions of those that lost against another."""
+        for branch in self._branches:
+            if branch.options.view and branch.options.view.exists():
+                discard(branch.options.view)
+            if self._winner and branch is not self._winner[0] and branch.folder:
+                remove_folder(branch.folder)
+        if self._scratch:
+            self._scratch.remove()
+
+
+def describe_conflicts(brought: MergeReport) -> Sequence[str]:
+    """What is not as the winner left it, a line each."""
+    lines = [f"{path} was changed here meanwhile and stays as it is" for path in brought.conflicts]
+    return [*lines, *(f"{one.path} was left out: {one.why}" for one in brought.left_out)]

@@ -1,0 +1,292 @@
+"""One session as a client of a server of ours uses it: cells, turns, undo, files. All of it on record and judged."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from time import monotonic
+from typing import cast
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from pinfold.app.errors import TurnError
+from pinfold.app.session.approvals import Approve
+from pinfold.app.session.live_session import LiveSession
+from pinfold.engine import CommandRefused, OpenAction, Performed
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ActionStarted,
+    CallTool,
+    Changed,
+    Delta,
+    DisplayRef,
+    Entry,
+    Event,
+    Execute,
+    Interrupt,
+    Noticed,
+    OutputDelta,
+    Redo,
+    Result,
+    Say,
+    SessionRewound,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Undo,
+    Usage,
+    new_action_id,
+    new_turn_id,
+)
+from pinfold.log import BlobMissing, Subscription
+from pinfold.sandbox import Variable
+from pinfold.text import cap_text
+
+SHOWN = 100_000
+"""Characters of one stream of a cell that are told."""
+KEPT = "blob:"
+"""How the handle of an output begins that was too long to be told."""
+_STOP_S = 10.0
+"""How long a cell or a turn may take to end after it was interrupted."""
+
+
+class CellResult(Struct, frozen=True, kw_only=True):
+    status: Result
+    cell: int | None
+    """Its number; None if it did not begin."""
+    observation: str
+    """All of it in words, bounded, as a model sees it."""
+    stdout: str
+    stderr: str
+    value: str | None
+    error: str | None
+    displays: tuple[Mapping[str, bytes], ...]
+    variables: Changed | None
+    rolled_back: bool
+    duration_s: float
+    notices: tuple[str, ...]
+
+
+class TurnResult(Struct, frozen=True, kw_only=True):
+    text: str
+    usage: Usage
+    cost: float | None
+    displays: tuple[Mapping[str, bytes], ...]
+
+
+class ClientSession:
+    """One session of a client's."""
+
+    def __init__(self, live: LiveSession, tasks: TaskGroup, *, title: str, client: str) -> None:
+        """`tasks` end with it."""
+        self.id = live.session
+        self.live = live
+        self.tasks = tasks
+        self.title = title
+        self.client = client
+        """Whose it is; empty: every client's."""
+        self.workspace = live.status_after(0).workspace
+        self.let_go = anyio.Event()
+        self.gone = anyio.Event()
+        self.used = monotonic()
+        self.busy = 0
+        self._askers: dict[str, Approve] = {}
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        approve: Approve | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> CellResult:
+        """One cell. Cancelling interrupts it and keeps the state."""
+        execute = Execute(id=new_action_id(), code=code, timeout_s=timeout_s)
+        streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        cell: int | None = None
+        notices: list[str] = []
+        with self.mark_in_use(), self.ask_client(execute.id, approve):
+            async with (
+                self.live.subscribe(self.live.log.seq) as feed,
+                aclosing(_follow_to_end(self.live, feed, execute.id)) as events,
+            ):
+                await self.live.submit(execute)
+                async for event in events:
+                    match event:
+                        case OutputDelta(id=execute.id, stream=stream, text=text):
+                            streams[stream].append(text)
+                            if on_output:
+                                on_output(text)
+                        case ActionStarted(id=execute.id, cell=number, instead_of=earlier):
+                            cell = number
+                            if earlier is not None:  # what it wrote before it was taken back
+                                streams = {"stdout": [], "stderr": []}
+                        case Noticed(text=text):
+                            notices.append(text)
+                        case ActionFinished(id=execute.id) as end:
+                            return self._build_cell_result(end, streams, cell, notices)
+                        case _:
+                            pass
+        raise TurnError("the session ended before the cell did")
+
+    def _build_cell_result(
+        self, end: ActionFinished, streams: Mapping[str, list[str]], cell: int | None, notices: list[str]
+    ) -> CellResult:
+        out, err = (cap_text("".join(streams[name]), SHOWN) for name in ("stdout", "stderr"))
+        return CellResult(
+            status=end.outcome,
+            cell=cell,
+            observation=end.observation,
+            stdout=out,
+            stderr=err,
+            value=end.value,
+            error=end.error,
+            displays=tuple(map(self._display, end.displays)),
+            variables=end.variables,
+            rolled_back=end.rolled_back,
+            duration_s=end.duration_s,
+            notices=tuple(notices),
+        )
+
+    async def ask(
+        self, prompt: str, *, approve: Approve | None = None, on_event: Callable[[Event | Delta], None] | None = None
+    ) -> TurnResult:
+        """One turn of the agent. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
+        say = Say(turn=new_turn_id(), text=prompt)
+        if problem := self.live.status_after(0).no_model:
+            raise TurnError(problem)
+        displays: list[Mapping[str, bytes]] = []
+        with self.mark_in_use(), self.ask_client(say.turn, approve):
+            async with (
+                self.live.subscribe(self.live.log.seq) as feed,
+                aclosing(_follow_to_end(self.live, feed, say.turn)) as events,
+            ):
+                await self.live.submit(say)
+                async for event in events:
+                    if on_event:
+                        on_event(event)
+                    match event:
+                        case ActionFinished(displays=shown):
+                            displays += map(self._display, shown)
+                        case TurnEnded(turn=say.turn, text=text, usage=usage, cost=cost):
+                            return TurnResult(text=text, usage=usage, cost=cost, displays=tuple(displays))
+                        case TurnFailed(turn=say.turn, error=words):
+                            raise TurnError(words)
+                        case TurnInterrupted(turn=say.turn, reason=words):
+                            raise TurnError(f"interrupted: {words}")
+                        case _:
+                            pass
+        raise TurnError("the session ended before the turn did")
+
+    async def rewind(self, command: Undo | Redo) -> SessionRewound:
+        """Raises CommandRefused."""
+        with self.mark_in_use():
+            async with self.live.subscribe(self.live.log.seq) as feed:
+                await self.live.submit(command)
+                async for item in feed:
+                    if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
+                        return item.event
+        raise TurnError("the session ended")
+
+    async def variables(self) -> tuple[Variable, ...]:
+        with self.mark_in_use():
+            return await self.live.variables()
+
+    async def get(self, path: str, *, approve: Approve | None = None) -> bytes:
+        """A file of the workspace, or an output that was kept. Raises CommandRefused with what is wrong."""
+        if path.startswith(KEPT):
+            return self._read_blob(path.removeprefix(KEPT))
+        done = await self._call_tool(CallTool(tool="get_file", args={"path": path}), approve)
+        return base64.b64decode(cast(str, done.whole))
+
+    async def put(
+        self, path: str, *, content: str | None = None, encoded: str | None = None, approve: Approve | None = None
+    ) -> str:
+        """What was written, in words. Raises CommandRefused with what is wrong."""
+        given = {"content": content, "base64": encoded}
+        args = {"path": path, **{name: text for name, text in given.items() if text is not None}}
+        return (await self._call_tool(CallTool(tool="put_file", args=args), approve)).observation
+
+    async def _call_tool(self, action: CallTool, approve: Approve | None) -> Performed:
+        id_ = new_action_id()
+        with self.mark_in_use(), self.ask_client(id_, approve):
+            done = await self.live.act(id_, action)
+        if done.outcome != "ok":
+            raise CommandRefused(done.observation.removeprefix(f"{action.tool} failed: "))
+        return done
+
+    def _read_blob(self, handle: str) -> bytes:
+        blob = self.live.log.blobs.find(handle)
+        try:
+            if blob:
+                return self.live.log.blobs.get(blob)
+        except BlobMissing:
+            pass
+        raise CommandRefused(f"nothing is kept as {handle!r}; the end of a cut output names its handle")
+
+    def _display(self, shown: DisplayRef) -> Mapping[str, bytes]:
+        return {mime: self.live.log.blobs.get(blob) for mime, blob in shown.mime.items()}
+
+    @contextmanager
+    def mark_in_use(self) -> Generator[None]:
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+            self.used = monotonic()
+
+    @contextmanager
+    def ask_client(self, id_: str, approve: Approve | None) -> Generator[None]:
+        """Meanwhile this client is asked about what it leads to."""
+        if approve is None:
+            yield
+            return
+        self._askers[id_] = approve
+        try:
+            with self.live.allow_asking():
+                yield
+        finally:
+            self._askers.pop(id_, None)
+
+    def find_approver(self, waiting: OpenAction) -> Approve | None:
+        """Who began what led to it."""
+        keys = (waiting.proposed.id, waiting.proposed.parent, waiting.proposed.turn)
+        return next((self._askers[key] for key in keys if key in self._askers), None)
+
+
+async def _follow_to_end(
+    live: LiveSession, feed: Subscription, target: ActionId | TurnId
+) -> AsyncGenerator[Event | Delta]:
+    """Events and deltas; left early, or cancelled, what was begun is interrupted and seen to end."""
+    ended = False
+    try:
+        async for item in feed:
+            event = item.event if isinstance(item, Entry) else item
+            ended = _is_end(event, target)
+            yield event
+            if ended:
+                return
+    finally:
+        if not ended:
+            with anyio.CancelScope(shield=True), suppress(CommandRefused):
+                await live.submit(Interrupt(target=target))
+                with anyio.move_on_after(_STOP_S):
+                    async for item in feed:
+                        if isinstance(item, Entry) and _is_end(item.event, target):
+                            break
+
+
+def _is_end(event: Event | Delta, target: str) -> bool:
+    match event:
+        case ActionFinished(id=id_):
+            return id_ == target
+        case TurnEnded(turn=id_) | TurnFailed(turn=id_) | TurnInterrupted(turn=id_):
+            return id_ == target
+        case _:
+            return False

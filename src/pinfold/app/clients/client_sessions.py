@@ -1,0 +1,207 @@
+"""Sessions for clients of a server of ours: opened when asked for, held live, let go of when the client has gone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pinfold.app.clients.client_session import ClientSession
+from pinfold.app.clients.session_fork import fork
+from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
+from pinfold.app.ownership.owner import acquire
+from pinfold.app.paths import forget_scratch, private_dir, state_dir
+from pinfold.app.private_files import read_private, write_private
+from pinfold.app.session.approvals import answer_approvals
+from pinfold.app.session.live_session import Options, open_session
+from pinfold.app.session.session_options import new_session_options, resume_options
+from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.tasks import background
+from pinfold.engine import CommandRefused
+from pinfold.events import Interrupt, PinfoldError, SessionId, new_session_id
+from pinfold.log import summarise
+
+logger = logging.getLogger(__name__)
+MOST = 64
+"""Sessions held at once."""
+IDLE_S = 30 * 60.0
+"""A session that nobody has used for this long is let go of; unless it is ephemeral, it can be gone on with."""
+ANYONE = "*"
+"""Instead of a client: nobody's own. Whoever knows its id can use it, and no list shows it."""
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{16,512}")
+_STOP_S = 15.0
+"""How long all sessions may take to close."""
+
+
+class OpenTerms(Struct, frozen=True, kw_only=True):
+    """How sessions are opened."""
+
+    workspace: Path | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """By configuration key."""
+    mounted: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of what they may see of the host."""
+    ephemeral: bool = False
+
+
+class ClientSessions:
+    """All sessions of a server. Use it as an async context manager; at its end every session is closed."""
+
+    def __init__(self, terms: OpenTerms, *, idle_s: float = IDLE_S, most: int = MOST) -> None:
+        self._terms = terms
+        self._idle_s = idle_s
+        self._most = most
+        self._shelf = None if terms.ephemeral else SessionStore()
+        self._held: dict[SessionId, ClientSession] = {}
+        self._opening = anyio.Lock()
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+        self._ended = False
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            self._tasks = await stack.enter_async_context(background())
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        await self.end()
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def end(self) -> None:
+        """Close every session, and open no more."""
+        self._ended = True
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
+            for one in tuple(self._held.values()):
+                one.let_go.set()
+            for one in tuple(self._held.values()):
+                await one.gone.wait()
+
+    def list_for(self, client: str) -> list[ClientSession]:
+        """Those every client may use, and its own."""
+        return [one for one in self._held.values() if one.client in ("", client)]
+
+    def find(self, name: str, client: str) -> ClientSession | None:
+        """By id or by title."""
+        for one in self._held.values():
+            if one.client in ("", client) and name in (one.id, one.title):
+                return one
+            if one.client == ANYONE and name == one.id:
+                return one
+        return None
+
+    async def open(self, title: str, client: str = "") -> ClientSession:
+        """A new one. Raises PinfoldError."""
+        session = new_session_id()
+        options = new_session_options(session, self._terms.workspace, self._terms.flags)
+        return await self._open(session, options, title, client)
+
+    async def resume(self, name: str, title: str, client: str = "") -> ClientSession | None:
+        """With one that was let go of, by id or title; None if there is none. Raises SessionBusy, ConfigError."""
+        if self._shelf is None:
+            return None
+        try:
+            session, folder = self._shelf.find(name)
+        except NoSuchSession as missing:
+            if missing.several:
+                raise
+            return None
+        # Named, so that a session of another folder is not opened by accident: its data is not offered here.
+        options = resume_options(session, folder, None, self._terms.flags)
+        here = new_session_options(session, self._terms.workspace, self._terms.flags)
+        known = summarise(folder)
+        if known is None or Path(known.workspace) != here.workspace:
+            raise ConfigError(f"{name!r} is a session of another folder; choose another name")
+        return await self._open(session, options, title, client)
+
+    async def fork(self, offered: ClientSession, title: str) -> ClientSession:
+        """A second one that goes on from where this is: its story and its variables, in the same workspace."""
+        if self._shelf is None:
+            raise CommandRefused("an ephemeral session cannot be forked: nothing of it is kept")
+        if offered.busy:
+            raise CommandRefused("something runs in this session; wait for its end")
+        session, _ = await fork(self._shelf, offered.id, title)
+        options = resume_options(session, self._shelf.folder_of(session), None, self._terms.flags)
+        return await self._open(session, options, title, offered.client)
+
+    async def close(self, offered: ClientSession) -> None:
+        offered.let_go.set()
+        await offered.gone.wait()
+
+    async def forget(self, client: str) -> None:
+        """Close what is this client's own."""
+        for one in [one for one in self._held.values() if client and one.client == client]:
+            await self.close(one)
+
+    async def _open(self, session: SessionId, options: Options, title: str, client: str) -> ClientSession:
+        if self._tasks is None or self._ended:
+            raise SessionBusy("the server is ending")
+        async with self._opening:
+            if len(self._held) >= self._most:
+                raise SessionBusy(f"{self._most} sessions are open already; close one first")
+            toolbox = replace(options.toolbox, carries=True)
+            options = replace(options, title=title, toolbox=toolbox, **self._terms.mounted)
+            return await self._tasks.start(self._serve_session, session, options, title, client)
+
+    async def _serve_session(
+        self, session: SessionId, options: Options, title: str, client: str, *, task_status: TaskStatus[ClientSession]
+    ) -> None:
+        offered: ClientSession | None = None
+        folder = self._shelf.folder_of(session) if self._shelf else None
+        try:
+            opening = acquire(folder, session, options) if folder else open_session(None, session, options)
+            async with opening as live, background() as tasks:
+                offered = ClientSession(live, tasks, title=title, client=client)
+                tasks.start_soon(answer_approvals, live, offered.find_approver)
+                self._held[session] = offered
+                task_status.started(offered)
+                await self._wait_until_unused(offered)
+                with suppress(CommandRefused):
+                    await live.submit(Interrupt())
+        except PinfoldError:
+            if offered is None:
+                raise  # to whoever asked for it
+            logger.exception("%s ended", session)
+        finally:
+            self._held.pop(session, None)
+            if folder is None:
+                forget_scratch(session)
+            if offered:
+                offered.gone.set()
+
+    async def _wait_until_unused(self, offered: ClientSession) -> None:
+        while not offered.let_go.is_set():
+            idle_s = monotonic() - offered.used
+            if idle_s >= self._idle_s and not offered.busy:
+                return
+            with anyio.move_on_after(max(self._idle_s - idle_s, 1.0)):
+                await offered.let_go.wait()
+
+
+def server_token(variable: str | None, name: str) -> tuple[str, str]:
+    """What a client of the server `name` must bring, and where it is to be found. Made and kept for its user alone, if need be."""
+    if variable is not None:
+        token = os.environ.get(variable, "")
+        if not _TOKEN.fullmatch(token):
+            raise ConfigError(f"{variable} holds no token: at least 16 letters, digits, - . _ ~ + / or =")
+        return token, f"the environment variable {variable}"
+    path = private_dir(state_dir()) / f"{name}.token"
+    token = (read_private(path) or b"").decode("ascii", "replace").strip()
+    if not _TOKEN.fullmatch(token):
+        token = secrets.token_urlsafe(32)
+        write_private(path, f"{token}\n".encode())
+    return token, str(path)

@@ -1,0 +1,132 @@
+"""Servers of a session, passed on to a client of ours: their protocol word for word, their calls judged and on record."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias, cast
+
+import anyio
+from anyio.abc import TaskStatus
+from mcp.shared.exceptions import MCPError
+
+from pinfold.app.clients.client_session import ClientSession
+from pinfold.app.errors import ConfigError
+from pinfold.app.session.approvals import Approve
+from pinfold.app.session.mcp.servers import SessionServers
+from pinfold.engine import CommandRefused
+from pinfold.events import CallTool, new_action_id
+from pinfold.text import cap_text
+from pinfold.tools import BadCall
+from pinfold.tools.mcp.passthrough import LATEST, Line, Peer, Speech
+from pinfold.tools.mcp.relays import relaying
+from pinfold.tools.results import Result
+
+__all__ = ["LATEST", "Line", "Peer", "Speech", "Upstream"]
+Forward: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+_TOLD = 10_000
+"""Characters of a result that are on record."""
+
+
+class Upstream:
+    """The servers of one session, for one client, or for all where one cannot be told from another."""
+
+    def __init__(self, offered: ClientSession) -> None:
+        self.offered = offered
+        self._held: dict[tuple[str, str], Line] = {}
+        self._opening = anyio.Lock()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        servers = self.offered.live.servers
+        return servers.names if servers else ()
+
+    async def get_lasting_line(self, server: str, speech: Speech, peer: Peer) -> Line:
+        """A line that lasts as long as the session, made again if it ended. Raises BadCall, MCPError."""
+        async with self._opening:
+            known = self._held.get((server, speech.version))
+            if known is None or known.over.event.is_set():
+                known = await self.offered.tasks.start(self._keep_line, server, speech, peer)
+            return known
+
+    def open_request_line(
+        self, server: str, speech: Speech, peer: Peer, like: Line
+    ) -> AbstractAsyncContextManager[Line]:
+        """One for a single request."""
+        return self._servers().line(server, speech, peer, like=like)
+
+    async def _keep_line(self, server: str, speech: Speech, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
+        key, made = (server, speech.version), False
+        try:
+            async with self._servers().line(server, speech, peer) as line:
+                self._held[key], made = line, True
+                task_status.started(line)
+                await line.over.event.wait()
+        except Exception:
+            if not made:
+                raise  # to whoever asked for it
+        finally:
+            self._held.pop(key, None)
+
+    def is_remote(self, server: str) -> bool:
+        """Whether a connection costs no process."""
+        spec = self._servers().spec(server)
+        return spec is not None and spec.transport != "stdio"
+
+    def _servers(self) -> SessionServers:
+        servers = self.offered.live.servers
+        if servers is None:
+            raise ConfigError("no MCP server is configured; `pinfold mcp add` adds one")
+        return servers
+
+    async def forward_call(
+        self, line: Line, server: str, call: tuple[str, Mapping[str, Any]], forward: Forward, approve: Approve | None
+    ) -> dict[str, Any]:
+        """What the server answers to a call, by name and arguments, if policy lets it be asked.
+
+        Raises MCPError as the server does, and CommandRefused where it was not asked.
+        """
+        tool, args = call
+        answer: dict[str, Any] | None = None
+        refusal: MCPError | None = None
+
+        async def relay(agreed: str) -> Result:
+            nonlocal answer, refusal
+            if line.has_changed:
+                await line.look()
+            entry = line.manifest.entries.get(tool)
+            if tool not in line.agreed or entry is None or entry.digest != agreed:
+                raise BadCall(f"{server} describes it otherwise than when the user agreed to it; nothing was called")
+            try:
+                answer = await forward()
+            except MCPError as error:
+                refusal = error
+                raise BadCall(error.error.message) from error
+            text = _text(answer)
+            if answer.get("isError") is True:
+                raise BadCall(text)
+            return Result(text=text)
+
+        action = CallTool(tool=f"{server}.{tool}", args=dict(args))
+        id_ = new_action_id()
+        with self.offered.mark_in_use(), self.offered.ask_client(id_, approve), relaying(relay):
+            done = await self.offered.live.act_beside(id_, action)
+        if answer is not None:
+            return answer
+        if refusal is not None:
+            raise refusal
+        raise CommandRefused(cap_text(done.observation.removeprefix(f"{action.tool} failed: "), _TOLD))
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    content: Any = answer.get("content")
+    for one in cast("list[Any]", content) if isinstance(content, list) else []:
+        match one:
+            case {"type": "text", "text": str(text)}:
+                parts.append(text)
+            case {"type": str(kind)}:
+                parts.append(f"[{kind}]")
+            case _:
+                pass
+    return cap_text("\n".join(parts) or f"[{answer.get('resultType', 'complete')}]", _TOLD)

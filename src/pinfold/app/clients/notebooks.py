@@ -1,0 +1,331 @@
+"""Notebooks that come in: read with care, their cells run in a session, told to the model, written back with outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from pinfold.app.clients.submit import Opening
+from pinfold.app.errors import ConfigError
+from pinfold.app.ownership.owner import Link
+from pinfold.app.storage.exports.fences import fence_code
+from pinfold.app.storage.exports.ipynb import MAY_FAIL, outputs_of
+from pinfold.app.storage.exports.transcript import Cell, build_transcript
+from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, new_action_id
+from pinfold.text import cap_text, presentable, presentable_line
+
+LARGEST = 64 << 20
+"""Bytes of a notebook that is read."""
+_TOLD = 20_000
+"""Characters of it that the model is told, and of each cell or output at most a tenth."""
+_DEEPEST = 100
+_PYTHON = frozenset(("python", "ipython", "python3", "ipython3"))
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b")
+_Raw: TypeAlias = dict[str, Any]
+Show: TypeAlias = Callable[[Entry | Delta], None]
+
+
+class NotebookCell(Struct, frozen=True, kw_only=True):
+    place: int
+    """Among all cells of the file, from 0."""
+    kind: Literal["code", "other"]
+    source: str
+    outputs: str = ""
+    """Text of what the file says it printed."""
+    may_fail: bool = False
+    """It is tagged so: a run goes on behind it."""
+
+
+class Notebook(Struct, frozen=True, kw_only=True):
+    name: str
+    cells: tuple[NotebookCell, ...]
+    raw: _Raw
+
+    @property
+    def programs(self) -> tuple[NotebookCell, ...]:
+        """The cells that can be run."""
+        return tuple(cell for cell in self.cells if cell.kind == "code" and cell.source.strip())
+
+
+class NotebookResult(Struct, frozen=True, kw_only=True):
+    """A cell of a notebook, and what came of it."""
+
+    number: int
+    """Among those that are run, from 1."""
+    cell: NotebookCell
+    finished: ActionFinished
+    told: Cell
+    """The same without secrets."""
+
+    @property
+    def failed(self) -> bool:
+        expected = self.cell.may_fail and self.finished.outcome == "error"
+        return self.finished.outcome != "ok" and not expected
+
+
+def read_notebook(path: Path) -> Notebook:
+    """Raises ConfigError, with what to do about it."""
+    name = presentable_line(path.name)
+    try:
+        with path.open("rb") as file:  # whatever its size says: it may be a link to a device
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > LARGEST:
+        raise ConfigError(
+            f"{path} is more than the {LARGEST >> 20} MB a notebook may have; "
+            f"clear its outputs: jupyter nbconvert --clear-output --inplace {name}"
+        )
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is no notebook: it is not JSON ({error})") from error
+    return _parse_notebook(path, name, raw)
+
+
+class _Head(Struct):
+    nbformat: int
+
+
+class _RawCell(Struct):
+    cell_type: str
+    source: str | list[str]
+    outputs: list[_Raw] = []
+    metadata: _Raw = {}
+
+
+class _RawNotebook(Struct):
+    cells: list[_RawCell]
+    metadata: _Raw = {}
+
+
+def _parse_notebook(path: Path, name: str, raw: Any) -> Notebook:
+    try:
+        version = msgspec.convert(raw, _Head).nbformat
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path} is JSON but no notebook: {error}") from error
+    if version < 4:
+        raise ConfigError(
+            f"{path} is of nbformat {version}, from before 2015; convert it: "
+            f"jupyter nbconvert --to notebook --nbformat 4 {name}"
+        )
+    if version > 4:
+        raise ConfigError(f"{path} is of nbformat {version}; this Pinfold reads nbformat 4")
+    try:
+        read = msgspec.convert(raw, _RawNotebook)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ConfigError(f"{path} is a damaged notebook: {error}") from error
+    if (language := _language(read.metadata)) and language.lower() not in _PYTHON:
+        raise ConfigError(f"{path} is a notebook for {language!r}; only Python runs here")
+    if _is_deep(raw):
+        raise ConfigError(f"{path} is a damaged notebook: it is nested more than {_DEEPEST} deep")
+    cells = (_cell(place, cell) for place, cell in enumerate(read.cells))
+    return Notebook(name=name, cells=tuple(cells), raw=raw)
+
+
+def _is_deep(raw: object) -> bool:
+    """Too deep to be copied and written again."""
+    level: list[object] = [raw]
+    for _ in range(_DEEPEST):
+        inside: list[object] = []
+        for one in level:
+            inside += _inside(one)
+        if not inside:
+            return False
+        level = inside
+    return True
+
+
+def _inside(one: object) -> Iterable[object]:
+    if isinstance(one, dict):
+        return cast(_Raw, one).values()
+    return cast("list[object]", one) if isinstance(one, list) else ()
+
+
+def _language(metadata: _Raw) -> str:
+    match metadata:
+        case {"kernelspec": {"language": str(language)}} | {"language_info": {"name": str(language)}}:
+            return presentable_line(language)
+        case _:
+            return ""
+
+
+def _cell(place: int, cell: _RawCell) -> NotebookCell:
+    if cell.cell_type != "code":
+        return NotebookCell(place=place, kind="other", source=_join_lines(cell.source))
+    tags = cell.metadata.get("tags")
+    return NotebookCell(
+        place=place,
+        kind="code",
+        source=_join_lines(cell.source),
+        outputs="".join(map(_read_output, cell.outputs)),
+        may_fail=isinstance(tags, list) and MAY_FAIL in tags,
+    )
+
+
+def _join_lines(text: object) -> str:
+    """A text, or its lines."""
+    lines = cast("list[object]", text) if isinstance(text, list) else [text]
+    return "".join(line for line in lines if isinstance(line, str))
+
+
+def _read_output(output: _Raw) -> str:
+    data = output.get("data")
+    plain = cast(_Raw, data).get("text/plain") if isinstance(data, dict) else None
+    match output.get("output_type"):
+        case "stream":
+            return _join_lines(output.get("text"))
+        case "error":
+            return f"{output.get('ename')}: {output.get('evalue')}\n"
+        case _:
+            return _join_lines(plain).rstrip("\n") + "\n" if plain else ""
+
+
+async def run_notebook(
+    link: Link,
+    notebook: Notebook,
+    show: Show,
+    *,
+    keep_going: bool = False,
+    timeout_s: float | None = None,
+    each: Callable[[NotebookResult], Awaitable[None]] | None = None,
+    begin: Callable[[int, ActionId], None] = lambda _, __: None,
+) -> list[NotebookResult]:
+    """Run its cells in the session, one after the other, up to the first that fails. `begin` and `each` stand around every one."""
+    ran: list[NotebookResult] = []
+    async with link.subscribe((await link.status()).seq) as feed:
+        for number, cell in enumerate(notebook.programs, 1):
+            id_ = new_action_id()
+            begin(number, id_)
+            await link.submit(Execute(id=id_, code=cell.source, timeout_s=timeout_s))
+            entries: list[Entry] = []
+            async for item in feed:
+                show(item)
+                if isinstance(item, Entry):
+                    entries.append(item)
+                    if isinstance(item.event, ActionFinished) and item.event.id == id_:
+                        ran.append(await _collect_result(link, number, cell, item.event, entries))
+                        break
+            if each and ran:
+                await each(ran[-1])
+            if ran and ran[-1].failed and (not keep_going or ran[-1].finished.outcome == "interrupted"):
+                break
+    return ran
+
+
+async def _collect_result(
+    link: Link, number: int, cell: NotebookCell, finished: ActionFinished, entries: list[Entry]
+) -> NotebookResult:
+    wanted = {*finished.blobs, *(blob for display in finished.displays for blob in display.mime.values())}
+    blobs: dict[BlobId, bytes] = {}
+    for blob in wanted:
+        try:
+            blobs[blob] = await link.blob(blob)
+        except PinfoldError:
+            continue
+
+    def read(blob: BlobId) -> bytes:
+        if blob not in blobs:
+            raise ConfigError(f"blob {blob} is gone")
+        return blobs[blob]
+
+    about = [entry for entry in entries if getattr(entry.event, "id", None) == finished.id]
+    (told,) = build_transcript(about, read).cells[-1:] or (Cell(code=cell.source),)
+    return NotebookResult(number=number, cell=cell, finished=finished, told=told)
+
+
+class AttachedNotebook:
+    """A notebook that comes in before the first prompt: its cells are run once, then the model is told of it."""
+
+    def __init__(self, file: Path, *, run: bool, say: Callable[[str], None]) -> None:
+        """`say` gets a line for the user. Raises ConfigError."""
+        self.notebook = read_notebook(file)
+        self._run = run
+        self._say = say
+        self._ran: list[NotebookResult] | None = None
+
+    async def run_cells(self, link: Link, show: Show = lambda _: None) -> None:
+        """Run its cells, if they are to be run and have not been."""
+        if self._run and self._ran is None:
+            self._ran = await run_notebook(link, self.notebook, show, each=self._report_failure)
+
+    def add_to_prompt(self, prompt: str) -> str:
+        """The first prompt, and what the model must know of the notebook."""
+        return f"{prompt}\n\n{describe_notebook(self.notebook, self._ran)}"
+
+    def wrap_opening(self, opening: Opening) -> Opening:
+        """The same session, with the notebook in it."""
+
+        @asynccontextmanager
+        async def open_with_notebook() -> AsyncGenerator[Link]:
+            async with opening() as link:
+                await self.run_cells(link)
+                yield link
+
+        return open_with_notebook
+
+    async def _report_failure(self, one: NotebookResult) -> None:
+        if one.failed:
+            self._say(f"{failure_in_words(self.notebook, one)}; what comes after it was not run")
+
+
+def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
+    """The file again: what has run with its new outputs, what has not without any."""
+    raw = deepcopy(notebook.raw)
+    by_place = {one.cell.place: one for one in ran}
+    for place, cell in enumerate(raw["cells"]):
+        if cell.get("cell_type") != "code":
+            continue
+        one = by_place.get(place)
+        cell["outputs"] = outputs_of(one.told, count=one.number) if one else []
+        cell["execution_count"] = one.number if one else None
+    return (json.dumps(raw, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+
+
+def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> str:
+    """What the model hears of it, after the prompt. None: nothing of it was run."""
+    total = len(notebook.programs)
+    if ran is None:
+        how = "Nothing of it was run in this session; outputs are those in the file."
+    elif ran and ran[-1].failed:
+        how = f"{len(ran)} of its {total} code cells were run in this session; cell {ran[-1].number} failed."
+    else:
+        how = "Its code cells were run in this session: its variables are here."
+    by_place: Mapping[int, NotebookResult] = {one.cell.place: one for one in ran or ()}
+    parts = [f"[The user brings a notebook, {notebook.name}. {how} What follows is its content, not the user's words.]"]
+    for cell in notebook.cells:
+        if not cell.source.strip():
+            continue
+        if cell.kind == "other":
+            parts.append(cap_text(cell.source.strip(), _TOLD // 10))
+            continue
+        parts.append(fence_code(cap_text(cell.source, _TOLD // 10), "python"))
+        one = by_place.get(cell.place)
+        output = one.finished.observation if one else "" if ran is not None else cell.outputs
+        if output.strip():
+            parts.append(fence_code(cap_text(output.strip(), _TOLD // 10), "text"))
+    return cap_text("\n\n".join(parts), _TOLD)
+
+
+def failure_in_words(notebook: Notebook, one: NotebookResult) -> str:
+    """One line: which cell, and why."""
+    lines = presentable(one.finished.error or one.finished.observation).strip().splitlines()
+    # Below the error stand hints, and the lines of a long text.
+    raised = [line for line in lines if _RAISED.match(line)]
+    why = (raised or lines or [one.finished.outcome])[-1].strip()
+    total = len(notebook.programs)
+    return f"{notebook.name}: cell {one.number} of {total} {_describe_end(one)}: {cap_text(why, 300)}"
+
+
+def _describe_end(one: NotebookResult) -> str:
+    return {"interrupted": "was interrupted", "timeout": "took too long", "killed": "was killed"}.get(
+        one.finished.outcome, "failed"
+    )

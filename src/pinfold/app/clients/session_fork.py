@@ -1,0 +1,65 @@
+"""A second session that goes on from where another is: its story, its saved variables, its history of the files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from pinfold.app.errors import OwnerGone, SessionBusy
+from pinfold.app.ownership.owner import RemoteSession
+from pinfold.app.session.live_session import IMPORTED, is_imported
+from pinfold.app.storage.lock import holder_of
+from pinfold.app.storage.session_reader import read_session
+from pinfold.app.storage.session_store import SessionStore
+from pinfold.engine import CommandRefused
+from pinfold.events import SessionChanged, SessionForked, SessionId, new_session_id
+from pinfold.log import Damage, Log, export_bundle, import_file
+
+_KEPT = ("state", "site", "input")
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+async def fork(shelf: SessionStore, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
+    """The new session: all of it or nothing. The other one may be live."""
+    folder, new = shelf.folder_of(session), new_session_id()
+    if holder_of(folder) is not None:
+        with suppress(OwnerGone, SessionBusy, CommandRefused):  # then it has what was saved by itself
+            await RemoteSession(session, folder).save()
+    with shelf.stage_session(new) as partial:
+        with read_session(folder, session) as (log, damage):
+            last, bundle = log.seq, partial / "bundle"
+            with bundle.open("xb") as file:
+                export_bundle(log, file, damage)
+        import_file(bundle, partial, new)
+        bundle.unlink()
+        for name in _KEPT:
+            if (folder / name).is_dir():
+                shutil.copytree(folder / name, partial / name, symlinks=True, copy_function=_copy_file)
+        if is_imported(folder):  # a copy of a stranger's log is no more trusted than the log
+            (partial / IMPORTED).touch()
+        forked = Log(partial, new)
+        try:
+            await forked.append(SessionForked(source=session, last=last))
+            if title:
+                await forked.append(SessionChanged(title=title))
+        finally:
+            forked.close()
+        partial.rename(shelf.folder_of(new))
+    return new, damage
+
+
+def _copy_file(source: str, target: str) -> None:
+    """What is named by its content never changes, nor does what was piped in: both can have it. The rest is written on."""
+    try:
+        if _DIGEST.fullmatch(Path(source).name) or Path(source).parent.name == "input":
+            os.link(source, target)
+            return
+    except OSError:  # another file system
+        pass
+    try:
+        shutil.copy2(source, target)
+    except FileNotFoundError:  # the live session has just dropped it
+        return

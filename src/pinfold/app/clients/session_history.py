@@ -1,0 +1,319 @@
+"""What happened in a session, told by turns and cells: for showing it, and for choosing where to go back to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.ownership.owner import Link
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.storage.session_reader import read_session
+from pinfold.app.storage.session_store import SessionStore
+from pinfold.engine import State, fold
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ActionStarted,
+    BlobId,
+    CallTool,
+    Entry,
+    FileChange,
+    ModelCalled,
+    ModelReplied,
+    Result,
+    RunCell,
+    SessionId,
+    SessionOpened,
+    SessionRewound,
+    TurnId,
+    Usage,
+    UserSpoke,
+    plain_json,
+)
+from pinfold.text import join_names
+
+_MOVING = (UserSpoke, ModelCalled, ActionStarted)
+
+
+class CellRecord(Struct, frozen=True, kw_only=True):
+    """A cell, or a call that an undo takes back as it does a cell."""
+
+    number: int
+    id: ActionId
+    code: str
+    """Of a call: its tool and arguments."""
+    turn: TurnId | None = None
+    outcome: Result | None = None
+    """None while it runs."""
+    undone: bool = False
+    files: tuple[FileChange, ...] = ()
+    """What it did to the files of the workspace, its calls included; the first of them."""
+    more_files: int = 0
+    """How many others."""
+
+
+class TurnRecord(Struct, frozen=True, kw_only=True):
+    number: int
+    """Counted from 1."""
+    id: TurnId
+    text: str
+    at: str
+    before: int
+    """How many cells there were when it began."""
+    cells: tuple[int, ...] = ()
+    """Those of it whose effects are there."""
+    forgotten: bool = False
+    """The chat was brought back to before it."""
+
+
+class OutputRecord(Struct, frozen=True, kw_only=True):
+    """What an action printed."""
+
+    name: str
+    """`cell 3`, or the tool."""
+    text: str
+    """As the model saw it."""
+    blob: BlobId | None = None
+    """All of it, where that is more."""
+
+
+class ModelBill(Struct, frozen=True, kw_only=True):
+    """What one model was asked."""
+
+    model: str
+    replies: int = 0
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    """None once any reply had no known price."""
+
+
+class SessionHistory(Struct, frozen=True, kw_only=True):
+    session: SessionId
+    title: str
+    checkpoints: bool
+    """Git checkpoints are made."""
+    turns: tuple[TurnRecord, ...]
+    cells: tuple[CellRecord, ...]
+    outputs: tuple[OutputRecord, ...]
+    bills: tuple[ModelBill, ...]
+    path: tuple[int, ...]
+    """The cells whose effects are there."""
+    granted: tuple[str, ...]
+    """Patterns, in this session."""
+    is_busy: bool
+    """A turn or a cell is under way, as far as the log tells."""
+    effects: tuple[tuple[int, str], ...]
+
+    def cell(self, number: int) -> CellRecord | None:
+        return next((cell for cell in self.cells if cell.number == number), None)
+
+    def turn(self, number: int) -> TurnRecord:
+        """One that can be gone back to; -1 is the last. Raises ConfigError."""
+        turns = {one.number: one for one in self.turns if not one.forgotten}
+        wanted = max(turns) if number == -1 and turns else number
+        if wanted not in turns:
+            there = f"there are {join_names([*map(str, turns)], 20)}" if turns else "nothing was said yet"
+            raise ConfigError(f"there is no turn {number} to go back to; {there}")
+        return turns[wanted]
+
+    @property
+    def last_cell(self) -> str:
+        """Which one it is, in words."""
+        return f"the last one is {self.cells[-1].number}" if self.cells else "nothing was run yet"
+
+    def lasting_effects(self, cells: Iterable[int]) -> tuple[str, ...]:
+        """What undoing these cells does not undo."""
+        gone = {*cells}
+        return tuple(what for cell, what in self.effects if cell in gone)
+
+    def changes_of(self, number: int) -> tuple[FileChange, ...]:
+        cell = self.cell(number)
+        return net_changes(cell.files) if cell else ()
+
+    def changes(self) -> tuple[FileChange, ...]:
+        """Of all cells whose effects are there, one for each file."""
+        there = {*self.path}
+        return net_changes(one for cell in self.cells if cell.number in there for one in cell.files)
+
+    @property
+    def more_files(self) -> int:
+        """Changes that are known by their number only."""
+        return sum(cell.more_files for cell in self.cells if not cell.undone)
+
+    def files_of(self, cells: Iterable[int]) -> tuple[str, ...]:
+        """Paths that these cells changed."""
+        wanted = {*cells}
+        return tuple(sorted({one.path for cell in self.cells if cell.number in wanted for one in cell.files}))
+
+    @property
+    def usage(self) -> Usage:
+        return sum((bill.usage for bill in self.bills), Usage())
+
+    @property
+    def cost(self) -> float | None:
+        """None if any of it is unknown."""
+        known = [bill.cost for bill in self.bills if bill.cost is not None]
+        return sum(known) if len(known) == len(self.bills) else None
+
+
+def net_changes(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:
+    """One for each file, by path: from what it first was to what it is last."""
+    first: dict[str, FileChange] = {}
+    last: dict[str, FileChange] = {}
+    for change in changes:
+        first.setdefault(change.path, change)
+        last[change.path] = change
+    found: list[FileChange] = []
+    for path in sorted(first):
+        was, now = first[path], last[path]
+        if (was.how == "added" and now.how == "removed") or (was.before and was.before == now.after):
+            continue
+        how = "added" if was.how == "added" else "removed" if now.how == "removed" else "changed"
+        found.append(FileChange(path=path, how=how, before=was.before, after=now.after))
+    return tuple(found)
+
+
+def entries_of(link: Link) -> list[Entry]:
+    """All that happened so far, wherever the session lives. Raises PinfoldError."""
+    if not isinstance(link, LiveSession):
+        return entries_on_disk(link.session)
+    # Not by the connection that the owner writes with, if there is another way: this may be another thread.
+    folder = link.log.folder
+    return list(link.log.read()) if folder is None else _read(folder, link.session)
+
+
+def entries_on_disk(session: SessionId) -> list[Entry]:
+    """Raises PinfoldError."""
+    return _read(SessionStore().folder_of(session), session)
+
+
+def _read(folder: Path, session: SessionId) -> list[Entry]:
+    with read_session(folder, session) as (log, damage):
+        return list(log.read(damage=damage))
+
+
+def build_history(session: SessionId, entries: Sequence[Entry]) -> SessionHistory:
+    state = fold(entries)
+    reading = _HistoryBuilder(state)
+    for entry in entries:
+        reading.add_entry(entry)
+    return SessionHistory(
+        session=session,
+        title=state.title,
+        checkpoints=state.checkpoints,
+        turns=tuple(reading.turns()),
+        cells=tuple(reading.cells.values()),
+        outputs=tuple(reading.outputs),
+        bills=tuple(reading.bills.values()),
+        path=state.path,
+        granted=tuple(sorted(state.granted)),
+        is_busy=_is_busy(state, entries),
+        effects=state.effects,
+    )
+
+
+def _is_busy(state: State, entries: Sequence[Entry]) -> bool:
+    """A turn that was cut off is open too, but nothing has moved since the session was opened again."""
+    if any(item.stage == "started" for item in state.open.values()):
+        return True
+    for entry in reversed(entries):
+        if isinstance(entry.event, SessionOpened):
+            return False
+        if isinstance(entry.event, _MOVING):
+            return state.turn is not None
+    return False
+
+
+class _HistoryBuilder:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._proposed: dict[ActionId, ActionProposed] = {}
+        self._numbers: dict[ActionId, int] = {}
+        """The cell each action is, or is a part of."""
+        self._forgotten: set[TurnId] = set()
+        self._last = 0
+        """The last cell."""
+        self.spoken: list[tuple[UserSpoke, str, int]] = []
+        """Each with when, and after how many cells."""
+        self.cells: dict[int, CellRecord] = {}
+        self.outputs: list[OutputRecord] = []
+        self.bills: dict[str, ModelBill] = {}
+
+    def add_entry(self, entry: Entry) -> None:
+        match entry.event:
+            case UserSpoke() as event:
+                self.spoken.append((event, entry.at, self._last))
+            case SessionRewound(forgotten=forgotten, recalled=recalled):
+                self._forgotten = (self._forgotten | {*forgotten}) - {*recalled}
+            case ModelReplied(model=model, usage=usage, cost=cost):
+                self._add_usage(model, usage, cost)
+            case ActionProposed() as event:
+                self._proposed[event.id] = event
+            case ActionStarted(id=id_, cell=int(number)) if id_ in self._proposed:
+                self._on_started(self._proposed[id_], number)
+            case ActionFinished() as event:
+                self._on_finished(event)
+            case _:
+                pass
+
+    def _on_started(self, proposed: ActionProposed, number: int) -> None:
+        self._numbers[proposed.id] = number
+        if number in self.cells:
+            return
+        self._last = number
+        self.cells[number] = CellRecord(
+            number=number, id=proposed.id, code=_code(proposed), turn=proposed.turn, undone=number in self._state.undone
+        )
+
+    def _on_finished(self, event: ActionFinished) -> None:
+        if event.usage is not None:
+            self._add_usage("asked by tools", event.usage, event.cost)
+        proposed = self._proposed.get(event.id)
+        if proposed is None:
+            return
+        number = self._numbers.get(event.id)
+        cell = None if number is None else self.cells.get(number)
+        if cell:
+            outcome = event.outcome if cell.id == event.id else cell.outcome
+            self.cells[cell.number] = replace(
+                cell, outcome=outcome, files=(*cell.files, *event.files), more_files=cell.more_files + event.more_files
+            )
+        if proposed.parent is None:
+            called = proposed.action.tool if isinstance(proposed.action, CallTool) else "cell"
+            name = called if number is None else f"cell {number}"
+            blob = event.blobs[0] if event.blobs else None
+            self.outputs.append(OutputRecord(name=name, text=event.observation, blob=blob))
+
+    def _add_usage(self, model: str, usage: Usage, cost: float | None) -> None:
+        bill = self.bills.get(model, ModelBill(model=model))
+        total = None if cost is None or bill.cost is None else bill.cost + cost
+        self.bills[model] = ModelBill(model=model, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
+
+    def turns(self) -> Iterator[TurnRecord]:
+        cells: dict[TurnId | None, list[int]] = {}
+        for cell in self.cells.values():
+            if not cell.undone:
+                cells.setdefault(cell.turn, []).append(cell.number)
+        for number, (event, at, before) in enumerate(self.spoken, 1):
+            yield TurnRecord(
+                number=number,
+                id=event.turn,
+                text=event.text,
+                at=at,
+                before=before,
+                cells=tuple(cells.get(event.turn, ())),
+                forgotten=event.turn in self._forgotten,
+            )
+
+
+def _code(proposed: ActionProposed) -> str:
+    match proposed.action:
+        case RunCell(code=code):
+            return code
+        case CallTool(tool=tool, args=args):
+            return f"{tool} {plain_json(args)}"

@@ -1,0 +1,1 @@
+"""Configuration: its layers, changing one key, and the databases it names."""

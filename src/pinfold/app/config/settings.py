@@ -1,0 +1,231 @@
+"""Changing the configuration: one key at a time, comments and order kept, checked as it is on loading."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import tempfile
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from pinfold.app.config.layers import NAMED, Config, check_project, check_user, load_config
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import config_dir, private_dir
+from pinfold.app.private_files import hold_file_lock
+from pinfold.app.trust.project_files import SETTINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    path: Path
+    line: int
+    """Where the key is now; 0 if it is no longer there."""
+    before: Any
+    after: Any
+    """None: not set there."""
+    wins: str = ""
+    """What sets the same key and goes before this, if anything does."""
+
+
+def config_file() -> Path:
+    return config_dir() / "config.toml"
+
+
+def value_of(key: str, workspace: Path) -> tuple[Any, str]:
+    """What is in force, and where it comes from. Raises ConfigError."""
+    loaded = load_config(workspace)
+    for dotted, value, origin in loaded.rows():
+        if dotted == key:
+            return value, origin
+    _type_of(key)  # names the nearest
+    raise ConfigError(f"{key} is not set")
+
+
+def set_value(key: str, text: str | None, *, project: Path | None = None) -> Change:
+    """Write `text` under `key` into the user's file, or a project's; None takes it out. Raises ConfigError."""
+    field = _type_of(key)
+    value = None if text is None else _read(key, text, field)
+    path = config_file() if project is None else project / SETTINGS
+    if project is not None and path.is_symlink():
+        raise ConfigError(f"{path} is a link; what is behind it is changed by hand")
+    with _hold_config_lock(path, project):
+        text_before = _content(path)
+        document = _parse_document(text_before, path)
+        before = _put(document, key.split("."), value, remove=text is None)
+        written = document.as_string()
+        data = written.encode()
+        if project is None:
+            check_user(data, path)
+        else:
+            check_project(data, path)
+        if written != text_before:
+            _write(path, data)
+    return Change(path=path, line=_line_of(written, key), before=before, after=value, wins=_winner(key, path, project))
+
+
+def replace_config(data: bytes) -> None:
+    """Replace the user's file by this. Raises ConfigError, and then nothing is changed."""
+    path = config_file()
+    check_user(data, path)
+    with _hold_config_lock(path, None):
+        _write(path, data)
+
+
+def _read(key: str, text: str, field: Any) -> Any:
+    """As TOML would have it, else as words; lists also with commas. Raises ConfigError."""
+    import tomllib
+
+    tries: list[Any] = []
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        tries.append(tomllib.loads(f"value = {text}")["value"])
+    tries += [text, [part.strip() for part in text.split(",") if part.strip()]]
+    problem = ""
+    for given in tries:
+        try:
+            msgspec.convert(given, field)
+        except msgspec.ValidationError as error:
+            problem = problem or str(error)
+        else:
+            return given
+    if get_origin(field) is Literal:
+        problem = f"it is one of {', '.join(map(str, get_args(field)))}"
+    raise ConfigError(f"{key} cannot be {text!r}: {problem}")
+
+
+@contextlib.contextmanager
+def _hold_config_lock(path: Path, project: Path | None) -> Generator[None]:
+    if project is not None:
+        yield
+        return
+    with hold_file_lock(path):
+        yield
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; mend it: pinfold config edit") from error
+
+
+def _parse_document(text: str, path: Path) -> Any:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}; mend it: pinfold config edit") from error
+
+
+def _put(document: Any, parts: list[str], value: Any, *, remove: bool) -> Any:
+    """The value that was there."""
+    import tomlkit
+
+    table = document
+    for place, part in enumerate(parts[:-1]):
+        if part not in table:
+            if remove:
+                return None
+            # `[data.NAME]` alone, without a `[data]` that has nothing in it.
+            is_outer = place < len(parts) - 2
+            table[part] = tomlkit.table(is_super_table=is_outer)
+        table = table[part]
+    before = table.get(parts[-1])
+    before = before.unwrap() if hasattr(before, "unwrap") else before
+    if remove:
+        table.pop(parts[-1], None)
+    else:
+        table[parts[-1]] = value
+    return before
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all. A file that is there keeps its mode and its place behind a link; a new one is the user's alone."""
+    place = path.resolve() if path.is_symlink() else path
+    if place.parent == config_dir():
+        private_dir(place.parent)
+    try:
+        mode = place.stat().st_mode & 0o777 if place.exists() else 0o600
+        fd, name = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fchmod(fd, mode)
+                os.fsync(fd)
+            Path(name).replace(place)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be written: {error.strerror}; nothing is changed") from error
+
+
+def _line_of(text: str, key: str) -> int:
+    """Where a key stands, by reading the file line by line as its tables begin."""
+    *section, last = key.split(".")
+    here: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if bare.startswith("[") and not bare.startswith("[["):
+            here = [part.strip().strip("\"'") for part in bare[1:].split("]")[0].split(".")]
+        name = bare.split("=")[0].strip().strip("\"'")
+        if here == section and name == last:
+            return number
+        if [*here, *name.split(".")] == [*section, last]:
+            return number
+    return 0
+
+
+def _winner(key: str, path: Path, project: Path | None) -> str:
+    """What else sets it and goes before the file, for the user to know."""
+    with contextlib.suppress(ConfigError):
+        for dotted, _, origin in load_config(project).rows():
+            goes_before = origin.startswith("PINFOLD_") or (project is None and Path(origin).name == SETTINGS)
+            if dotted == key and goes_before and origin != str(path):
+                return origin
+    return ""
+
+
+def all_keys() -> list[str]:
+    """Every key that can be set, but those below names of the user's own."""
+    return [
+        f"{section}.{field.name}"
+        for section in Config.__struct_fields__
+        if section not in NAMED
+        for field in msgspec.structs.fields(getattr(Config(), section))
+    ]
+
+
+def _type_of(key: str) -> Any:
+    """Raises ConfigError, which names the nearest."""
+    section, _, inner = key.partition(".")
+    if section in NAMED:
+        name, _, inner = inner.partition(".")
+        fields = msgspec.structs.fields(NAMED[section])
+        for field in fields:
+            if name and field.name == inner:
+                return field.type
+        raise ConfigError(
+            f"there is no key {key!r}; write {section}.NAME.KEY, with one of "
+            + ", ".join(field.name for field in fields)
+        )
+    for field in msgspec.structs.fields(getattr(Config(), section, None) or Config()):
+        if field.name == inner:
+            return field.type
+        # `[models.aliases]`, `[model.extra]`: tables whose keys are the user's own.
+        if inner.startswith(f"{field.name}.") and get_origin(field.type) is dict:
+            return get_args(field.type)[1]
+    same = [one for one in all_keys() if one.partition(".")[2] == key.rpartition(".")[2]]
+    near = same or difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "`pinfold config show` lists them"
+    raise ConfigError(f"there is no key {key!r}; {hint}")

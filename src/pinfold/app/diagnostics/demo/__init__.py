@@ -1,0 +1,77 @@
+"""What `pinfold demo` is made of: a table, and replies of a model that were recorded."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pinfold.app.diagnostics.demo.sales import COLUMNS
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import scratch_folder, scratch_of
+from pinfold.sandbox.kernel.folders import in_use
+
+TABLE = "sales.csv"
+_HERE = Path(__file__).parent
+Part: TypeAlias = Literal["regions", "months", "mistake", "mean", "trend"]
+_LARGEST = 64 << 20
+_NUMBERS: dict[str, type[int | float]] = {"units": int, "price": float, "discount": float}
+
+
+def demo_model_name(part: Part) -> str:
+    """The model that replies to one prompt of the demo: with code, then with a word where code could not answer itself."""
+    return f"scripted:{_HERE / 'recorded' / part}.jsonl"
+
+
+def make_demo_folder() -> Path:
+    """Empty, and for this process alone until it ends; the next demo begins it anew."""
+    name = next(name for name in _names() if not in_use(scratch_of(name)))
+    folder = scratch_folder(name)
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+    return folder
+
+
+def _names() -> Iterator[str]:
+    yield "demo"
+    yield from (f"demo-{number}" for number in count(2))
+
+
+def provide_table(folder: Path) -> Path:
+    """The table in `folder`: the one that is there, else a copy of ours. Raises ConfigError."""
+    table = folder / TABLE
+    try:
+        if not table.exists():
+            with table.open("xb") as file:  # not through a link that leads nowhere yet
+                file.write((_HERE / TABLE).read_bytes())
+        if table.stat().st_size > _LARGEST:
+            raise ConfigError(f"{table} is too large for the demo; the limit is {_LARGEST >> 20} MB")
+        _check(table)
+    except OSError as error:
+        raise ConfigError(f"{table} cannot be used: {error.strerror}") from error
+    return table
+
+
+def _check(table: Path) -> None:
+    """The recorded model cannot react to a table of another form, so that has to be said before."""
+    afresh = f"mend it, or remove it to get ours again: {table}"
+    line = 1
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file)
+            if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
+                raise ConfigError(f"sales.csv has no column {missing[0]!r}; {afresh}")
+            for row in rows:
+                line += 1
+                for column, kind in _NUMBERS.items():
+                    kind(row[column])
+    except (ValueError, TypeError, csv.Error) as error:
+        raise ConfigError(f"sales.csv, line {line}: {error}; {afresh}") from error
+    if line == 1:
+        raise ConfigError(f"sales.csv has no rows; {afresh}")

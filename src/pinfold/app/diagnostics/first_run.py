@@ -1,0 +1,191 @@
+"""What is here for someone who has configured nothing: what was found, what will be used, and what needs a yes first."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
+from typing import Any, Literal, TypeAlias, cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pinfold.app.config.layers import load_config
+from pinfold.app.errors import ConfigError
+from pinfold.app.models.default_model import SUGGESTED, choose_among
+from pinfold.app.models.local_models import Key, Reachable, models_here, reachable_models
+from pinfold.app.models.session_models import CallOptions
+from pinfold.app.paths import config_dir, private_dir
+from pinfold.app.session.environment import environment_status, is_news
+from pinfold.model import BUILTIN, DIRECT, destination_of
+from pinfold.sandbox.providers.advice import Facts
+from pinfold.sandbox.providers.doctor import gather_facts
+
+Isolation: TypeAlias = Literal["namespaces", "landlock", "none", "unknown"]
+LIMIT_S = 0.45
+"""For everything that is looked at, side by side."""
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """A model server of this machine."""
+
+    kind: str
+    url: str
+    models: tuple[str, ...]
+    """As a user names them."""
+    needs_key: bool = False
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider that could be asked, after one yes."""
+
+    provider: str
+    model: str
+    variable: str
+    """That holds the key."""
+    to: str
+    """Where the conversation would go."""
+
+    @property
+    def question(self) -> str:
+        return (
+            f"{self.variable} is set. With {self.model} what you type and what code prints goes to {self.to}, "
+            "and nothing else does. Use it"
+        )
+
+
+class DetectedSetup(msgspec.Struct, frozen=True, kw_only=True):
+    servers: tuple[Server, ...] = ()
+    builtin: str = ""
+    """What the built-in model is."""
+    builtin_size: str = ""
+    builtin_here: bool = False
+    keys: tuple[Key, ...] = ()
+    sandbox: str = "auto"
+    """As configured."""
+    isolation: Isolation = "unknown"
+    """What the kernel allows; every session proves it for itself."""
+    data_environment: bool = False
+    """pandas and the rest are there."""
+    model: str = ""
+    """That will be used; empty if none can be without a yes."""
+    why: str = ""
+    offer: Offer | None = None
+
+
+def is_first() -> bool:
+    """Whether this user has not been here yet; asked again, they have."""
+    return is_news("first-run")
+
+
+async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
+    """Everything; servers and the kernel only as far as they answer in time. No provider is asked, nothing is started.
+
+    Raises ConfigError for a broken file.
+    """
+    config = load_config().config
+    there = models_here()
+    facts: Facts | None = None
+
+    async def look_at_models() -> None:
+        nonlocal there
+        there = await reachable_models()
+
+    async def look_at_kernel() -> None:
+        nonlocal facts
+        facts = await anyio.to_thread.run_sync(gather_facts, abandon_on_cancel=True)
+
+    with anyio.move_on_after(limit_s):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look_at_models)
+            tasks.start_soon(look_at_kernel)
+    calling = CallOptions.of(config)
+    model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
+    builtin = there.inside[0] if there.inside else None
+    return DetectedSetup(
+        servers=tuple(
+            Server(
+                kind=server.kind,
+                url=server.base_url,
+                models=tuple(map(server.name_of, server.models)),
+                needs_key=server.needs_key,
+            )
+            for server in there.servers
+        ),
+        builtin=builtin.weights.title if builtin else "",
+        builtin_size=builtin.weights.megabytes if builtin else "",
+        builtin_here=builtin is not None and builtin.path is not None,
+        keys=there.keys,
+        sandbox=config.sandbox.provider,
+        isolation=_isolation(facts),
+        data_environment=environment_status(config.sandbox.packages, config.sandbox.python).environment is not None,
+        model=model,
+        why=why,
+        offer=None if model else _offer(there.keys, calling),
+    )
+
+
+async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable[bool]]) -> str:
+    """The model to go on with, remembered where it took a yes; empty if every answer was no.
+
+    One question names the provider; only where that is refused, or there is none, `builtin` is offered with its size.
+    """
+    if found.model:
+        return found.model
+    if found.offer and await agrees(found.offer.question):
+        return remember_model(found.offer.model)
+    fetch = f"The built-in model runs here, and nothing leaves this machine. Fetch it ({found.builtin_size}) and use it"
+    if found.builtin_size and await agrees(fetch):
+        return remember_model(BUILTIN[0])
+    return ""
+
+
+def remember_model(name: str) -> str:
+    """As `[model] name` in the user's configuration, beside whatever else is there. Raises ConfigError."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = private_dir(config_dir()) / "config.toml"
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        document = cast("dict[str, Any]", tomlkit.parse(text))
+        document.setdefault("model", tomlkit.table())["name"] = name
+        partial = path.with_name(f".config.toml.{os.getpid()}")
+        partial.write_text(tomlkit.dumps(document), encoding="utf-8")
+        partial.replace(path)
+    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        raise ConfigError(f"{path} cannot be changed: {getattr(error, 'strerror', error)}") from error
+    return name
+
+
+def _pick_model(there: Reachable, calling: CallOptions) -> tuple[str, str]:
+    try:
+        chosen = choose_among(there)
+    except ConfigError:
+        return "", ""
+    if to := destination_of(chosen.name, calling.access()):
+        return chosen.name, f"it answers at {to}, where what you type and what code prints goes"
+    where = "the built-in model" if chosen.name in BUILTIN else "a server of this machine"
+    return chosen.name, f"{where}; nothing leaves this machine"
+
+
+def _offer(keys: tuple[Key, ...], calling: CallOptions) -> Offer | None:
+    set_ = {key.provider: key.variable for key in reversed(keys)}
+    for provider, model in SUGGESTED.items():
+        if provider in set_ and (provider not in DIRECT or find_spec("pydantic_ai")):
+            to = destination_of(model, calling.access()) or "this machine"
+            return Offer(provider=provider, model=model, variable=set_[provider], to=to)
+    return None
+
+
+def _isolation(facts: Facts | None) -> Isolation:
+    if facts is None:
+        return "unknown"
+    if sys.platform != "linux":
+        return "none"
+    shown = facts.as_dict()
+    if shown["user_namespaces"] and shown["mounts"]:
+        return "namespaces"
+    return "landlock" if shown["landlock_abi"] else "none"

@@ -1,0 +1,1 @@
+"""The models a session asks: configured, local, and the default where none is named."""

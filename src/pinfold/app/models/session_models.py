@@ -1,0 +1,316 @@
+"""From configuration to the models a session asks: keys, folders, fallbacks, and what is remembered of them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pinfold._version import __version__
+from pinfold.app.config.layers import Config
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import cache_dir, config_dir, data_dir, private_dir, state_dir
+from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
+from pinfold.events import BadEvent, Entry, Json, ModelFailed, ModelReplied, PinfoldError, Usage, parse_json, plain_json
+from pinfold.model import (
+    ANSWER_FORM,
+    Access,
+    ModelError,
+    Profile,
+    UnknownModel,
+    full_name,
+    key_variables,
+    model_named,
+    parse_model_name,
+    profile_of,
+)
+from pinfold.sandbox.environment import EnvironmentFailed
+from pinfold.sandbox.environment.uv import find_uv
+from pinfold.text import keep_own_secret
+
+if TYPE_CHECKING:
+    from pinfold.app.models.model_keys import ProviderKey
+
+logger = logging.getLogger(__name__)
+
+_VARIABLES = ("_API_KEY", "_BASE_URL")
+_ALSO = ("OLLAMA_HOST", "HF_TOKEN", "HF_ENDPOINT")
+
+
+class CallOptions(Struct, frozen=True, kw_only=True):
+    """How models are called, apart from which."""
+
+    fallback: tuple[str, ...] = ()
+    escalate: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    key_env: str = ""
+    protocol: Literal["auto", "native", "text"] = "auto"
+    profile: Literal["auto", "full", "small"] = "auto"
+    cache: bool = True
+
+    @classmethod
+    def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> CallOptions:
+        """`keys` are for where the environment has none, and the user's secrets for where neither has."""
+        return cls(
+            fallback=config.models.fallback,
+            escalate=config.models.escalate,
+            aliases=config.models.aliases,
+            keys=keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env),
+            key_env=config.model.key_env,
+            protocol=config.model.protocol,
+            profile=config.model.profile,
+            cache=config.model.cache,
+        )
+
+    def with_key(self, model: str, key: str) -> CallOptions:
+        """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
+        provider = parse_model_name(model, self.access()).provider
+        key_env = self.key_env or ("PINFOLD_API_KEY" if provider == "url" else "")
+        wanted = key_variables(provider, key_env)
+        if not wanted:
+            raise ConfigError(f"{model} takes no key; leave it out")
+        keep_own_secret(key)
+        return replace(self, keys={**self.keys, **dict.fromkeys(wanted, key)}, key_env=key_env)
+
+    def with_stored_keys(self) -> CallOptions:
+        """Also those that were kept since."""
+        return replace(self, keys={**load_stored_keys(), **self.keys})
+
+    def missing_key(self, model: str) -> ProviderKey | None:
+        """What the provider of this model wants and was not given. Raises UnknownModel."""
+        from pinfold.app.models.model_keys import missing_key
+
+        return missing_key(parse_model_name(model, self.access()).provider, self.keys)
+
+    def access(self) -> Access:
+        return Access(
+            keys=self.keys,
+            key_env=self.key_env,
+            aliases=self.aliases,
+            data=data_dir(),
+            state=state_dir(),
+            uv=uv_path,
+            replies=cache_dir() / "replies" / __version__ if self.cache else None,
+            protocol=self.protocol,
+            profile=self.profile,
+            notice=logger.info,
+        )
+
+
+def is_usable(model: str, calling: CallOptions) -> bool:
+    """Whether a session could begin with it: known, with what it needs installed and its key set. Asks nobody."""
+    from pinfold.model.availability import check_usable
+
+    try:
+        check_usable(model, calling.access())
+    except ModelError:
+        return False
+    return True
+
+
+def uv_path() -> Path | None:
+    """What installs the runtime of a local model, if it is here."""
+    try:
+        return Path(find_uv())
+    except EnvironmentFailed:
+        return None
+
+
+def load_stored_keys() -> dict[str, str]:
+    """Keys of providers that the user keeps as secrets, by variable. Where there are none, nothing is loaded."""
+    if not (config_dir() / "secrets.json").exists():
+        return {}
+    from pinfold.app.models.model_keys import read_secret_keys
+
+    return read_secret_keys()
+
+
+def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:
+    """What models may be reached with: nothing else of the environment goes to them."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if value and (name.endswith(_VARIABLES) or name in (*_ALSO, also))
+    }
+
+
+class NoModel:
+    """Stands where a model would: in sessions that only run the user's own cells, or whose model is gone."""
+
+    def __init__(self, name: str, problem: PinfoldError) -> None:
+        self.name = name
+        self.problem = problem
+
+    def stream(self, request: object) -> AsyncIterator[Any]:  # noqa: ARG002
+        raise self.problem
+
+
+class SessionModels(Struct, frozen=True, kw_only=True):
+    """The models of a session."""
+
+    model: Model
+    fallbacks: tuple[Model, ...] = ()
+    escalate: Model | None = None
+    profile: Profile = "full"
+    notices: tuple[str, ...] = ()
+    """Who of the others cannot be had, and why."""
+
+    async def close(self) -> None:
+        for model in (self.model, *self.fallbacks, self.escalate):
+            if isinstance(model, _Closable):
+                await model.aclose()
+
+
+@runtime_checkable
+class _Closable(Protocol):
+    async def aclose(self) -> None: ...
+
+
+def select_models(
+    wanted: str | Model | None, past: str, entries: Iterable[Entry], calling: CallOptions
+) -> SessionModels:
+    """The model asked for, or ModelError; the one the session had, even if it cannot be had now."""
+    access = calling.access()
+    later = replace(access, warm=False)
+    missing: list[str] = []
+
+    def load_standby(name: str, key: str) -> Model | None:
+        try:
+            return model_named(name, access=later)
+        except ModelError as error:
+            missing.append(f"{name} ({key}) cannot be asked: {error}")
+            return None
+
+    others = tuple(filter(None, (load_standby(name, "models.fallback") for name in calling.fallback)))
+    stronger = load_standby(calling.escalate, "models.escalate") if calling.escalate else None
+    if wanted is not None and not isinstance(wanted, str):
+        return SessionModels(model=wanted, fallbacks=others, escalate=stronger, notices=tuple(missing))
+    name = full_name(wanted or past)
+    model: Model = NoModel(name, ConfigError("no model is configured; name one with --model"))
+    if name:
+        said = (entry.event for entry in entries)
+        served = [
+            event.request_id for event in said if isinstance(event, ModelReplied | ModelFailed) and event.model == name
+        ]
+        try:
+            model = model_named(name, served, access)
+        except ModelError as error:
+            if wanted:
+                raise
+            model = NoModel(name, error)
+    return SessionModels(
+        model=model, fallbacks=others, escalate=stronger, profile=profile_of(name, access), notices=tuple(missing)
+    )
+
+
+def native_form(asked: SessionModels, calling: CallOptions, schema: Json) -> dict[str, Json]:
+    """The setting by which a provider itself keeps answers to a schema, where that goes together with tools."""
+    if schema is None or asked.fallbacks or asked.escalate:  # who stands in may not know it
+        return {}
+    try:
+        provider = parse_model_name(asked.model.name, calling.access()).provider
+    except UnknownModel:
+        return {}
+    if provider != "openai":  # local servers that do either, tools or a form, seldom do both
+        return {}
+    return {ANSWER_FORM: schema}
+
+
+class SpendingLedger:
+    """What this user spent today, in all sessions: a line for each reply, in a file for each day (UTC)."""
+
+    def __init__(self) -> None:
+        self._folder = state_dir() / "spent"
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        line = plain_json({"tokens": usage.total, "cost": cost}) + "\n"
+        # What cannot be counted must not stop the turn that was just paid for.
+        with contextlib.suppress(OSError):
+            private_dir(self._folder)
+            with self._today().open("a", encoding="utf-8") as file:
+                file.write(line)
+
+    def today(self) -> Spent:
+        tokens, cost = 0, 0.0
+        known = True
+        for line in self._lines():
+            match line:
+                case {"tokens": int(some), "cost": float(price) | int(price)}:
+                    tokens, cost = tokens + some, cost + price
+                case {"tokens": int(some)}:
+                    tokens, known = tokens + some, False
+                case _:
+                    pass
+        return Spent(tokens=tokens, cost=cost if known else None)
+
+    def _today(self) -> Path:
+        return self._folder / f"{datetime.now(UTC):%Y-%m-%d}.jsonl"
+
+    def _lines(self) -> Iterator[object]:
+        try:
+            lines = self._today().read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return
+        for line in lines:
+            with contextlib.suppress(BadEvent):
+                yield parse_json(line)
+
+
+class _StoredLine(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    line: Line
+
+
+class BreakerStore:
+    """What circuit breakers know of models, for all processes of this user: a small file for each that failed last."""
+
+    def __init__(self) -> None:
+        self._folder = state_dir() / "paused"
+        self._own = OwnLines()
+
+    def breaker(self) -> Breaker:
+        return Breaker(clock=time.time, lines=self)
+
+    def change(self, name: str, change: Callable[[Line], Line]) -> Line:
+        """Under a lock, so that of two processes one probes. Without a disk to write to, for this process alone."""
+        if not name.startswith(the_model("")):  # two projects may have tools of one name
+            return self._own.change(name, change)
+        path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
+        try:
+            private_dir(self._folder)
+            with (self._folder / ".lock").open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                known = _read(path)
+                before = known.line if known else Line()
+                changed = change(msgspec.structs.replace(before))
+                if changed == Line():
+                    path.unlink(missing_ok=True)
+                elif changed != before:
+                    path.write_bytes(msgspec.json.encode(_StoredLine(name=name, line=changed)))
+                return changed
+        except (OSError, ConfigError):
+            return self._own.change(name, change)
+
+    def all(self) -> dict[str, float]:
+        """When each was opened."""
+        found = [known for path in sorted(self._folder.glob("*.json")) if (known := _read(path))]
+        return {known.name: known.line.opened_at for known in found if known.line.opened_at is not None}
+
+
+def _read(path: Path) -> _StoredLine | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_StoredLine)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,1 @@
+"""Which process holds a session: the owner's socket, the daemon, the warm helper, cleanup."""

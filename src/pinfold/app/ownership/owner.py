@@ -1,0 +1,378 @@
+"""Reaching a session from any process: through its owner's socket, or by becoming the owner."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Protocol, Self, cast, get_args
+
+import anyio
+import msgspec
+from anyio.abc import SocketStream
+
+from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
+from pinfold.app.ownership.daemon_handoff import hand_over
+from pinfold.app.ownership.ipc import (
+    BROKEN,
+    LineReader,
+    is_same_user_stream,
+    open_listener,
+    open_stream,
+    send_line,
+    send_request,
+)
+from pinfold.app.paths import private_dir
+from pinfold.app.session.live_session import LiveSession, Options, SessionStatus, load, open_session
+from pinfold.app.session.session_queries import Sight
+from pinfold.app.storage.lock import claim, holder_of
+from pinfold.app.tasks import background
+from pinfold.engine import CommandRefused
+from pinfold.events import (
+    BadEvent,
+    BlobId,
+    Command,
+    Configure,
+    Delta,
+    Entry,
+    Json,
+    PinfoldError,
+    Redo,
+    Rename,
+    Rewind,
+    SessionChanged,
+    SessionId,
+    Undo,
+    decode_command,
+    decode_line,
+    delta_line,
+    encode,
+    entry_line,
+    parse_json,
+)
+from pinfold.log import Blobs, Damage, Log, summarise
+from pinfold.sandbox.kernel.folders import remove_folder
+
+logger = logging.getLogger(__name__)
+_SOCKET = "owner.sock"
+_QUESTION = 64 << 20
+_ANSWER_S = 10.0
+_RESTORE_S = 300.0
+"""How long it may take to bring all files back."""
+_TAKE_OVER_S = 10.0
+"""How long an owner may take between holding the lock and answering its socket: its variables come back first."""
+_LOOK_AGAIN_S = 0.05
+_FAREWELL_S = 5.0
+"""How long other processes may take to read one event, once we want to leave."""
+
+
+class Feed(Protocol):
+    """Events and deltas, without end."""
+
+    async def __aenter__(self) -> AsyncIterator[Entry | Delta]: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class Link(Protocol):
+    """A session as a front end sees it, wherever it lives."""
+
+    session: SessionId
+
+    async def status(self) -> SessionStatus: ...
+
+    async def submit(self, command: Command) -> None: ...
+
+    async def restore(self, number: int) -> str:
+        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises PinfoldError."""
+        ...
+
+    async def query(self, what: Sight) -> Json:
+        """Raises PinfoldError."""
+        ...
+
+    async def blob(self, id_: BlobId) -> bytes:
+        """Raises BlobMissing."""
+        ...
+
+    def subscribe(self, after: int = 0) -> Feed: ...
+
+
+@asynccontextmanager
+async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
+    """Own the session and answer for it. Raises SessionBusy if another process does already."""
+    private_dir(folder)
+    claimed = claim(folder)
+    if claimed is None:
+        raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that first or work through it")
+    begun = False
+    try:
+        async with open_session(folder, session, options) as live, _serve_clients(live, folder):
+            begun = True
+            yield live
+    finally:
+        if not begun and _is_empty(folder):
+            remove_folder(folder)
+        claimed.release()
+
+
+def _is_empty(folder: Path) -> bool:
+    summary = summarise(folder)
+    return summary is not None and summary.events == 0
+
+
+@asynccontextmanager
+async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession | RemoteSession]:
+    """The session's live owner if there is one; else `pinfold up` if it runs, else become it. Raises SessionBusy."""
+    give_up_at = anyio.current_time() + _TAKE_OVER_S
+    handed, began = False, None
+    while True:
+        if holder_of(folder) is None and not handed:
+            handed, began = True, await hand_over(folder, session, options)
+        if holder_of(folder) is None:
+            async with AsyncExitStack() as stack:
+                try:
+                    live = await stack.enter_async_context(acquire(folder, session, options))
+                except SessionBusy:
+                    continue  # someone was faster; work through them
+                yield live
+            return
+        remote = RemoteSession(session, folder, began)
+        if await remote.answers():
+            if began is None and (other := _difference(options, await remote.status())):
+                raise ConfigError(
+                    f"{session} is live with {other}; leave that out, or close the session first "
+                    f"(pinfold up --close {session}, or end process {holder_of(folder)})"
+                )
+            yield remote
+            return
+        if anyio.current_time() > give_up_at:
+            raise SessionBusy(
+                f"{session} is held by process {holder_of(folder)}, which does not answer; end it or try again later"
+            )
+        await anyio.sleep(_LOOK_AGAIN_S)
+
+
+def _difference(options: Options, standing: SessionStatus) -> str | None:
+    """What was asked for and cannot be had of a session that is live already."""
+    if options.workspace is not None and str(options.workspace) != standing.workspace:
+        return "another workspace"
+    if options.data is not None and {name: str(path) for name, path in options.data.items()} != standing.data:
+        return "other data"
+    if options.mounts is not None and {str(mount.path): mount.writable for mount in options.mounts} != standing.mounts:
+        return "other mounts"
+    return None
+
+
+async def rename(folder: Path, session: SessionId, title: str) -> None:
+    """Give a session a name, through its owner if it has one."""
+    await _change(folder, session, Rename(title=title))
+
+
+async def configure(folder: Path, session: SessionId, *, checkpoints: bool) -> None:
+    """Turn git checkpoints on or off, through the session's owner if it has one."""
+    await _change(folder, session, Configure(checkpoints=checkpoints))
+
+
+async def revoke(folder: Path, session: SessionId, pattern: str) -> None:
+    """Take back what was granted to a session, through its owner if it has one."""
+    await _change(folder, session, Configure(revoke=(pattern,)))
+
+
+async def _change(folder: Path, session: SessionId, change: Rename | Configure) -> None:
+    claimed = claim(folder)
+    if claimed is None:
+        await RemoteSession(session, folder).submit(change)
+        return
+    log = Log(folder, session)
+    try:
+        if isinstance(change, Rename):
+            changed = SessionChanged(title=change.title)
+        else:
+            _, state = load(log, Damage())
+            changed = SessionChanged(title=state.title, checkpoints=change.checkpoints, revoked=change.revoke)
+        await log.append(changed)
+    finally:
+        log.close()
+        claimed.release()
+
+
+class RemoteSession:
+    """A session that another process owns."""
+
+    def __init__(self, session: SessionId, folder: Path, began: int | None = None) -> None:
+        """`began`: the last event before it was opened, if it was opened for us."""
+        self.session = session
+        self._folder = folder
+        self._began = began
+
+    async def answers(self) -> bool:
+        try:
+            await self.status()
+        except (OwnerGone, SessionBusy):
+            return False
+        return True
+
+    async def status(self) -> SessionStatus:
+        answer = await self._ask({"op": "hello"})
+        try:
+            standing = msgspec.convert(answer, SessionStatus)
+            return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
+        except msgspec.ValidationError as error:
+            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
+
+    async def submit(self, command: Command) -> None:
+        limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # these are done when answered
+        await self._ask({"op": "submit", "command": parse_json(encode(command))}, limit_s)
+
+    async def restore(self, number: int) -> str:
+        answer = await self._ask({"op": "restore", "number": number}, _RESTORE_S)
+        return str(answer.get("words", ""))
+
+    async def save(self) -> None:
+        """Have the owner put its variables on disk, as they are after the last cell that has ended."""
+        await self._ask({"op": "save"}, _RESTORE_S)
+
+    async def query(self, what: Sight) -> Json:
+        return (await self._ask({"op": "look", "what": what}, _RESTORE_S)).get("seen")
+
+    async def blob(self, id_: BlobId) -> bytes:
+        return await anyio.to_thread.run_sync(Blobs(self._folder / "blobs").get, id_)
+
+    def subscribe(self, after: int = 0) -> RemoteFeed:
+        return RemoteFeed(self._folder, after)
+
+    async def _ask(self, question: Json, limit_s: float = _ANSWER_S) -> dict[str, Json]:
+        path, who = self._folder / _SOCKET, f"the owner of {self.session}"
+        answer = await send_request(path, question, who, limit_s)
+        if isinstance(words := answer.get("refused"), str):
+            raise CommandRefused(words)
+        return answer
+
+
+class RemoteFeed:
+    """Events of a session that another process owns. Raises OwnerGone when that process ends."""
+
+    def __init__(self, folder: Path, after: int) -> None:
+        self._connection = open_stream(folder / _SOCKET)
+        self._after = after
+
+    async def __aenter__(self) -> Self:
+        stream = await self._connection.__aenter__()
+        with contextlib.suppress(*BROKEN):  # reading will find it gone
+            await send_line(stream, {"op": "subscribe", "after": self._after})
+        self._lines = LineReader(stream)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._connection.__aexit__(None, None, None)
+
+    def __aiter__(self) -> RemoteFeed:
+        return self
+
+    async def __anext__(self) -> Entry | Delta:
+        return decode_line(await self._lines.next())
+
+
+@asynccontextmanager
+async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
+    """Answer other processes meanwhile; at the end, finish what they asked for."""
+    listener = await open_listener(folder / _SOCKET)
+    talks = _Connections(live)
+    try:
+        async with listener, background() as tasks:
+            tasks.start_soon(listener.serve, talks.answer)
+            yield
+            await live.idle()
+            (folder / _SOCKET).unlink(missing_ok=True)
+            # Whoever came in between is served too; whoever comes now finds nobody, and takes over.
+            await live.idle()
+            talks.is_leaving = True
+            live.log.end_subscriptions()
+            await talks.wait_for_readers()
+    finally:
+        (folder / _SOCKET).unlink(missing_ok=True)
+
+
+class _Connections:
+    """Questions from other processes of the same user. Nothing they send can hurt the session."""
+
+    def __init__(self, live: LiveSession) -> None:
+        self.is_leaving = False
+        """Questions find nobody: what is asked now could not be done."""
+        self._live = live
+        self._open = 0
+        self._moved = anyio.Event()
+
+    async def answer(self, stream: SocketStream) -> None:
+        self._open += 1
+        try:
+            async with stream:
+                if is_same_user_stream(stream):
+                    await self._serve_request(stream)
+        finally:
+            self._open -= 1
+            self._move()
+
+    async def wait_for_readers(self) -> None:
+        """Until they have all read what there is, or do not read on."""
+        while self._open:
+            with anyio.move_on_after(_FAREWELL_S) as patience:
+                await self._moved.wait()
+            if patience.cancelled_caught:
+                return
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    async def _serve_request(self, stream: SocketStream) -> None:
+        with contextlib.suppress(OwnerGone, *BROKEN):
+            try:
+                question = await LineReader(stream).next(_QUESTION)
+                if not self.is_leaving:
+                    await _respond(self._live, stream, parse_json(question), self._move)
+            except OwnerGone:
+                return
+            except PinfoldError as error:
+                await send_line(stream, {"refused": str(error)})
+
+
+async def _respond(live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]) -> None:
+    match question:
+        case {"op": "hello"}:
+            standing = live.status_after(live.log.seq)
+            await send_line(stream, msgspec.structs.asdict(standing))
+        case {"op": "submit", "command": command}:
+            logger.debug("%s: another process submits %s", live.session, command)
+            await live.submit(decode_command(command))
+            await send_line(stream, {"ok": True})
+        case {"op": "restore", "number": int(number)}:
+            await send_line(stream, {"words": await live.restore(number)})
+        case {"op": "save"}:
+            await live.save()
+            await send_line(stream, {"ok": True})
+        case {"op": "look", "what": str(what)} if what in get_args(Sight):
+            await send_line(stream, {"seen": await live.query(cast("Sight", what))})
+        case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
+            await _stream_events(live, stream, after, moved)
+        case _:
+            raise BadEvent("not a question of ours")
+
+
+async def _stream_events(live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]) -> None:
+    async with live.subscribe(after) as feed, background() as tasks:
+
+        async def wait_for_hangup() -> None:
+            with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    await stream.receive(1)
+            feed.close()
+
+        tasks.start_soon(wait_for_hangup)
+        async for item in feed:
+            line = entry_line(item) if isinstance(item, Entry) else delta_line(item)
+            await stream.send(line.encode() + b"\n")
+            moved()

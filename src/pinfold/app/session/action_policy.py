@@ -1,0 +1,290 @@
+"""From an action to the verdict on it: what policy must know is found out here, and what the user is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from anyio import to_thread
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
+from pinfold.app.session.mcp.call_policy import ask_if_changed, server_facts
+from pinfold.app.session.protected_files import STEERING, find_protected_file, plan_edit
+from pinfold.app.trust.grants import Grants
+from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
+from pinfold.app.trust.privacy import Privacy
+from pinfold.engine import Given, NotShown, Stopped
+from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
+from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
+from pinfold.text import first_line
+from pinfold.tools import BadCall, Registry, Tool, ToolFailed
+from pinfold.tools.ports import Inside
+
+if TYPE_CHECKING:
+    from pinfold.app.session.mcp.servers import SessionServers
+    from pinfold.net import Destination
+
+SHOWN = 200_000
+"""Characters of what an action would do; what is longer is refused, for nobody can agree to what they do not see."""
+COMMAND = 20_000
+"""Characters of a command or a cell that is asked about."""
+_SAYS = 200
+"""Characters of what a tool says of itself that are shown with a question."""
+SHELL = "shell"
+QUESTION = "ask_user"
+NO_TUNNELS = (
+    "this session has read your files and outside text, so its code gets no more connections; "
+    "use the tool fetch, which shows what is sent, or start with --allow-host {}"
+)
+
+
+class ActionPolicy(Struct, kw_only=True, dict=True):
+    registry: Registry
+    workspace: Path
+    way: SessionEgress
+    privacy: Privacy
+    inside: Inside
+    handed: frozenset[str] = frozenset()
+    """Tools the user handed over in person."""
+    rules: Rules = field(default_factory=Rules)
+    grants: Grants | None = None
+    """For always."""
+    guards: Guards = field(default_factory=Guards)
+    servers: SessionServers | None = None
+    """Of MCP."""
+    mounts: tuple[Path, ...] = ()
+    """Other folders that the session may write to."""
+    flows: Flows = field(default_factory=Flows)
+
+    def __post_init__(self) -> None:
+        self.is_untrusted = False
+        """As of what was judged last, the session has read others' words."""
+        self.has_met_others_words = False
+        """Outside of any call, as by a file of another session; the log says so when the action ends."""
+        self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
+        """Of tools that do the same whatever they are given."""
+
+    def judge(self, action: Action, given: Given) -> Verdict:
+        if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
+            return _question(action)
+        connects = isinstance(action, CallTool) and action.tool == NETWORK
+        if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
+            return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
+        facts = Facts(effect="once", reach="workspace") if given.stopped else self._with_flow(action)
+        self.is_untrusted = given.untrusted or self.has_met_others_words
+        # A cell that runs has read what there is to read, though its end is not on record yet.
+        taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
+        if connects and taint.is_full and given.mode != "full" and not facts.may_leave:
+            return Deny(NO_TUNNELS.format(facts.target.partition(":")[0]), rule="taint")
+        how: dict[str, Any] = {"mode": given.mode, "taint": taint, "rules": self.rules, "guards": self.guards}
+        verdict = judge(action, facts, grants=given.grants, **how)
+        if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow and self.grants:
+            always = self.grants.of(self.workspace)
+            verdict = judge(action, facts, grants=given.grants | always, **how)
+        if connects and isinstance(verdict, Ask):
+            return replace(verdict, reason=f"code wants {facts.target}")
+        if given.stopped and isinstance(verdict, Ask) and isinstance(action, CallTool):
+            return replace(verdict, reason=_why_stopped(action, given.stopped))
+        return ask_if_changed(
+            action, self._limit_grant_offer(verdict, action, facts, given, how), self.registry, self.servers
+        )
+
+    def _limit_grant_offer(
+        self, verdict: Verdict, action: Action, facts: Facts, given: Given, how: dict[str, Any]
+    ) -> Verdict:
+        """A yes for longer is offered only where it covers the same call next time: a grant, or else a flow."""
+        if not isinstance(verdict, Ask) or not verdict.pattern:
+            return verdict
+        tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
+        taint: Taint = how["taint"]
+        if tool is not None and tool.trust == "untrusted":  # of what it gives
+            taint = replace(taint, untrusted=True)
+        then: dict[str, Any] = {**how, "taint": taint}
+        again = judge(action, facts, grants=given.grants | {verdict.pattern}, **then)
+        if isinstance(again, Ask):
+            return replace(verdict, pattern=again.pattern if again.is_flow else "", is_flow=again.is_flow)
+        return verdict
+
+    def effect(self, action: Action) -> Effect:
+        """A shell command is only believed to read, unless it is held to it."""
+        if isinstance(action, RunCell) or action.tool == SHELL:
+            return "once"
+        return self.facts(action).effect
+
+    def is_step(self, action: Action) -> bool:
+        """Whether it may change the workspace from inside the session, so that an undo takes it back."""
+        if isinstance(action, RunCell):
+            return True
+        reach = self.facts(action).reach
+        return reach == "workspace" or (action.tool == SHELL and reach in ("files", "outside"))
+
+    def is_protected_edit(self, action: CallTool) -> bool:
+        return bool(self.registry.get(action.tool) and find_protected_file(action, self.workspace))
+
+    def find_destinations(self, action: Action) -> frozenset[Destination]:
+        """What it was judged by, and may reach without being asked again."""
+        to = self.destination(action)
+        return frozenset((to,)) if to else frozenset()
+
+    def _with_flow(self, action: Action) -> Facts:
+        facts = self.facts(action)
+        if not isinstance(action, CallTool) or not facts.leaves:
+            return facts
+        return replace(facts, may_leave=self.flows.allows(action.tool, self.destination(action)))
+
+    def facts(self, action: Action) -> Facts:
+        if isinstance(action, RunCell):
+            return Facts(effect="once", reach="workspace")
+        if action.tool == NETWORK:
+            return self._network(self.destination(action), "once")
+        tool = self.registry.get(action.tool)
+        if self.servers and (facts := server_facts(action, tool, self.servers)):
+            return facts
+        if tool is None:
+            return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
+        known = self._known.get(tool.name)
+        if known and known[0] is tool:
+            return known[1]
+        reach, target = tool.reach_of(action.given)
+        if action.tool == SHELL:
+            where = "host" if reach == "host" else "sandbox"
+            return shell_facts(str(action.given.get("command", "")), where=where)[0]
+        if path := find_protected_file(action, self.workspace):
+            return Facts(effect="once", reach="protected", target=path)
+        if reach == "network":
+            return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
+        facts = Facts(
+            effect=tool.effect,
+            reach=reach,
+            target=target,
+            handed=tool.name in self.handed,
+            # The name of a package goes to the index, and a name can say anything.
+            leaves=reach in ("outside", "packages") and tool.effect != "pure",
+        )
+        if tool.goes is None and tool.name not in STEERING:
+            self._known[tool.name] = tool, facts
+        return facts
+
+    def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:
+        listed = to is not None and self.way.listed.lists(to)
+        return Facts(effect=effect, reach="network", target=str(to or ""), listed=listed, handed=handed, leaves=True)
+
+    def destination(self, action: Action) -> Destination | None:
+        """Whom a call reaches, in the one form that is compared and connected to."""
+        if isinstance(action, RunCell):
+            return None
+        tool = self.registry.get(action.tool)
+        reach, target = tool.reach_of(action.given) if tool else ("nothing", "")
+        if action.tool != NETWORK and reach != "network":
+            return None
+        from pinfold.net import BadDestination, Destination, parse_authority
+
+        try:
+            if action.tool == NETWORK:
+                return Destination(str(action.given.get("host")), int(action.given.get("port", 0)))
+            return parse_authority(target) if target else None
+        except (BadDestination, ValueError, TypeError):
+            return None
+
+    def is_host_command(self, action: Action) -> bool:
+        return isinstance(action, CallTool) and action.tool == SHELL and self.facts(action).reach == "host"
+
+    async def preview_action(self, action: Action) -> str:
+        """Raises Unavailable, NotShown."""
+        if isinstance(action, RunCell):
+            return _require_showable(action.code, COMMAND, "this cell", "split it into smaller ones")
+        try:
+            return _require_showable(
+                await self._preview_call(action),
+                SHOWN,
+                f"what {action.tool} would do",
+                "do it in smaller steps, or by code in a cell",
+            )
+        except (BadCall, ToolFailed) as error:
+            return _require_showable(f"{_arguments(action)}\n({error})", SHOWN, action.tool, "do it in smaller steps")
+
+    async def _preview_call(self, action: CallTool) -> str:
+        if action.tool == SHELL:
+            return await self._command(action)
+        if find_protected_file(action, self.workspace):
+            return plan_edit(action, self.workspace).diff()
+        tool = self.registry.get(action.tool)
+        if tool and tool.held and self.servers:
+            return f"{self.servers.show_difference(tool.server)}\n\n{_arguments(action)}"
+        from pinfold.tools.builtin.files import WRITES, preview
+
+        if action.tool in WRITES:
+            return await preview(self.inside, action.tool, action.given)
+        says = first_line(tool.schema.description, _SAYS) if tool else ""
+        if not tool or not says:
+            return _arguments(action)
+        is_servers = self.servers is not None and tool.server in self.servers.names
+        what = f"What {tool.server} says it does" if is_servers else "What it does"
+        return f"{_arguments(action)}\n\n{what}: {says}"
+
+    async def _command(self, action: CallTool) -> str:
+        command, workdir = str(action.given.get("command", "")), str(action.given.get("workdir") or ".")
+        _require_showable(
+            command,
+            COMMAND,
+            "this command",
+            "write it into a script file first and run that: the script is then shown and bound",
+        )
+        script = read_script(command)
+        lines = [command, ""]
+        on_host = self.is_host_command(action)
+        if on_host:
+            lines.append(f"On this machine itself, {len(command.encode())} bytes, in {workdir}")
+        lines += [f"  {'reads ' if one.reads_only else 'writes'}  {one.shown}" for one in script.commands]
+        if on_host:  # the session is frozen by now: nothing can be counted inside it
+            lines += await to_thread.run_sync(self._show_named_files, command, workdir)
+        elif script.deletes:
+            from pinfold.tools.builtin.files import measure
+
+            found = await measure(self.inside, script.deletes)
+            # What find and git choose among all that lies there is not known before.
+            chosen = any(one.name in ("find", "git") for one in script.commands)
+            about = "more than " if found.more else "at most " if chosen else ""
+            size = f"{about}{found.files:,} files, {found.bytes:,} bytes"
+            lines.append(f"Deletes {size}: {', '.join(script.deletes)}")
+        return "\n".join(lines)
+
+    def _show_named_files(self, command: str, workdir: str) -> list[str]:
+        """Raises NotShown."""
+        folder = self.workspace / workdir
+        files = files_named(command, folder, (self.workspace, *self.mounts))
+        if len(files) > MOST:
+            raise NotShown(f"this command names more than {MOST} files; name fewer, or the folder they are in")
+        return list(describe_named_files(files, folder))
+
+
+def _require_showable(text: str, most: int, what: str, instead: str) -> str:
+    """Raises NotShown."""
+    if len(text) > most:
+        raise NotShown(
+            f"{what} is too long to be shown whole ({len(text):,} characters; the limit is {most:,}), "
+            f"so nobody can agree to it; {instead}"
+        )
+    return text
+
+
+def _why_stopped(action: CallTool, stopped: Stopped) -> str:
+    if stopped == "impossible":
+        return "this system cannot hold the command to reading, so it may change files"
+    names = dict.fromkeys(one.name for one in read_script(str(action.given.get("command", ""))).commands)
+    name = f"`{next(iter(names))}`" if len(names) == 1 and "" not in names else "the command"
+    return f"{name} tried to change files"
+
+
+def _arguments(action: CallTool) -> str:
+    return f"{action.tool} {json.dumps(action.args, indent=2, ensure_ascii=False, default=repr)}"
+
+
+def _question(action: CallTool) -> Ask:
+    options = action.given.get("options")
+    given = tuple(map(str, cast("list[Json]", options))) if isinstance(options, list) else ()
+    question = str(action.given.get("question", ""))
+    return Ask(reason=question, question=True, options=given, rule="a question")

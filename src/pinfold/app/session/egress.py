@@ -1,0 +1,217 @@
+"""A session's way out: the proxy its code goes through, and `fetch`. Who is asked, and what was sent to whom.
+
+Nothing here decides: a new destination becomes an action like any other, and policy and user say whether it may be reached.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+import anyio.lowlevel
+from msgspec import Struct, field
+
+from pinfold.events import Json, Sent
+from pinfold.sandbox.kernel.folders import Folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pinfold.net import AllowList, Destination, Egress, Gate, How, Proxy, Traffic
+
+logger = logging.getLogger(__name__)
+FLOW_HOSTS, FLOW_TOOLS = "flows.hosts", "flows.tools"
+"""Flags by which flows are typed; no keys of the configuration."""
+NETWORK = "network"
+"""What code does that opens a connection, as an action. No model calls it by name."""
+_TURNS = 20
+"""Of the event loop, for what is cut to say what it moved."""
+NOBODY_RUNS = "{} is not reached from the background: only a cell or a command that runs can be asked about"
+Ask: TypeAlias = Callable[[dict[str, Json]], Awaitable[str | None]]
+"""Has a connection judged: None if it may be made, else why not."""
+
+
+class RunningAction(Struct):
+    """One action that may reach out, while it is done."""
+
+    ask: Ask
+    cleared: set[Destination] = field(default_factory=set["Destination"])
+    """What it may reach without being asked again."""
+    moved: dict[Destination, list[int]] = field(default_factory=dict["Destination", "list[int]"])
+    """Bytes out and back."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """Destinations it did not get to, and why."""
+
+    async def gate(self, destination: Destination, how: How) -> str | None:
+        if destination in self.cleared:
+            return None
+        refused = await self.ask(_connection_args(destination, how))
+        if refused is None:
+            self.cleared.add(destination)
+        return refused
+
+    def list_sent(self) -> tuple[Sent, ...]:
+        return tuple(Sent(to=str(to), out=out, back=back) for to, (out, back) in self.moved.items())
+
+
+def _connection_args(destination: Destination, how: How) -> dict[str, Json]:
+    return {"host": destination.host, "port": destination.port, "how": how}
+
+
+class Flows(Struct, frozen=True, kw_only=True, dict=True):
+    """Where a session may send although it has read private data and text of others: what the user typed for this run.
+
+    Words in a file are no flow: a file is written once and forgotten.
+    """
+
+    hosts: tuple[str, ...] = ()
+    """As in `network.allow`."""
+    tools: tuple[str, ...] = ()
+    """Names or patterns."""
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> Flows:
+        return cls(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
+
+    def allows(self, tool: str, to: Destination | None) -> bool:
+        """Send by this tool, to this destination where it has one."""
+        if to is not None and self.hosts and self._listed.lists(to):
+            return True
+        return any(fnmatchcase(tool, pattern) for pattern in self.tools)
+
+    @cached_property
+    def _listed(self) -> AllowList:
+        from pinfold.net import AllowList, BadPattern
+
+        named: list[str] = []
+        for name in self.hosts:
+            with suppress(BadPattern):  # the name of a tool
+                named += AllowList((name,)).patterns
+        return AllowList(named)
+
+
+class SessionEgress:
+    """Nothing of it is loaded before somebody wants out."""
+
+    def __init__(self, allowed: Iterable[str], **how: Any) -> None:
+        """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises BadPattern."""
+        self._allowed = tuple(allowed)
+        self._how = how
+        self._running: RunningAction | None = None
+        self._between: dict[Destination, list[int]] = {}
+        """Moved while nothing ran; told with what runs next."""
+        self.wanted: list[dict[str, Json]] = []
+        """Connections that somebody waits for: nothing else may be asked about under that name."""
+        self._proxy: Proxy | None = None
+        self._wanted, self._is_open = anyio.Event(), anyio.Event()
+        self._socket: Path | None = None
+        if self._allowed:
+            _ = self.listed
+
+    @cached_property
+    def listed(self) -> AllowList:
+        from pinfold.net import AllowList
+
+        return AllowList(self._allowed)
+
+    def egress_for(self, running: RunningAction) -> Egress:
+        """For a tool that reaches out by itself."""
+        return self._egress(running.gate)
+
+    def _egress(self, gate: Gate) -> Egress:
+        from pinfold.net import Egress
+
+        return Egress(self.listed, gate, unlisted="ask", **self._how)
+
+    async def serve(self) -> None:
+        """From when it is wanted, for as long as the session lives."""
+        await self._wanted.wait()
+        from pinfold.net import Proxy
+
+        self._proxy = Proxy(self._egress(self._gate), on_traffic=self._on_traffic)
+        folder = Folder("egress")
+        try:
+            async with self._proxy.listening(folder.path / "proxy"):
+                self._socket = folder.path / "proxy"
+                self._is_open.set()
+                await anyio.sleep_forever()
+        except OSError as error:
+            logger.warning("code has no way out: %s", error)
+            self._is_open.set()
+        finally:
+            self._socket = None
+            folder.remove()
+
+    async def socket(self) -> Path | None:
+        """Where code asks for connections; None if that could not be had."""
+        self._wanted.set()
+        await self._is_open.wait()
+        return self._socket
+
+    @property
+    def is_running(self) -> bool:
+        """A cell or a command; what it calls for is a part of it."""
+        return self._running is not None
+
+    @asynccontextmanager
+    async def track_action(self, ask: Ask, *, cut: Callable[[], bool]) -> AsyncGenerator[RunningAction]:
+        """A cell or a command runs; a command that a cell calls for is a part of the cell.
+
+        `cut`, asked at its end, however it ends: whether nothing that is connected may outlive it.
+        """
+        if self._running is not None:
+            yield RunningAction(ask)
+            return
+        self._running = running = RunningAction(ask, moved=self._between)
+        self._between = {}
+        told = False
+        try:
+            yield running
+            told = True
+        finally:
+            if self._proxy is not None:
+                self._proxy.report()
+            self._running = None  # before the cut: who connects from here on is refused
+            if cut():
+                with anyio.CancelScope(shield=True):
+                    await self.disconnect_all()
+            if told:
+                _add_all(running.moved, self._between)
+                self._between = {}
+            else:
+                _add_all(self._between, running.moved)
+
+    async def disconnect_all(self) -> None:
+        """End what is connected, and have it counted."""
+        if self._proxy is None:
+            return
+        self._proxy.close_all()
+        for _ in range(_TURNS):
+            if not self._proxy.live:
+                break
+            await anyio.lowlevel.checkpoint()
+
+    async def _gate(self, destination: Destination, how: How) -> str | None:
+        if self._running is None:
+            return NOBODY_RUNS.format(destination)
+        # Each connection anew: the one before may have brought in what makes this one dangerous.
+        running = self._running
+        if reason := await running.ask(_connection_args(destination, how)):
+            running.refused[str(destination)] = reason
+        return reason
+
+    def _on_traffic(self, traffic: Traffic) -> None:
+        moved = self._running.moved if self._running else self._between
+        _add_all(moved, {traffic.destination: [traffic.sent, traffic.received]})
+
+
+def _add_all(moved: dict[Destination, list[int]], more: dict[Destination, list[int]]) -> None:
+    for to, (out, back) in more.items():
+        both = moved.setdefault(to, [0, 0])
+        both[0] += out
+        both[1] += back

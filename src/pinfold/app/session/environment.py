@@ -1,0 +1,213 @@
+"""Which Python runs the cells, and the tool that adds packages to a live session."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from msgspec import Struct
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import current_folder, private_dir, state_dir
+from pinfold.sandbox import is_built_in
+from pinfold.sandbox.environment import (
+    PACKAGES,
+    SIZE,
+    Environment,
+    EnvironmentFailed,
+    OnProgress,
+    Recipe,
+    check_python,
+    default_python,
+    environments,
+    find,
+    install,
+    modules,
+    normalise_package,
+    running_python,
+)
+from pinfold.sandbox.environment import build as build_environment
+from pinfold.tools import BadCall, Tool
+
+NOT_BUILT = "the data environment is not built: `pinfold env build` adds pandas and the rest"
+INSTALL_S = 600.0
+BUILDING = (
+    f"building the Python that code runs in, once: {', '.join(PACKAGES[:4])} and the rest ({SIZE}); "
+    "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
+)
+_AGAIN_S = 3600.0
+"""Between tries to build that nobody asked for: who is offline waits once an hour, not each time."""
+_IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
+
+
+class CellPython(Struct, frozen=True, kw_only=True):
+    """What cells run in."""
+
+    python: Path
+    notice: str | None = None
+    """What the user should know of it."""
+
+
+async def python_for_cells(
+    packages: Iterable[str], python: str, *, make: bool = False, writable: Iterable[Path] = ()
+) -> CellPython:
+    """By configuration; with `make`, an environment that is missing is built first. Raises EnvironmentFailed.
+
+    `writable`: folders that code of the session can change.
+    """
+    asked = tuple(packages)
+    if make and python:
+        raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
+    if make:
+        built = await anyio.to_thread.run_sync(build_environment, asked, abandon_on_cancel=True)
+        return CellPython(python=built.python)
+    return _find_python(asked, python, writable)
+
+
+def python_at(text: str, writable: Iterable[Path]) -> Path:
+    """The Python that `[sandbox] python` names, or ConfigError."""
+    try:
+        return check_python(Path(text).expanduser(), writable=writable).path
+    except (EnvironmentFailed, RuntimeError) as error:
+        raise ConfigError(f"sandbox.python: {error}") from error
+
+
+def normalise_package_name(package: str) -> str:
+    """As the key of an environment has it, or ConfigError."""
+    try:
+        return normalise_package(package)
+    except EnvironmentFailed as error:
+        raise ConfigError(str(error)) from error
+
+
+def packages_to_build(
+    workspace: Path, provider: str | None, *, model: str = "", code: str | None = None
+) -> tuple[str, ...] | None:
+    """What is added to the usual packages, if the environment is to be built before a session begins; else None.
+
+    With `code`, that is all it will run. A scripted or recorded model is no reason to build: those work offline.
+    """
+    named = _imports(code or "")
+    if model.startswith(("scripted:", "replay:")) or (code is not None and not named):
+        return None
+    from pinfold.app.config.layers import load_config
+
+    wanted = load_config(workspace, {"sandbox.provider": provider}).config.sandbox
+    is_needed = code is None or bool(named & modules(wanted.packages))
+    if not is_needed or wanted.build == "off" or wanted.python or not is_built_in(wanted.provider):
+        return None
+    return wanted.packages if find(wanted.packages) is None and not _has_failed_lately() else None
+
+
+def _imports(code: str) -> set[str]:
+    """The first words of modules; by their look, since code with magics cannot be parsed."""
+    parts = (part for match in re.finditer(_IMPORTED, code) for part in match[1].split(" import ")[0].split(","))
+    return {words[0].partition(".")[0] for part in parts if (words := part.split())}
+
+
+def _has_failed_lately() -> bool:
+    try:
+        return time.time() - _failure_marker().stat().st_mtime < _AGAIN_S
+    except OSError:
+        return False
+
+
+def _failure_marker() -> Path:
+    return state_dir() / "environment-failed"
+
+
+def build_for_session(packages: Iterable[str], on_progress: OnProgress) -> str | None:
+    """Build it, or return why it is gone on without. Blocks."""
+    try:
+        build_environment(packages, on_progress)
+    except EnvironmentFailed as failure:
+        with suppress(OSError, ConfigError):
+            private_dir(state_dir())
+            _failure_marker().touch()
+        return f"{failure}; going on with the standard library only, `pinfold env build` tries again"
+    return None
+
+
+class EnvironmentStatus(Struct, frozen=True, kw_only=True):
+    """What is configured for cells, and what is there of it."""
+
+    key: str
+    folder: Path
+    environment: Environment | None
+    """None if it is not built."""
+    used: Path
+    """The Python that cells run in now."""
+
+
+def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatus:
+    asked = tuple(packages)
+    recipe = Recipe.of(asked)
+    environment = find(asked)
+    here = (current_folder(),)  # as good as always the workspace
+    used = python_at(python, here) if python else environment.python if environment else default_python()
+    return EnvironmentStatus(
+        key=recipe.key, folder=environments() / recipe.key, environment=environment, used=used or running_python().path
+    )
+
+
+def _find_python(packages: tuple[str, ...], python: str, writable: Iterable[Path]) -> CellPython:
+    if python:
+        return CellPython(python=python_at(python, writable))
+    if environment := find(packages):
+        return CellPython(python=environment.python)
+    if packages:
+        missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
+        return CellPython(python=default_python() or running_python().path, notice=missing)
+    return CellPython(python=running_python().path, notice=NOT_BUILT if is_news("no-environment") else None)
+
+
+def is_news(what: str) -> bool:
+    """Whether this user has not been told yet."""
+    told = state_dir() / f"told-{what}"
+    try:
+        private_dir(told.parent)
+        told.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except (OSError, ConfigError):
+        return True
+    return True
+
+
+def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> Tool[..., Any]:
+    """Puts packages into `site` for the Python that runs the cells. Policy decides whether it may."""
+
+    def install_package(package: str) -> str:
+        try:
+            added = install(package, site, python, writable=writable)
+        except EnvironmentFailed as failure:
+            raise BadCall(str(failure)) from failure
+        if not added:
+            return f"{package} is there already; import it"
+        return "installed " + ", ".join(f"{name} {version}" for name, version in added.items())
+
+    return Tool(
+        function=install_package,
+        name="install",
+        server="system",
+        description=(
+            "Install a package from the package index for this session, such as 'shapely' or 'shapely>=2'. "
+            "Wheels only. It can be imported from the next python call on."
+        ),
+        effect="keyed",
+        timeout_s=INSTALL_S,
+        reach="packages",
+        goes=lambda args: ("packages", str(args.get("package", ""))),
+        parallel_safe=False,
+        parameters={
+            "type": "object",
+            "properties": {"package": {"type": "string"}},
+            "required": ["package"],
+            "additionalProperties": False,
+        },
+    )

@@ -1,0 +1,161 @@
+"""Where MCP servers are named: the user's own file, and a workspace's if the user has trusted it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, cast
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import config_dir
+from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.session.catalogue import OWN_MODULES
+from pinfold.app.session.mcp.variables import NotSet, fill_variables, has_variables
+from pinfold.app.trust.mcp_reach import apply_reach
+from pinfold.tools.mcp.server_config import read_servers
+from pinfold.tools.mcp.spec import ServerSpec, module_name
+
+_KEY = "mcpServers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedServers:
+    """Servers a session may use, and one line for each that it may not."""
+
+    specs: tuple[ServerSpec, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def user_file() -> Path:
+    return config_dir() / "mcp.json"
+
+
+def load_servers(
+    project: bytes | None = None, origin: str = ".mcp.json", more: tuple[str, bytes] | None = None
+) -> NamedServers:
+    """`project` is what a trusted workspace says; `more` is the caller's own, as `given` reads it.
+
+    The caller's own comes before the user's, and that before the workspace's. Raises ConfigError for the caller's own.
+    """
+    found: dict[str, ServerSpec] = {}
+    faults: list[str] = []
+    if more is not None:
+        where, content = more
+        mine = _fill_specs(*read_servers(content, where))
+        if mine.faults:
+            raise ConfigError(mine.faults[0])
+        found |= {spec.name: spec for spec in mine.specs}
+    named = load_user_servers()
+    found |= {spec.name: spec for spec in named.specs if spec.name not in found}
+    faults += named.faults
+    if project is not None:
+        specs, wrong = read_servers(project, origin)
+        faults += wrong
+        for spec in specs:
+            if spec.name in found:
+                faults.append(f"{origin}: {spec.name} is not used: {found[spec.name].origin} names one too")
+            elif spec.name in OWN_MODULES:
+                faults.append(
+                    f"{origin}: {spec.name} is not used: Pinfold's own tools have that name; "
+                    f"rename it, or put it into {user_file()}"
+                )
+            elif has_variables(spec):
+                faults.append(
+                    f"{origin}: {spec.name} is not used: variables are filled in for your own servers alone; "
+                    f"put it into {user_file()}"
+                )
+            else:
+                found[spec.name] = mine = apply_reach(spec)
+                if mine.wants:
+                    faults.append(
+                        f"{origin}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
+                        f"to give it that: pinfold mcp trust {spec.name} {mine.gives}"
+                    )
+    return NamedServers(specs=tuple(found.values()), faults=tuple(faults))
+
+
+def find_project_server(project: bytes, origin: str, name: str) -> ServerSpec | None:
+    """As the project's file has it, before it is given a place; None if it names none."""
+    specs, _ = read_servers(project, origin)
+    return next((spec for spec in specs if spec.name == module_name(name)), None)
+
+
+def load_user_servers() -> NamedServers:
+    try:
+        data = read_private(user_file())
+    except ConfigError as error:
+        return NamedServers(faults=(str(error),))
+    return NamedServers() if data is None else _fill_specs(*read_servers(data, str(user_file())))
+
+
+def read_extra_servers(more: str | PathLike[str] | Mapping[str, Any]) -> tuple[str, bytes]:
+    """A file of `mcpServers`, or such a table, or what would be in it: where it is from, and its content. Raises ConfigError."""
+    if not isinstance(more, Mapping):
+        try:
+            return fspath(more), Path(more).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{fspath(more)} cannot be read: {error.strerror}") from error
+    try:
+        return "mcp", json.dumps(more if _KEY in more else {_KEY: dict(more)}).encode()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"mcp: {error}; give a path, or a table of names and entries") from error
+
+
+def _fill_specs(specs: Iterable[ServerSpec], faults: Iterable[str]) -> NamedServers:
+    kept: list[ServerSpec] = []
+    said = list(faults)
+    for spec in specs:
+        try:
+            kept.append(fill_variables(spec))
+        except (NotSet, ConfigError) as error:
+            said.append(f"{spec.origin}: {spec.name} is not used: {error}")
+    return NamedServers(specs=tuple(kept), faults=tuple(said))
+
+
+def spec_of(name: str, entry: Mapping[str, Any]) -> ServerSpec:
+    """As the user's file would have it. Raises ConfigError."""
+    found = _fill_specs(*read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file())))
+    if found.faults:
+        raise ConfigError(found.faults[0].removeprefix(f"{user_file()}: "))
+    return found.specs[0]
+
+
+def write_entry(name: str, entry: Mapping[str, Any]) -> None:
+    """Put a server into the user's file, in place of one of that name. Raises ConfigError."""
+    with _edit_entries() as entries:
+        for other in [key for key in entries if module_name(key) == module_name(name)]:
+            del entries[other]
+        entries[name] = dict(entry)
+
+
+def remove_entry(name: str) -> None:
+    """Raises ConfigError, also where there is none."""
+    with _edit_entries() as entries:
+        found = [key for key in entries if name in (key, module_name(key))]
+        if not found:
+            there = ", ".join(entries) or "none"
+            raise ConfigError(f"{user_file()} names no server {name!r}; there are: {there}")
+        for key in found:
+            del entries[key]
+
+
+@contextmanager
+def _edit_entries() -> Generator[dict[str, Any]]:
+    """The entries, written back with all else that is in the file. Raises ConfigError."""
+    path = user_file()
+    with hold_file_lock(path):
+        data = read_private(path)
+        try:
+            table: object = {} if data is None else json.loads(data)
+        except ValueError as error:
+            raise ConfigError(f"{path} is no JSON: {error}; mend it first") from error
+        content = cast("dict[str, Any]", table) if isinstance(table, dict) else {}
+        entries = content.setdefault(_KEY, {})
+        if not isinstance(table, dict) or not isinstance(entries, dict):
+            raise ConfigError(f'{path} should be {{"{_KEY}": {{NAME: ...}}}}; mend it first')
+        yield cast("dict[str, Any]", entries)
+        write_private(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

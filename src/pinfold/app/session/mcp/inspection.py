@@ -1,0 +1,310 @@
+"""The user's own look at their servers, without a session: what each offers, how it has changed, what a tool gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+
+from pinfold.app.config.layers import load_config
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import workspace_at
+from pinfold.app.session.mcp.credentials import StoredCredentials
+from pinfold.app.session.mcp.failures import Failure, failure_of, note_failure, note_success
+from pinfold.app.session.mcp.files import NamedServers, load_servers
+from pinfold.app.session.mcp.pins import FilePins
+from pinfold.app.session.mcp.placement import describe_place, registry_hint
+from pinfold.app.session.mcp.programs import Programs
+from pinfold.app.session.mcp.servers import connections
+from pinfold.app.trust.policies import user_rules
+from pinfold.app.trust.project_files import SERVERS
+from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
+from pinfold.policy import Facts, judge
+from pinfold.sandbox import provider_named
+from pinfold.sandbox.kernel.folders import folder
+from pinfold.sandbox.providers.doctor import LATE, WAIT
+from pinfold.tools import Registry, Result, Tool
+from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.manifest import Difference
+from pinfold.tools.mcp.ports import Person
+from pinfold.tools.mcp.servers import Servers
+from pinfold.tools.mcp.spec import ServerSpec
+
+_END_S = 0.5
+"""For a server that was only looked at to end by itself."""
+
+
+class ServerFailed(PinfoldError):
+    """A server cannot be used; says why."""
+
+
+class AbsentPerson:
+    """Person and Sampler where there is neither."""
+
+    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> None:  # noqa: ARG002
+        return None
+
+    async def open_page(self, server: str, url: str, why: str) -> bool:  # noqa: ARG002
+        return False
+
+    async def sample(
+        self,
+        server: str,  # noqa: ARG002
+        messages: Sequence[Mapping[str, Json]],  # noqa: ARG002
+        *,
+        system: str,  # noqa: ARG002
+        max_tokens: int,  # noqa: ARG002
+    ) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerListing:
+    """A server as it is known without starting it."""
+
+    spec: ServerSpec
+    where: str
+    trusted: bool
+    """Its annotations count."""
+    tools: int | None
+    """That the user has agreed to; None if it was never seen."""
+    failure: Failure | None
+
+
+def load_servers_for(workspace: Path) -> NamedServers:
+    """The user's own and those of the folder, if it is trusted. Raises ConfigError."""
+    loaded = load_config(workspace)
+    return load_servers(loaded.obeyed.get(SERVERS), str(workspace / SERVERS))
+
+
+def find_spec(named: NamedServers, name: str) -> ServerSpec:
+    """Raises ConfigError."""
+    for spec in named.specs:
+        if name == spec.name or name.replace("-", "_") == spec.name:
+            return spec
+    about = [line for line in named.faults if f" {name} " in line or f" {name}:" in line]
+    there = ", ".join(spec.name for spec in named.specs) or "none"
+    raise ConfigError(about[0] if about else f"no MCP server is called {name!r}; there are: {there}")
+
+
+def forget(spec: ServerSpec) -> None:
+    """What was agreed to, and its sign-in. Raises ConfigError."""
+    FilePins((spec,)).forget(spec.name)
+    StoredCredentials((spec,)).forget(spec.name)
+    note_success(spec.name)
+
+
+def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
+    """Raises ConfigError."""
+    pins = FilePins(specs)
+    found: list[ServerListing] = []
+    for spec in specs:
+        manifest = pins.get(spec.name)
+        tools: Any = None if manifest is None else manifest.get("tools", ())
+        found.append(
+            ServerListing(
+                spec=spec,
+                where=describe_place(spec),
+                trusted=pins.is_trusted(spec.name),
+                tools=None if tools is None else len(tools),
+                failure=failure_of(spec.name),
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOffer:
+    """A tool as the user is told of it."""
+
+    name: str
+    signature: str
+    summary: str
+    parameters: Mapping[str, Json]
+    effect: Effect
+    held: bool
+
+    @property
+    def fields(self) -> dict[str, Json]:
+        return {
+            "name": self.name,
+            "signature": self.signature,
+            "description": self.summary,
+            "parameters": dict(self.parameters),
+            "effect": self.effect,
+            "held": self.held,
+        }
+
+
+class ServerInspector:
+    """Servers that are connected to for the user, by name."""
+
+    def __init__(self, specs: Sequence[ServerSpec], servers: Servers, pins: FilePins) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._servers = servers
+        self._pins = pins
+
+    async def connect(self, *names: str) -> Mapping[str, str]:
+        """Side by side. Those that did not start, and why."""
+        failed = {
+            name: "; ".join(filter(None, (why, registry_hint(self._specs[name]))))
+            for name, why in (await self._servers.start(*names)).items()
+        }
+        for name in names or self._servers.names:
+            if name in failed:
+                note_failure(name, failed[name])
+            else:
+                note_success(name)
+        return failed
+
+    def is_program(self, name: str) -> bool:
+        """Whether it is started here."""
+        return self._specs[name].transport == "stdio"
+
+    def where(self, name: str) -> str:
+        return self._servers.status(name).where
+
+    def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
+        return self._servers.pinned_tools(name) or ()
+
+    def list_offers(self, name: str) -> tuple[ToolOffer, ...]:
+        from pinfold.tools.stubs import first_sentence, identifiers, local_name, signature
+
+        tools = self.tools(name)
+        names = identifiers([local_name(tool) for tool in tools])
+        return tuple(
+            ToolOffer(
+                name=tool.name,
+                signature=signature(tool, names[local_name(tool)]),
+                summary=first_sentence(tool.description),
+                parameters=tool.parameters or {},
+                effect=tool.effect,
+                held=bool(tool.held),
+            )
+            for tool in tools
+        )
+
+    def properties(self, name: str, tool: str) -> Mapping[str, Mapping[str, Json]]:
+        """Of the tool's arguments, by name; empty where there is no such tool."""
+        found = next((one for one in self.tools(name) if one.name == f"{name}.{tool}"), None)
+        known: Json = (found.parameters or {}).get("properties") if found else None
+        if not isinstance(known, dict):
+            return {}
+        properties = cast("dict[str, Json]", known)
+        return {key: cast("dict[str, Json]", it) for key, it in properties.items() if isinstance(it, dict)}
+
+    def difference(self, name: str) -> Difference:
+        return self._servers.difference(name)
+
+    def is_trusted(self, name: str) -> bool:
+        return self._pins.is_trusted(name)
+
+    def annotations(self, name: str) -> Mapping[str, Mapping[str, Json]]:
+        """What the server says of its tools, by name: whether it only reads, may destroy, may be repeated."""
+        manifest = self._pins.get(name) or {}
+        tools: Any = manifest.get("tools", [])
+        return {str(tool["name"]): tool.get("annotations") or {} for tool in tools}
+
+    def trust(self, name: str) -> None:
+        """Agree to what it says now, and believe what it says of its tools. Raises ConfigError, BadCall."""
+        if self.difference(name):
+            self._servers.accept(name)
+        self._pins.trust(name)
+
+    async def call(self, name: str, tool: str, args: Mapping[str, Json]) -> Result:
+        """What a tool gives. The user asks in person, so that only their own rules, and what has changed, are in the way.
+
+        Raises ServerFailed, ToolFailed.
+        """
+        title = f"{name}.{tool}"
+        offered = {one.name: one for one in self.tools(name)}
+        found = offered.get(title)
+        if found is None:
+            there = ", ".join(offered) or "none"
+            raise ServerFailed(f"{name} offers no tool {tool!r}; there are: {there}")
+        if found.held:
+            raise ServerFailed(f"{title} has changed since you agreed to it; look at it: pinfold mcp trust {name}")
+        action = CallTool(tool=title, args=dict(args))
+        verdict = judge(
+            action, Facts(effect=found.effect, reach="outside", handed=True), mode="full", rules=user_rules()
+        )
+        if isinstance(verdict, Deny):
+            raise ServerFailed(verdict.reason)
+        registry = Registry()
+        registry.put(name, (found,))
+        return await registry.call(title, dict(args))
+
+
+@asynccontextmanager
+async def inspect_servers(
+    specs: Sequence[ServerSpec], workspace: Path, person: Person | None = None, limits: Limits | None = None
+) -> AsyncGenerator[ServerInspector]:
+    """In a folder that is no workspace, they get an empty one. Raises ConfigError."""
+    config = load_config(workspace).config
+    nobody, pins = AbsentPerson(), FilePins(specs)
+    stack = ExitStack()
+    try:
+        workspace = workspace_at(workspace)
+    except ConfigError:
+        workspace = stack.enter_context(folder("workspace"))
+    servers = connections(
+        specs,
+        programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
+        person=person or nobody,
+        sampler=nobody,
+        roots=(workspace,),
+        on_changed=lambda _: None,
+        notice=lambda _: None,
+        limits=limits,
+    )
+    with stack:
+        async with servers:
+            yield ServerInspector(specs, servers, pins)
+
+
+async def check_servers(workspace: Path, limit_s: float) -> list[dict[str, Any]]:
+    """For `pinfold doctor`: each server started once, side by side, each for so long at most. Raises ConfigError."""
+    named = load_servers_for(workspace)
+    found: list[dict[str, Any]] = [
+        {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"} for line in named.faults
+    ]
+    failed: dict[str, str] = {}
+    async with inspect_servers(named.specs, workspace, limits=Limits(close_s=_END_S)) as look:
+
+        async def connect(name: str) -> None:
+            with anyio.move_on_after(limit_s) as patience:
+                failed.update(await look.connect(name))
+            if patience.cancelled_caught:
+                failed[name] = f"{LATE} {limit_s:g} s"
+
+        async with anyio.create_task_group() as tasks:
+            for spec in named.specs:
+                tasks.start_soon(connect, spec.name)
+        for spec in named.specs:
+            name, cause = spec.name, failed.get(spec.name, "")
+            has_changed = f"it has changed since you agreed: pinfold mcp trust {name}"
+            found.append(
+                {
+                    "name": name,
+                    "where": describe_place(spec),
+                    "tools": 0 if cause else len(look.tools(name)),
+                    "cause": cause,
+                    "fix": _fix(spec, cause) if cause else has_changed if look.difference(name) else "",
+                }
+            )
+    return found
+
+
+def _fix(spec: ServerSpec, cause: str) -> str:
+    if cause.startswith(LATE):
+        return WAIT
+    if "sign in" in cause or "401" in cause:
+        return f"sign in at a terminal: pinfold mcp trust {spec.name}"
+    if spec.transport != "stdio":
+        return f"is {spec.url} right, and does the server run? It is named in {spec.origin}"
+    command = " ".join((spec.command, *spec.args))
+    return f"try it by hand: {command}; it is named in {spec.origin}"

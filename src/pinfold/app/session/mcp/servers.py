@@ -1,0 +1,260 @@
+"""The MCP servers of one session: their tools in its registry, held to what the user agreed to.
+
+Nothing of them is started before code imports one or a tool is called.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskStatus
+from msgspec.structs import replace
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.session.mcp.credentials import StoredCredentials
+from pinfold.app.session.mcp.failures import note_failure, note_success
+from pinfold.app.session.mcp.files import NamedServers
+from pinfold.app.session.mcp.pins import FilePins, identity
+from pinfold.app.session.mcp.programs import Programs
+from pinfold.app.session.mcp.server_requests import ServerRequests
+from pinfold.app.session.mcp.session import ServerContext, project_file
+from pinfold.app.trust.mcp_reach import is_sandboxed
+from pinfold.engine import Performed
+from pinfold.events import CallTool, Json, PinfoldError
+from pinfold.tools import BadCall, Registry, Tool, ToolError
+from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.manifest import Difference
+from pinfold.tools.mcp.ports import Person, Sampler
+from pinfold.tools.mcp.servers import Servers
+from pinfold.tools.mcp.spec import ServerSpec
+
+if TYPE_CHECKING:
+    from pinfold.tools.mcp.passthrough import Line, Peer, Speech
+
+logger = logging.getLogger(__name__)
+_SPARE = 100
+"""Lines for the user that wait to be recorded."""
+
+
+class SessionServers:
+    def __init__(
+        self, named: NamedServers, servers: Servers, asking: ServerRequests, notice: Callable[[str], None], project: str
+    ) -> None:
+        """`notice` takes a line for the user; `project` is the workspace's own file of servers."""
+        self._project = project
+        self._notice = notice
+        self._specs = {spec.name: spec for spec in named.specs}
+        self._servers = servers
+        self._asking = asking
+        self._registry: Registry | None = None
+        self._known: set[str] = set()
+        self._shown: dict[str, str] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._servers.names
+
+    def spec(self, name: str) -> ServerSpec | None:
+        return self._specs.get(name)
+
+    def register(self, registry: Registry) -> None:
+        """From now on it knows what each server offers; of one that was never seen, nothing yet."""
+        self._registry = registry
+        for name in self.names:
+            self.refresh_tools(name)
+
+    def refresh_tools(self, name: str) -> None:
+        """What a server offers is not what it was."""
+        if self._registry is None:
+            return
+        try:
+            found = self._servers.pinned_tools(name)
+            if self._servers.status(name).state == "ready":
+                note_success(name)
+        except ConfigError as error:  # what was agreed to cannot be read: nothing was
+            self._notice(str(error))
+            found = None
+        if found is not None:
+            self._known.add(name)
+        self._registry.put(name, tuple(map(self._wrap_tool, found or ())))
+
+    def find_unknown(self) -> Sequence[str]:
+        """Those of which nobody knows what they offer before they are started."""
+        return tuple(name for name in self.names if name not in self._known)
+
+    @asynccontextmanager
+    async def line(self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None) -> AsyncGenerator[Line]:
+        """See Servers. What is seen for the first time is registered."""
+        async with self._servers.line(name, speech, peer, like=like) as line:
+            if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
+                self.refresh_tools(name)
+            yield line
+
+    async def start_servers(self, *names: str) -> None:
+        """Start them side by side; what they offer is in the registry then. Raises BadCall for one; of several, what can be had."""
+        failed: list[ToolError] = []
+
+        async def start(name: str) -> None:
+            try:
+                with self._asking.track_call(name), self._record_failures():
+                    await self._servers.tools(name)
+            except ToolError as error:
+                failed.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(start, name)
+        if failed and len(names) == 1:
+            raise failed[0]
+
+    @contextmanager
+    def _record_failures(self) -> Generator[None]:
+        try:
+            yield
+        except ToolError:
+            self.note_failures()
+            raise
+
+    def note_failures(self) -> None:
+        for name in self.names:
+            try:
+                status = self._servers.status(name)
+            except ConfigError:
+                continue
+            if status.why:
+                note_failure(name, status.why, status.retry_in_s)
+
+    def list_status(self) -> list[Json]:
+        """For the user: how each of them is."""
+        found: list[Json] = []
+        for name in self.names:
+            try:
+                status = self._servers.status(name)
+                found.append({"name": name, "state": status.state, "tools": status.tools, "problem": status.why})
+            except ConfigError as error:
+                found.append({"name": name, "state": "failed", "tools": 0, "problem": str(error)})
+        return found
+
+    def _accept(self, server: str) -> None:
+        """Raises BadCall where it is not any more what was shown."""
+        if self._shown.get(server) != self.difference(server).text:
+            raise BadCall(f"{server} has changed once more since it was agreed to; nothing was called")
+        self._servers.accept(server)
+
+    # For policy
+
+    def leaves(self, tool: Tool[..., Any]) -> bool:
+        """Whether what a call gives it may leave this machine: also what only reads is told what to read."""
+        spec = self._specs[tool.server]
+        return bool(spec.hosts) if is_sandboxed(spec) else tool.reach != "nothing"
+
+    def mentions_untrusted_server(self, text: str) -> bool:
+        """Whether it is about a project's server of which the user has seen how it is started, and not what it says."""
+        return any(
+            spec.origin == self._project and re.search(rf"\b{name}\b", text) and not self._is_agreed_to(name)
+            for name, spec in self._specs.items()
+        )
+
+    def _is_agreed_to(self, server: str) -> bool:
+        try:
+            return self._servers.is_trusted(server)
+        except ConfigError:
+            return False
+
+    def identity(self, server: str) -> str:
+        """In a few letters: another program under the same name has another."""
+        return identity(self._specs[server])[:8]
+
+    def difference(self, server: str) -> Difference:
+        return self._servers.difference(server)
+
+    def show_difference(self, server: str) -> str:
+        """How a server has changed, for who decides: a yes is to this and to nothing else."""
+        self._shown[server] = text = self.difference(server).text
+        return text
+
+    def is_sampling(self, action: CallTool) -> bool:
+        return self._asking.is_sampling(action)
+
+    async def run_sampling(self, action: CallTool) -> Performed:
+        return await self._asking.run_sampling(action)
+
+    def _wrap_tool(self, tool: Tool[..., Any]) -> Tool[..., Any]:
+        """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
+
+        async def call_tool(**arguments: Any) -> Any:
+            with self._asking.track_call(tool.server), self._record_failures():
+                if tool.held:
+                    self._accept(tool.server)
+                return await tool.function(**arguments)
+
+        return replace(tool, function=call_tool)
+
+
+async def serve(named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]) -> None:
+    """For as long as the session lives."""
+    said, heard = anyio.create_memory_object_stream[str](_SPARE)
+    asking = ServerRequests(around.answer)
+    mine: SessionServers | None = None
+
+    def on_tools_changed(name: str) -> None:
+        if mine:
+            mine.refresh_tools(name)
+
+    def notify(line: str) -> None:
+        if mine:
+            mine.note_failures()
+        try:
+            said.send_nowait(line)
+        except anyio.WouldBlock:
+            logger.warning("%s", line)
+
+    servers = connections(
+        named.specs,
+        programs=Programs(around.workspace, around.provider, around.limits),
+        person=asking,
+        sampler=asking,
+        roots=(around.workspace,),
+        on_changed=on_tools_changed,
+        notice=notify,
+    )
+    async with heard, said, servers:
+        mine = SessionServers(named, servers, asking, notify, project_file(around.workspace))
+        task_status.started(mine)
+        async for line in heard:
+            try:
+                await around.notice(line)
+            except PinfoldError as error:  # the session has more to lose than a line
+                logger.warning("%s (not recorded: %s)", line, error)
+
+
+def connections(
+    specs: Sequence[ServerSpec],
+    *,
+    programs: Programs,
+    person: Person,
+    sampler: Sampler,
+    roots: Sequence[Path],
+    on_changed: Callable[[str], None],
+    notice: Callable[[str], None],
+    limits: Limits | None = None,
+) -> Servers:
+    """The servers with what they are known by: pins and credentials of the user's."""
+    return Servers(
+        specs,
+        programs=programs,
+        pins=FilePins(specs),
+        credentials=StoredCredentials(specs),
+        person=person,
+        sampler=sampler,
+        roots=roots,
+        on_changed=on_changed,
+        notice=notice,
+        limits=limits,
+    )

@@ -1,0 +1,1 @@
+"""Sessions on disk: the store, locks, reading, and exports."""

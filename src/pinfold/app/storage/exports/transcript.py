@@ -1,0 +1,437 @@
+"""A session as a story to be told elsewhere: from its events and blobs to prompts, answers, cells and what they showed.
+
+Pure. What every export is made of is cleaned here, once: no secrets, and no text that steers or hides. Code stays as it is but
+for secrets, because it is to be run again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.session.observations import describe_display
+from pinfold.app.storage.exports.cell_output import split_observation
+from pinfold.app.storage.exports.displays import Form, best_of, is_text
+from pinfold.engine import fold, rewound_in_words
+from pinfold.events import (
+    ActionDenied,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ActionStarted,
+    BlobId,
+    CallTool,
+    ContextCompacted,
+    DisplayRef,
+    Entry,
+    ModelReplied,
+    Noticed,
+    PinfoldError,
+    RunCell,
+    SessionChanged,
+    SessionForked,
+    SessionOpened,
+    SessionRewound,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    UserSpoke,
+    plain_json,
+)
+from pinfold.sandbox import Display
+from pinfold.text import cap_text, first_line, presentable, presentable_line, redact
+
+ReadBlob: TypeAlias = Callable[[BlobId], bytes]
+"""Raises PinfoldError for what is not there."""
+Standing: TypeAlias = Literal["kept", "undone", "not run"]
+"""Of a cell or a call: its effects are there, are there no more, or never were."""
+SHOWN = 1_000_000
+"""Characters of one text that are exported."""
+_TELLING = ("command", "path", "url", "pattern", "query", "text")
+_ANSWER = "answer"
+UNTITLED = "Untitled session"
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+_FENCED = re.compile(r"(?P<run>```+|~~~+)[^\n`]*\n(?P<body>.*?)(?:\n?(?P=run)\n?|\Z)", re.DOTALL)
+_TAGGED = re.compile(
+    r"(?<!`)<(tool_call|function_call|tool_use|tool)(?:[ \t=:][^<>\n]{0,200}+)?+>.*?(?:</\1>\n?|\Z)", re.DOTALL
+)
+_OBJECT = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
+_JSON = json.JSONDecoder(strict=False)
+_OBJECTS = 64
+"""Places of a reply where JSON is looked for."""
+_MIME = re.compile(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*")
+_SERVERS = re.compile(r"^\s*(?:from|import)\s+servers\b|\bservers\.\w", re.MULTILINE)
+
+
+class ShownDisplay(Struct, frozen=True, kw_only=True):
+    """A display, with the forms of it that are still there."""
+
+    number: int
+    """Counted over all displays of the session, from 1."""
+    forms: Mapping[str, Form]
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    text: str
+    images: tuple[Form, ...] = ()
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    text: str
+    model: str = ""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """A call of a tool."""
+
+    tool: str
+    args: str
+    """As JSON."""
+    about: str = ""
+    """The argument that says most, in a line."""
+    standing: Standing = "not run"
+    outcome: str = ""
+    text: str = ""
+    files: tuple[str, ...] = ()
+    """`added report.csv`, of the workspace."""
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    code: str
+    number: int | None = None
+    standing: Standing = "not run"
+    by_user: bool = False
+    outcome: str = ""
+    """Empty while it has no end."""
+    why: str = ""
+    """It was not run."""
+    stdout: str = ""
+    stderr: str = ""
+    value: str | None = None
+    error: str | None = None
+    notices: tuple[str, ...] = ()
+    result: ShownDisplay | None = None
+    """The value, where there is more of it than text."""
+    displays: tuple[ShownDisplay, ...] = ()
+    calls: tuple[Step, ...] = ()
+    """Made by its code."""
+    files: tuple[str, ...] = ()
+    uses_servers: bool = False
+    took_s: float = 0.0
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    label: str
+    text: str
+
+
+Item: TypeAlias = Prompt | Answer | Cell | Step | Note
+
+
+class Transcript(Struct, frozen=True, kw_only=True):
+    session: str = ""
+    title: str = UNTITLED
+    models: tuple[str, ...] = ()
+    workspace: str = ""
+    began: str = ""
+    ended: str = ""
+    items: tuple[Item, ...] = ()
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(item for item in self.items if isinstance(item, Cell))
+
+    @property
+    def path(self) -> tuple[Cell, ...]:
+        """The cells whose effects are there, in their order."""
+        return tuple(cell for cell in self.cells if cell.standing == "kept")
+
+
+def build_transcript(entries: Sequence[Entry], blob: ReadBlob) -> Transcript:
+    """Whatever the events are, and in whatever order, this is told of them."""
+    state = fold(entries)
+    telling = _TranscriptBuilder(blob, state.undone)
+    for entry in entries:
+        telling.add_entry(entry)
+    spoken = next((entry.event.text for entry in entries if isinstance(entry.event, UserSpoke)), "")
+    title = telling.title or first_line(spoken, 100)
+    return Transcript(
+        session=entries[-1].session if entries else "",
+        title=presentable_line(title) or UNTITLED,
+        models=tuple(dict.fromkeys(filter(None, telling.models))),
+        workspace=presentable_line(state.opened.workspace) if state.opened else "",
+        began=entries[0].at if entries else "",
+        ended=entries[-1].at if entries else "",
+        items=tuple(telling.list_items()),
+    )
+
+
+def displays_in(entries: Iterable[Entry]) -> list[DisplayRef]:
+    """All of a session's, in the order of their numbers: the first is number 1."""
+    return [display for entry in entries if isinstance(entry.event, ActionFinished) for display in entry.event.displays]
+
+
+def display_form(entries: Iterable[Entry], blob: ReadBlob, number: int, mime: str | None = None) -> Form:
+    """One display of a session in the form that says most, or in the one that is asked for. Raises ConfigError."""
+    there = displays_in(entries)
+    if not 1 <= number <= len(there):
+        has = f"has {len(there)}, counted from 1" if there else "has none"
+        raise ConfigError(f"there is no display {number}: the session {has}")
+    forms = there[number - 1].mime
+    wanted = mime or best_of(forms)
+    if wanted is None or wanted not in forms:
+        named = ", ".join(map(presentable_line, forms)) or "no form at all"
+        raise ConfigError(f"display {number} is not there as {wanted}: it has {named}")
+    return form_of(wanted, blob(forms[wanted]))
+
+
+def form_of(mime: str, data: bytes) -> Form:
+    """Without secrets, where it is text."""
+    if is_text(mime):
+        data = redact(data.decode("utf-8", "replace")).encode()
+    return Form(mime=presentable_line(mime), data=data)
+
+
+class _TranscriptBuilder:
+    def __init__(self, blob: ReadBlob, undone: frozenset[int]) -> None:
+        self._blob = blob
+        self._undone = undone
+        self._items: dict[object, Item] = {}
+        """By action or event number, in the order they began."""
+        self._parents: dict[ActionId, ActionId] = {}
+        self._turns: dict[object, TurnId] = {}
+        self._forgotten: set[TurnId] = set()
+        self._last_words: dict[TurnId, str] = {}
+        self._displays = 0
+        self.title = ""
+        self.models: list[str] = []
+
+    def list_items(self) -> Iterable[Item]:
+        return (item for key, item in self._items.items() if self._turns.get(key) not in self._forgotten)
+
+    def add_entry(self, entry: Entry) -> None:
+        match entry.event:
+            case ActionProposed() as event:
+                self._add_action(event)
+            case ActionStarted() | ActionDenied() | ActionFinished() as event:
+                self._update_action(event)
+            case UserSpoke() | ModelReplied() | TurnEnded() | TurnFailed() | TurnInterrupted() as event:
+                self._add_talk(entry, event)
+            case SessionChanged(title=title):
+                self.title = title or self.title
+            case SessionRewound(forgotten=forgotten, recalled=recalled) as event:
+                self._forgotten = (self._forgotten | {*forgotten}) - {*recalled}
+                self._note(entry, "undo", f"The user {rewound_in_words(event)}")
+            case SessionForked(source=source):
+                self._note(entry, "fork", f"All before was copied from {source}.")
+            case SessionOpened(lost=lost) if lost:
+                self._note(entry, "reopened", f"Lost: {', '.join(lost)}.")
+            case ContextCompacted():
+                self._note(entry, "context", "The model began anew here; variables and files stayed.")
+            case Noticed(text=text):
+                self._note(entry, "notice", text)
+            case _:
+                pass
+
+    def _add_talk(
+        self, entry: Entry, event: UserSpoke | ModelReplied | TurnEnded | TurnFailed | TurnInterrupted
+    ) -> None:
+        match event:
+            case UserSpoke(text=text, images=images, turn=turn):
+                seen = tuple(form for one in images if (form := self._form(one.mime, one.blob)))
+                self._add(entry.seq, Prompt(text=_clean(text), images=seen), turn)
+            case ModelReplied(text=text, model=model, turn=turn):
+                self.models.append(presentable_line(model))
+                said = _remove_code(event)
+                self._last_words[turn] = text
+                if said.strip():
+                    self._add(entry.seq, Answer(text=_clean(said), model=presentable_line(model)), turn)
+            case TurnEnded(text=text, turn=turn):
+                if text.strip() and text != self._last_words.get(turn):
+                    self._add(entry.seq, Answer(text=_clean(text)), turn)
+            case TurnFailed(error=error, turn=turn):
+                self._note(entry, "failed", error, turn)
+            case TurnInterrupted(reason=reason, turn=turn):
+                self._note(entry, "interrupted", reason, turn)
+
+    def _add(self, key: object, item: Item, turn: TurnId | None) -> None:
+        self._items[key] = item
+        # Of a turn that is forgotten, what was said goes; what was done is done, or undone by itself.
+        if turn is not None and isinstance(item, Prompt | Answer | Note):
+            self._turns[key] = turn
+
+    def _note(self, entry: Entry, label: str, text: str, turn: TurnId | None = None) -> None:
+        self._add(entry.seq, Note(label=label, text=_clean(text)), turn)
+
+    def _add_action(self, event: ActionProposed) -> None:
+        match event.action:
+            case RunCell(code=code):
+                item = Cell(code=_code(code), by_user=event.by == "user", uses_servers=bool(_SERVERS.search(code)))
+            case CallTool(tool=tool, args=args) as call:
+                about = next((call.given[name] for name in _TELLING if call.given.get(name)), None)
+                item = Step(
+                    tool=presentable_line(tool),
+                    args=_clean(plain_json(args)),
+                    about=presentable_line(first_line(str(about), 100)) if about else "",
+                )
+        if event.parent is not None and event.parent in self._items:
+            self._parents[event.id] = event.parent
+        self._add(event.id, item, event.turn)
+
+    def _update_action(self, event: ActionStarted | ActionDenied | ActionFinished) -> None:
+        match self._items.get(event.id), event:
+            case Cell() | Step() as item, ActionStarted(cell=number):
+                standing = "undone" if number is not None and number in self._undone else "kept"
+                more = {"number": number} if isinstance(item, Cell) else {}
+                self._items[event.id] = replace(item, standing=standing, **more)
+            case Cell() as item, ActionDenied(reason=reason):
+                self._items[event.id] = replace(item, why=_clean(reason))
+            case Step() as item, ActionDenied(reason=reason):
+                self._items[event.id] = replace(item, text=_clean(reason), outcome="denied")
+            case Step() as item, ActionFinished(outcome=outcome, observation=text):
+                self._displays += len(event.displays)
+                self._end_step(event.id, replace(item, outcome=outcome, text=_clean(self._whole(event, text))))
+            case Cell() as item, ActionFinished():
+                self._items[event.id] = self._finish_cell(item, event)
+            case _, ActionFinished():
+                self._displays += len(event.displays)
+            case _:
+                pass
+
+    def _end_step(self, id_: ActionId, step: Step) -> None:
+        """A call that a cell made is told with the cell."""
+        parent = self._items.get(self._parents[id_]) if id_ in self._parents else None
+        if isinstance(parent, Cell):
+            del self._items[id_]
+            if step.tool != _ANSWER:  # which is told as one
+                self._items[self._parents[id_]] = replace(parent, calls=(*parent.calls, step))
+        else:
+            self._items[id_] = step
+
+    def _finish_cell(self, cell: Cell, event: ActionFinished) -> Cell:
+        raw = [self._read(display) for display in event.displays]
+        words = [describe_display(Display(mime=forms)) for forms in raw]
+        split = split_observation(
+            self._whole(event, event.observation), value=event.value, error=event.error, shown=words
+        )
+        shown: list[ShownDisplay] = []
+        for forms in raw:
+            self._displays += 1
+            clean = {mime: form_of(mime, data) for mime, data in forms.items()}
+            shown.append(ShownDisplay(number=self._displays, forms=clean))
+        # The last expression comes as a display too, where it is more than text.
+        is_value = [event.value is not None and _plain(forms) == event.value for forms in raw]
+        result = shown[-1] if is_value and is_value[-1] else None
+        why = cell.why or (_clean(event.observation) if event.outcome in ("denied", "not_run") else "")
+        return replace(
+            cell,
+            outcome=event.outcome,
+            why=why,
+            stdout=_clean("" if why else split.stdout),
+            stderr=_clean(split.stderr),
+            notices=tuple(map(_clean, split.notices)),
+            value=None if event.value is None else _clean(event.value),
+            error=None if event.error is None else _clean(event.error),
+            result=result,
+            displays=tuple(shown[:-1] if result else shown),
+            files=_files(event),
+            took_s=event.duration_s,
+        )
+
+    def _whole(self, event: ActionFinished, text: str) -> str:
+        """All of its output, where that was too long for the event."""
+        for id_ in event.blobs[:1]:
+            try:
+                return self._blob(id_).decode("utf-8", "replace")
+            except PinfoldError:
+                pass
+        return text
+
+    def _read(self, display: DisplayRef) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for mime, id_ in display.mime.items():
+            if not _MIME.fullmatch(mime):  # no session can show that, but a log from elsewhere can hold it
+                continue
+            try:
+                found[mime] = self._blob(id_)
+            except PinfoldError:
+                continue
+        return found
+
+    def _form(self, mime: str, id_: BlobId) -> Form | None:
+        try:
+            return form_of(mime, self._blob(id_))
+        except PinfoldError:
+            return None
+
+
+def _files(event: ActionFinished) -> tuple[str, ...]:
+    return tuple(presentable_line(f"{change.how} {change.path}") for change in event.files)
+
+
+def _plain(forms: Mapping[str, bytes]) -> str | None:
+    data = forms.get("text/plain")
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def _remove_code(event: ModelReplied) -> str:
+    """A reply without the code it runs, which is told as a cell, and without calls that were read out of its text."""
+    calls = (CallTool(tool=call.tool, args=call.args) for call in event.actions)
+    codes = {code for call in calls if (code := str(call.given.get("code", "")).strip())}
+    text = event.text
+    if event.in_text:
+        text = _remove_objects(_TAGGED.sub("", text), codes)
+    if not codes:
+        return text
+    return _FENCED.sub(lambda found: "" if _is_one_of(found["body"], codes) else found[0], text)
+
+
+def _is_one_of(body: str, codes: set[str]) -> bool:
+    """The code itself, or a call written as JSON that holds it."""
+    return body.strip() in codes or not _remove_objects(body, codes).strip()
+
+
+def _remove_objects(text: str, codes: set[str]) -> str:
+    """Without JSON at the beginning of a line that holds one of the codes."""
+    for found in reversed([*_OBJECT.finditer(text)][:_OBJECTS]):
+        try:
+            value, end = _JSON.raw_decode(text, found.end())
+        except (ValueError, RecursionError):
+            continue
+        if codes & {one.strip() for one in _texts_in(value)}:
+            text = text[: found.start()] + text[end:]
+    return text
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for one in cast("dict[str, object]", value).values():
+                yield from _texts_in(one)
+        case list():
+            for one in cast("list[object]", value):
+                yield from _texts_in(one)
+        case _:
+            pass
+
+
+def _clean(text: str) -> str:
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
+    if "\r" in text:
+        # What a progress bar wrote over itself: the last of it counts, as on a screen.
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return presentable(cap_text(redact(text), SHOWN) if len(text) > SHOWN else text)
+
+
+def _code(code: str) -> str:
+    return redact(code).encode("utf-8", "replace").decode()

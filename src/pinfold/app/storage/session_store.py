@@ -1,0 +1,194 @@
+"""The sessions on this machine: found, listed, removed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Generator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.app.errors import NoSuchSession, SessionBusy
+from pinfold.app.paths import data_dir, forget_scratch, private_dir
+from pinfold.app.session.live_session import IMPORTED
+from pinfold.app.storage.lock import claim, holder_of
+from pinfold.events import SessionId, new_session_id
+from pinfold.log import Match, Summary, import_file, matches, summarise
+from pinfold.sandbox.kernel.folders import remove_folder
+
+_ID = re.compile(r"s_[0-9a-z]{1,40}")
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_DAYS = 36500.0
+
+
+def _format_mtime(folder: Path) -> str:
+    return datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
+
+
+def _size(folder: Path) -> int:
+    """Bytes on disk. A session may have made some of it, deep as it likes and full of holes: what cannot be named does not count."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as inside:
+            for entry in inside:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    total += min(status.st_size, status.st_blocks * 512)
+    return total
+
+
+class StoredSession(Struct, frozen=True, kw_only=True):
+    id: SessionId
+    folder: Path
+    summary: Summary
+    readable: bool
+    size: int
+    owner: int | None
+    """The process that holds it live."""
+
+
+class SessionStore:
+    def __init__(self) -> None:
+        self.root = private_dir(private_dir(data_dir()) / "sessions")
+
+    def folder_of(self, session: SessionId) -> Path:
+        """Where a session that begins will lie; its first owner makes the folder."""
+        return self.root / session
+
+    def sessions(self) -> list[StoredSession]:
+        """Every session, the most recently used first."""
+        return sorted(self._read_all(), key=lambda item: item.summary.last, reverse=True)
+
+    def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
+        """Sessions in which every word stands, and where; the most recently used first."""
+        found = [(self._read_one(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))]
+        return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
+
+    def _read_all(self) -> Iterator[StoredSession]:
+        for folder in self.root.glob("s_*"):
+            # Any of it may be removed by another process meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                yield self._read_one(folder)
+
+    @staticmethod
+    def _read_one(folder: Path) -> StoredSession:
+        summary = summarise(folder)
+        if summary is not None and not summary.events:
+            summary = replace(summary, last=_format_mtime(folder), title="(empty)")
+        return StoredSession(
+            id=SessionId(folder.name),
+            folder=folder,
+            summary=summary or Summary(title="(unreadable)", last=_format_mtime(folder)),
+            readable=summary is not None,
+            size=_size(folder),
+            owner=holder_of(folder),
+        )
+
+    def find(self, name: str) -> tuple[SessionId, Path]:
+        """By id, by the unique beginning of an id, by title, or `last`. Raises NoSuchSession."""
+        if _ID.fullmatch(name) and (folder := self.root / name).is_dir():
+            return SessionId(name), folder
+        everything = self.sessions()
+        if name == "last" and everything:
+            return everything[0].id, everything[0].folder
+        by_title = [item for item in everything if item.summary.named and item.summary.title == name]
+        by_id = [item for item in everything if len(name) >= 3 and item.id.startswith(name)]
+        matches = by_title or by_id
+        if len(matches) == 1:
+            return matches[0].id, matches[0].folder
+        if matches:
+            fitting = ", ".join(item.id for item in matches)
+            raise NoSuchSession(f"{name!r} fits {len(matches)} sessions: {fitting}", several=True)
+        raise NoSuchSession(f"there is no session {name!r}; `pinfold sessions` lists them")
+
+    def last_in(self, workspace: Path) -> SessionId:
+        """The session used last in this folder. Raises NoSuchSession."""
+        for item in self.sessions():
+            if item.summary.workspace == str(workspace):
+                return item.id
+        raise NoSuchSession(
+            f"no session has worked in {workspace} yet; `pinfold` begins one, and `pinfold sessions` lists those elsewhere"
+        )
+
+    @contextlib.contextmanager
+    def hold_name_lock(self) -> Generator[None]:
+        """While held, nobody else gives a new session its name."""
+        with (self.root / ".naming").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def remove(self, session: SessionId) -> None:
+        folder = self.root / session
+        held = claim(folder)
+        if held is None:
+            raise SessionBusy(f"{session} is in use by process {holder_of(folder) or '?'}; end that first")
+        # Out of sight in one step: a removal that is cut off leaves no half session behind.
+        doomed = folder.rename(self.root / f".removed-{session}")
+        held.release()
+        remove_folder(doomed)
+        forget_scratch(session)
+
+    def collect(self, *, keep_days: float, quota_bytes: float) -> list[StoredSession]:
+        """Remove what is too old, then the oldest until the rest fits. Returns what went.
+
+        Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.
+        """
+        for leftover in self.find_unfinished():
+            remove_folder(leftover)
+        oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
+        everything = self.sessions()
+        total = sum(item.size for item in everything)
+        gone: list[StoredSession] = []
+        for item in reversed(everything):
+            if item.owner is None and item.readable and (item.summary.last < oldest_kept or total > quota_bytes):
+                with contextlib.suppress(SessionBusy):
+                    self.remove(item.id)
+                    total -= item.size
+                    gone.append(item)
+        return gone
+
+    def find_unfinished(self) -> list[Path]:
+        """What is left of removals and imports that were cut off."""
+        found = list(self.root.glob(".removed-*"))
+        for folder in self.root.glob(".importing-*"):
+            if held := claim(folder):
+                found.append(folder)
+                held.release()
+        return sorted(found)
+
+    def find_stale_sockets(self) -> list[Path]:
+        """Sockets of owners that are gone."""
+        return sorted(path for path in self.root.glob("s_*/owner.sock") if holder_of(path.parent) is None)
+
+    def import_session(self, source: Path) -> tuple[SessionId, int]:
+        """Import a bundle or JSON lines as a session of its own: all of it or nothing."""
+        session = new_session_id()
+        with self.stage_session(session) as partial:
+            count, origin = import_file(source, partial, session)
+            (partial / IMPORTED).touch()
+            if _ID.fullmatch(origin) and not (self.root / origin).exists():
+                session = origin
+            partial.rename(self.root / session)
+        return session, count
+
+    @contextlib.contextmanager
+    def stage_session(self, session: SessionId) -> Generator[Path]:
+        """A folder for a session that comes as a whole: to be renamed to its place, or nothing is left of it."""
+        # Under a name that `collect` sweeps once we are gone.
+        partial = private_dir(self.root / f".importing-{session}")
+        held = claim(partial)
+        try:
+            yield partial
+        except BaseException:
+            remove_folder(partial)
+            raise
+        finally:
+            if held:
+                held.release()

@@ -1,0 +1,264 @@
+"""What in a workspace would be obeyed, read once: what is judged, shown and used are the same bytes.
+
+Every step is one name below an open folder. A link is followed only to a file of the same workspace that is no secret.
+Of the folders above, up to the root of a repository, only the instructions are read; their names begin with `../`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from pinfold.app.paths import is_too_wide
+from pinfold.app.trust.dotenv import keys_of
+from pinfold.app.trust.instructions import NAMES as INSTRUCTIONS
+from pinfold.app.trust.instructions import folders_above
+from pinfold.app.trust.trust_summary import summarize_effects
+from pinfold.sandbox import is_masked
+
+SETTINGS = "pinfold.toml"
+SERVERS = ".mcp.json"
+VARIABLES = ".env"
+_FILES = (*INSTRUCTIONS, SETTINGS, SERVERS, VARIABLES)
+_SKILLS = ".agents"
+TOOLS = "tools"
+FILE_BYTES = 256 << 10
+ALL_BYTES = 4 << 20
+MOST = 500
+"""Files below `.agents`, and below `tools`."""
+_DEEP = 8
+_LINKS = 8
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Nonblocking: a pipe must not make us wait for its other end.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class UnsafeFile(Exception):
+    """It cannot be obeyed; says why."""
+
+
+class ProjectFile(Struct, frozen=True, kw_only=True):
+    name: str
+    """Its path from the workspace."""
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"ObeyedFile({self.name!r})"
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing in it would be taken."""
+        return self.name == VARIABLES and not keys_of(self.data)
+
+
+class ProjectFiles(Struct, frozen=True, kw_only=True):
+    """All of it, as it was at one moment."""
+
+    workspace: Path
+    files: tuple[ProjectFile, ...] = ()
+    odd: dict[str, str] = {}
+    """What is there under such a name and cannot be read, with the reason."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return {file.name: file.digest for file in self.files}
+
+    @property
+    def digest(self) -> str:
+        """Of all names and contents: another name, another content or another file gives another one."""
+        whole = hashlib.sha256()
+        for name, digest in sorted(self.digests.items()):
+            data = name.encode("utf-8", "surrogateescape")
+            whole.update(len(data).to_bytes(8, "big") + data + bytes.fromhex(digest))
+        return whole.hexdigest()
+
+    def describe_effects(self, file: ProjectFile) -> tuple[str, ...]:
+        """What it would do, in lines that hold no secret and leave out nothing it would start."""
+        return summarize_effects(file.name, file.data, self.workspace)
+
+    def get(self, name: str) -> bytes | None:
+        return next((file.data for file in self.files if file.name == name), None)
+
+
+def read_project_files(workspace: Path) -> ProjectFiles:
+    """What is there now. Nothing in a home folder or the root ever is."""
+    with suppress(OSError, RuntimeError):
+        workspace = workspace.resolve()
+    if is_too_wide(workspace):
+        return ProjectFiles(workspace=workspace)
+    reading = _FileCollector()
+    with suppress(OSError), _open(workspace) as top:
+        for name in _names(top, reading.odd):
+            reading.add_file(top, name)
+        for up, above in enumerate(folders_above(workspace), 1):
+            reading.add_instructions(above, "../" * up)
+    return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
+
+
+@contextmanager
+def _open(folder: Path) -> Generator[int]:
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield top
+    finally:
+        os.close(top)
+
+
+class _FileCollector:
+    def __init__(self) -> None:
+        self.files: list[ProjectFile] = []
+        self.odd: dict[str, str] = {}
+        self._left = ALL_BYTES
+
+    def add_instructions(self, folder: Path, prefix: str) -> None:
+        """The first of them that is there."""
+        with suppress(OSError), _open(folder) as top:
+            any(self.add_file(top, name, prefix) for name in INSTRUCTIONS)
+
+    def add_file(self, top: int, name: str, prefix: str = "") -> bool:
+        """Whether there is anything of that name."""
+        try:
+            data = _read(top, name, self._left)
+        except UnsafeFile as error:
+            self.odd[prefix + name] = str(error)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self.odd[prefix + name] = f"it cannot be read: {error.strerror}"
+        else:
+            self._left -= len(data)
+            self.files.append(ProjectFile(name=prefix + name, data=data))
+        return True
+
+
+def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
+    yield from _FILES
+    for walk in (_Walk(_SKILLS, deep=_DEEP), _Walk(TOOLS, endings=(".yaml", ".yml"))):
+        try:
+            yield from walk.files(top, walk.folder)
+        except FileNotFoundError:
+            continue
+        except UnsafeFile as error:
+            odd[walk.folder] = str(error)
+        except NotADirectoryError:
+            # A file or a link. Of that name, only `.agents` is surely meant for us.
+            if walk.folder == _SKILLS:
+                odd[walk.folder] = "it is no folder"
+        except OSError as error:
+            odd[walk.folder] = f"it cannot be read: {error.strerror}"
+
+
+class _Walk:
+    """Files below a folder, no link to a folder among the steps."""
+
+    def __init__(self, folder: str, *, deep: int = 0, endings: tuple[str, ...] = ("",)) -> None:
+        self.folder = folder
+        self._deep = deep
+        self._endings = endings
+        self._left = MOST
+
+    def files(self, parent: int, path: str) -> Iterator[str]:
+        """Raises Odd, OSError."""
+        folder = os.open(path.rpartition("/")[2], _FOLDER, dir_fd=parent)
+        try:
+            with os.scandir(folder) as inside:
+                entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in inside)
+            for entry, is_folder in entries:
+                if not is_folder and entry.endswith(self._endings):
+                    self._left -= 1
+                    if self._left < 0:
+                        raise UnsafeFile(f"there are more than {MOST} files")
+                    yield f"{path}/{entry}"
+                elif is_folder and self._deep:
+                    if path.count("/") == self._deep:
+                        raise UnsafeFile(f"it is more than {self._deep} folders deep")
+                    yield from self.files(folder, f"{path}/{entry}")
+        finally:
+            os.close(folder)
+
+
+def _read(top: int, path: str, most: int) -> bytes:
+    """Raises Odd, OSError."""
+    parts = path.split("/")
+    for _ in range(_LINKS + 1):
+        fd, target = _open_file(top, parts)
+        if fd is None:
+            parts = _resolve_link(parts[:-1], target)
+            continue
+        try:
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                raise FileNotFoundError  # `.env` is a name for virtual environments too
+            if not stat.S_ISREG(mode):
+                raise UnsafeFile("it is no regular file")
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(FILE_BYTES + 1)
+        finally:
+            os.close(fd)
+        if len(data) > FILE_BYTES:
+            raise UnsafeFile(f"it is larger than {FILE_BYTES >> 10} kB")
+        if len(data) > most:
+            raise UnsafeFile(f"all of it together is more than {ALL_BYTES >> 20} MB")
+        return data
+    raise UnsafeFile("it is a link that leads on and on")
+
+
+def _open_file(top: int, parts: list[str]) -> tuple[int | None, str]:
+    """The file, or where the link leads that is there instead."""
+    here = os.dup(top)
+    try:
+        for folder in parts[:-1]:
+            try:
+                below = os.open(folder, _FOLDER, dir_fd=here)
+            except NotADirectoryError as error:
+                raise UnsafeFile("a link or a file is on the way to it") from error
+            os.close(here)
+            here = below
+        with suppress(OSError):
+            return None, os.readlink(parts[-1], dir_fd=here)
+        return os.open(parts[-1], _FILE, dir_fd=here), ""
+    finally:
+        os.close(here)
+
+
+def _resolve_link(folder: list[str], target: str) -> list[str]:
+    parts = list(folder)
+    if target.startswith("/"):
+        raise UnsafeFile("it is a link with an absolute path; links must stay in the workspace")
+    for part in target.split("/"):
+        if part == ".." and not parts:
+            raise UnsafeFile("it is a link that leads out of the workspace")
+        if part == "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    if not parts or _is_closed(parts):
+        raise UnsafeFile(f"it is a link to {'/'.join(parts) or 'a folder'}, which is not for reading")
+    return parts
+
+
+def _is_closed(parts: list[str]) -> bool:
+    return is_masked("/".join(parts)) or any(part.lower() == ".git" for part in parts)
+
+
+def read_below(workspace: Path, path: str) -> bytes:
+    """A file of the workspace that the user's own words name, up to FILE_BYTES. Raises Odd, OSError."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or ".." in parts or "\0" in path:
+        raise UnsafeFile("it is not in the workspace; give its path from there")
+    if not parts:
+        raise IsADirectoryError
+    if _is_closed(parts):
+        raise UnsafeFile("it is not for reading")
+    with _open(workspace) as top:
+        return _read(top, "/".join(parts), FILE_BYTES)

@@ -1,0 +1,227 @@
+"""What was written in a folder since a moment, by the time of change, which no program can set, and by content.
+
+Nothing of a file is believed: one that cannot be read, or a folder that cannot be looked into, counts as written.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from pinfold.app.trust.untrusted_store import WHOLE, Mark
+
+MOST = 2_000
+"""Files of one session that are marked one by one; of more, the folders they are in."""
+_NAMES = 256 << 10
+"""Characters of their names together."""
+_WALKED = 200_000
+_HASHED = 256 << 20
+"""Bytes; a larger file is known by its size and times."""
+_KNOWN = 32 << 20
+"""Bytes of files that are read when a session turns untrusted."""
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+NAMES = "names "
+"""Begins the digest of a folder."""
+UNREAD = "?"
+"""In place of a digest: it could not be read."""
+_FOLDER = "folder"
+"""In place of a digest: of a folder that was there before, the content does not matter."""
+_BYTECODE = "__pycache__"
+_GIT = "/.git/"
+
+
+class Entry(NamedTuple):
+    path: str
+    status: os.stat_result | None
+    """None where something below cannot even be named."""
+    is_closed: bool = False
+    """A folder that cannot be looked into."""
+
+
+class TooMany(Exception):
+    """There is more than can be looked at."""
+
+
+def walk(top: Path) -> Iterator[Entry]:
+    """Everything below, folders too, or the file itself. Raises TooMany."""
+    try:
+        status = top.lstat()
+    except OSError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        yield Entry(str(top), status)
+        return
+    folders = [Entry(str(top), status)]
+    count = 0
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder.path) as inside:
+                entries = list(inside)
+        except OSError as error:
+            if error.errno not in _GONE:
+                yield folder._replace(is_closed=True)
+            continue
+        for entry in entries:
+            try:
+                about = entry.stat(follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in _GONE:  # its path is too long
+                    yield Entry(folder.path, None, is_closed=True)
+                continue
+            count += 1
+            if count > _WALKED:
+                raise TooMany
+            found = Entry(entry.path, about)
+            if stat.S_ISDIR(about.st_mode):
+                folders.append(found)
+            yield found
+
+
+def contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
+    """Folders, and digests of files that were last touched before: as many as can be read in passing."""
+    known: dict[str, str] = {}
+    read, left = 0, _KNOWN
+    with suppress(TooMany):
+        for path, status, is_closed in (entry for top in tops for entry in walk(top)):
+            if status is None or is_closed:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                known[path] = _FOLDER
+            elif (
+                status.st_ctime_ns < since_ns
+                and read < MOST
+                and status.st_size <= left
+                and not _is_object(path)
+                and (now := content(path))
+                and now.digest != UNREAD
+            ):
+                known[path] = now.digest
+                read, left = read + 1, left - now.size
+    return known
+
+
+def find_written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, str]) -> dict[str, Mark]:
+    """A mark for whatever may have been; where that is too much, for folders instead.
+
+    Bytecode goes: Python makes it again, and nobody would read it before it runs.
+    """
+    found: dict[str, Mark] = {}
+    folders: list[str] = []
+    try:
+        for path, status, is_closed in walk(top):
+            is_new = status is None or status.st_ctime_ns >= since_ns
+            if status is None or is_closed:
+                if status is None or status.st_ctime_ns >= opened_ns:
+                    found[path] = Mark(digest=WHOLE, seen=(status.st_ino if status else 0, 0))
+            elif stat.S_ISDIR(status.st_mode):
+                if is_new and path not in known:
+                    folders.append(path)
+            # What is mapped into memory changes without a new time: contents that are known are compared.
+            elif (is_new or path in known) and (mark := content(path)) and known.get(path) != mark.digest:
+                found |= _marks(path, mark)
+    except TooMany:
+        return {str(top): _whole(str(top))}
+    _add_names(found, folders)
+    if not _are_few(found):
+        firsts = {str(top / Path(path).relative_to(top).parts[0]) if path != str(top) else path for path in found}
+        found = {path: found.get(path) or _whole(path) for path in firsts}
+    return found if _are_few(found) else {str(top): _whole(str(top))}
+
+
+def content(path: str) -> Mark | None:
+    """What it is known by; None where there is nothing."""
+    try:
+        status = os.lstat(path)
+        seen = (status.st_ino, status.st_ctime_ns)
+        return Mark(digest=_digest(path, status), size=status.st_size, seen=seen)
+    except OSError as error:
+        return None if error.errno in _GONE else Mark(digest=UNREAD)
+
+
+def _digest(path: str, status: os.stat_result) -> str:
+    """Raises OSError."""
+    if stat.S_ISLNK(status.st_mode):
+        return f"link {hashlib.sha256(os.fsencode(Path(path).readlink())).hexdigest()}"
+    if stat.S_ISDIR(status.st_mode):
+        names = sorted(os.fsencode(one.name) for one in Path(path).iterdir())
+        return f"{NAMES}{hashlib.sha256(b'/'.join(names)).hexdigest()}"
+    if not stat.S_ISREG(status.st_mode):
+        return "name"
+    if status.st_size > _HASHED:
+        return f"{status.st_size}-{status.st_mtime_ns}"
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _whole(path: str) -> Mark:
+    try:
+        return Mark(digest=WHOLE, seen=(os.lstat(path).st_ino, 0))
+    except OSError:
+        return Mark(digest=WHOLE)
+
+
+def _are_few(found: Mapping[str, Mark]) -> bool:
+    return len(found) <= MOST and sum(map(len, found)) <= _NAMES
+
+
+def _add_names(found: dict[str, Mark], folders: Iterable[str]) -> None:
+    """A new folder says something by its name; where a file in it is marked, that is enough."""
+    around = {str(parent) for path in found for parent in Path(path).parents}
+    for path in sorted(folders, key=len, reverse=True):
+        is_plain = path.endswith(f"/{_BYTECODE}") or _GIT in path
+        if path not in around and path not in found and not is_plain and (mark := content(path)):
+            found[path] = mark
+            around |= {str(parent) for parent in Path(path).parents}
+
+
+# What git and Python write by themselves.
+
+
+def _marks(path: str, mark: Mark) -> dict[str, Mark]:
+    if _is_index(path) or (_is_bytecode(path) and _remove(path)):
+        return {}
+    # One mark stands for a repository's commits, branches and messages: they are read together.
+    folder, within, _ = path.partition(_GIT)
+    return {f"{folder}/.git": _whole(f"{folder}/.git")} if within else {path: mark}
+
+
+def _is_object(path: str) -> bool:
+    return f"{_GIT}objects/" in path
+
+
+def _is_index(path: str) -> bool:
+    """Git writes it anew whenever it looks at files."""
+    if _GIT not in path or not path.endswith("/index"):
+        return False
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+            return file.read(4) == b"DIRC"
+    except OSError:
+        return False
+
+
+def _is_bytecode(path: str) -> bool:
+    return path.endswith(".pyc") and path.split("/")[-2:-1] == [_BYTECODE]
+
+
+def _remove(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.unlink(name, dir_fd=fd)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

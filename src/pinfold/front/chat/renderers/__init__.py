@@ -1,0 +1,1 @@
+"""What the chat prints: events, replies, code, tables, diffs."""

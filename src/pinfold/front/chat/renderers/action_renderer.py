@@ -1,0 +1,282 @@
+"""Actions from proposal to end: shown when they start, their output while they run, what came of them when they are over."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from pinfold.events import (
+    Action,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ApprovalDecided,
+    BlobId,
+    CallTool,
+    FileChange,
+    RunCell,
+    SessionId,
+)
+from pinfold.front.chat.actions import render_action
+from pinfold.front.chat.pictures import Way
+from pinfold.front.chat.renderers import diffs
+from pinfold.front.chat.renderers.displays import Displays
+from pinfold.front.chat.renderers.output import CELL, INDENT, TOOL, Stream, excerpt_bytes, render_excerpt, traceback
+from pinfold.front.chat.renderers.results import exit_code, render_status, split_observation
+from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.text import cap_text, presentable, presentable_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SCREEN = 1 << 20
+"""Characters of an output that a terminal is given at most."""
+_LIVE_ROWS = 5
+_LIVE_CALLS = 3
+_DIFF_LINES = 24
+_DIFFS = 3
+_EDITS = ("edit_file", "write_file", "apply_patch")
+_SIGNS = {"added": ("A", "green"), "changed": ("M", "yellow"), "removed": ("D", "red")}
+
+
+class _Calls(Struct):
+    """Of one tool, by one cell."""
+
+    count: int = 0
+    failed: int = 0
+    denied: int = 0
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        more = [f"{self.failed:,} failed"] * bool(self.failed) + [f"{self.denied:,} not run"] * bool(self.denied)
+        why = f": {self.reason}" if self.reason else ""
+        times = f" x {self.count:,}" if self.count > 1 else ""
+        return f"{times} ({', '.join(more)}{why})" if more else times
+
+
+class _Open(Struct):
+    action: Action
+    parent: ActionId | None = None
+    above: bool = False
+    cell: int | None = None
+    is_shown: bool = False
+    runs: bool = False
+    waits: bool = False
+    stream: Stream = field(default_factory=Stream)
+    calls: dict[str, _Calls] = field(default_factory=dict[str, _Calls])
+
+    @property
+    def asks(self) -> bool:
+        """It is a question to the user, who sees it as one."""
+        return isinstance(self.action, CallTool) and self.action.tool == "ask_user"
+
+
+class ActionRenderer:
+    def __init__(
+        self, paper: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, displays: int = 0
+    ) -> None:
+        self._paper = paper
+        self._displays = Displays(paper, blob, way, displays)
+        self._open: dict[ActionId, _Open] = {}
+        self._last: ActionFinished | None = None
+
+    def describe_activity(self) -> str:
+        if any(one.waits for one in self._open.values()):
+            return "waiting for you"
+        for one in reversed(self._open.values()):
+            if one.runs and one.parent is None:
+                return f"running {_name(one)}"
+        return ""
+
+    def live(self) -> RenderableType | None:
+        from rich.console import Group
+        from rich.text import Text
+
+        for one in reversed(self._open.values()):
+            if one.parent is not None or not (one.calls or one.stream.characters):
+                continue
+            calls = list(one.calls.items())[-_LIVE_CALLS:]
+            things: list[RenderableType] = [
+                Text(f"{INDENT}{tool}{calls.words}", "dim", no_wrap=True) for tool, calls in calls
+            ]
+            if one.stream.characters:
+                things.append(one.stream.last(_LIVE_ROWS - len(things), self._paper.width))
+            return Group(*things)
+        return None
+
+    def forget(self) -> None:
+        """Nothing runs any more."""
+        self._open.clear()
+
+    def on_proposed(self, event: ActionProposed, *, above: bool) -> None:
+        self._open[event.id] = _Open(action=event.action, parent=event.parent, above=above)
+        if isinstance(event.action, CallTool) and (calls := self._calls(event.id)):
+            calls.count += 1
+
+    def on_approval_requested(self, id_: ActionId) -> None:
+        if one := self._open.get(id_):
+            one.waits = True
+            one.is_shown = one.is_shown or one.asks  # the question itself is shown
+            self._show(one)
+
+    def on_approval_decided(self, event: ApprovalDecided) -> None:
+        one = self._open.get(event.id)
+        if one:
+            one.waits = False
+        if one and one.asks and event.verdict == "allow":
+            self._note(f"answered: {presentable_line(event.words)}")
+            return
+        how = {"once": "", "session": " for this session", "always": " always"}[event.scope]
+        words = f": {presentable_line(event.words)}" if event.words else ""
+        self._note(f"{'allowed' if event.verdict == 'allow' else 'denied'}{how}{words}")
+
+    def on_denied(self, id_: ActionId, reason: str) -> None:
+        if calls := self._calls(id_):
+            calls.denied += 1
+            calls.reason = presentable_line(reason)
+            return
+        if one := self._open.get(id_):
+            self._show(one)
+            one.waits = False
+        self._note(f"not run: {presentable_line(reason)}", "yellow")
+
+    def on_started(self, id_: ActionId, cell: int | None) -> None:
+        if one := self._open.get(id_):
+            one.runs, one.waits = True, False
+            one.cell = cell if one.parent is None else None
+            self._show(one)
+
+    def add_output(self, id_: ActionId, text: str) -> None:
+        one = self._open.get(id_)
+        if one and one.parent is None:  # what a tool prints for the cell that called it is the cell's to know
+            one.stream.add(text)
+
+    async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
+        one = self._open.pop(event.id, None)
+        if one and one.parent:
+            await self._finish_nested(event, one, session)
+            return
+        if one:
+            self._show(one)
+        if event.outcome == "denied" and not event.error:
+            return  # why was said
+        if one and one.asks and one.is_shown and event.outcome == "ok":
+            return  # the answer was said
+        is_cell = one is None or isinstance(one.action, RunCell)
+        if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
+            await self._show_edit(event)
+        else:
+            await self._result(event, session, one, is_cell=is_cell)
+        await self._files(event)
+        self._paper.write(render_status(event, "" if is_cell else exit_code(event)))
+        self._paper.gap()
+
+    async def last_output(self) -> str:
+        if self._last is None:
+            return ""
+        blob = self._last.blobs[0] if self._last.blobs else None
+        whole = await self._displays.read(blob)
+        text = self._last.observation if whole is None else whole.decode("utf-8", "replace")
+        return cap_text(presentable(text), SCREEN)
+
+    async def _finish_nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
+        assert one.parent
+        above = self._open.get(one.parent)
+        if above and isinstance(one.action, CallTool) and event.outcome not in ("ok", "denied"):
+            calls = above.calls.setdefault(presentable_line(one.action.tool), _Calls())
+            calls.failed += 1
+        for form in await self._displays.forms(event.displays):
+            await self._displays.show(form, session)
+
+    async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
+        from rich.text import Text
+
+        if one and one.calls:
+            lines = (Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in one.calls.items())
+            self._paper.write(*lines)
+        self._last = event
+        whole = await self._displays.read(event.blobs[0] if event.blobs else None)
+        if whole is None:
+            whole = event.observation.encode("utf-8", "replace")
+        if not is_cell and (code := exit_code(event)):  # said in the line under it
+            whole = whole.rstrip(b"\n").removesuffix(f"[{code}]".encode())
+        forms = await self._displays.forms(event.displays)
+        parts = split_observation(event, whole, [form.plain for form in forms])
+        width, bounds = self._paper.width, CELL if is_cell else TOOL
+        way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
+        self._paper.write(*render_excerpt(excerpt_bytes(parts.stdout, bounds), width, way=way))
+        if parts.stderr:
+            self._paper.write(*render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr"))
+        for form in forms:
+            await self._displays.show(form, session)
+        if parts.value and not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
+            self._paper.write(
+                *render_excerpt(excerpt_bytes(parts.value.encode("utf-8", "replace"), bounds), width, way=way)
+            )
+        if parts.error:
+            self._paper.write(*traceback(parts.error))
+        for note in parts.notes:
+            if not (event.rolled_back and "rolled back" in note):
+                self._note(note)
+
+    async def _show_edit(self, event: ActionFinished) -> None:
+        """What it says is a diff, which the files show too where they are known."""
+        self._last = event
+        if not event.files:
+            self._paper.write(*diffs.render_diff(event.observation))
+
+    async def _files(self, event: ActionFinished) -> None:
+        for number, change in enumerate(event.files):
+            before = await self._content(change.before)
+            after = await self._content(change.after)
+            diff = None
+            if before is not None or after is not None:
+                diff = diffs.compute_diff(before or "", after or "")
+            self._paper.write(_format_change(change, diff))
+            if diff and number < _DIFFS and diff.count("\n") < _DIFF_LINES and change.how == "changed":
+                self._paper.write(*diffs.render_diff(diff, indent="      "))
+        if event.more_files:
+            self._note(f"and {event.more_files:,} other files")
+
+    async def _content(self, blob: BlobId | None) -> str | None:
+        data = await self._displays.read(blob)
+        return None if data is None else data.decode("utf-8", "replace")
+
+    def _calls(self, id_: ActionId) -> _Calls | None:
+        """Of the tool that this one calls, if a cell does."""
+        one = self._open.get(id_)
+        above = self._open.get(one.parent) if one and one.parent else None
+        if one is None or above is None or not isinstance(one.action, CallTool):
+            return None
+        return above.calls.setdefault(presentable_line(one.action.tool), _Calls())
+
+    def _show(self, one: _Open) -> None:
+        if not one.is_shown and one.parent is None:
+            one.is_shown = True
+            self._paper.gap()
+            with self._paper.together():
+                self._paper.write(*render_action(one.action, one.cell, above=one.above))
+
+    def _note(self, words: str, style: str = "dim") -> None:
+        from rich.text import Text
+
+        self._paper.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
+
+
+def _format_change(change: FileChange, diff: str | None) -> RenderableType:
+    from rich.text import Text
+
+    sign, style = _SIGNS[change.how]
+    text = Text(INDENT)
+    text.append(f"{sign} ", style)
+    text.append(presentable_line(change.path))
+    return text.append(f"  {diffs.size_of(diff).words}", "dim") if diff else text
+
+
+def _name(one: _Open) -> str:
+    if one.cell is not None and isinstance(one.action, RunCell):
+        return f"cell {one.cell}"
+    return presentable_line(one.action.tool) if isinstance(one.action, CallTool) else "a cell"

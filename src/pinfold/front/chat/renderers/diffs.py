@@ -1,0 +1,140 @@
+"""Differences between texts in colours: by line, by word where a line only changed a little, left out in the middle when long."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pinfold.front.chat.renderers.hanging_text import HangingText
+from pinfold.front.chat.renderers.lines import LineSanitizer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+LINES = 40
+"""Of a diff that is shown; of a longer one the middle is left out."""
+LARGEST = 100_000
+"""Characters on either side. Comparing takes long over more."""
+_MOST_LINES = 2000
+_WORDS = re.compile(r"\w+|\s+|.")
+_WORDY = 400
+"""Characters of a line that is compared by word."""
+_ALIKE = 0.5
+_PAIRED = 3000
+"""Pairs of equal words in two lines; comparing takes long over more."""
+
+
+class Size(Struct, frozen=True):
+    added: int
+    removed: int
+
+    @property
+    def words(self) -> str:
+        return f"+{self.added:,} -{self.removed:,}"
+
+
+def compute_diff(before: str, after: str, path: str = "", context: int = 2) -> str | None:
+    """A unified diff; None where that would take too long."""
+    old, new = _lines(before), _lines(after)
+    if max(len(before), len(after)) > LARGEST or max(len(old), len(new)) > _MOST_LINES:
+        return None
+    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}", n=context, lineterm="")
+    return "\n".join(line for line in lines if path or not line.startswith(("--- ", "+++ ")))
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def size_of(diff: str) -> Size:
+    lines = [line for line in diff.split("\n") if not line.startswith(("+++ ", "--- "))]
+    return Size(sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines))
+
+
+def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:
+    """A unified diff, whoever made it; at most so many lines."""
+    from rich.text import Text
+
+    shown = LineSanitizer()
+    lines = [line for one in diff.rstrip("\n").split("\n") if (line := _presentable(one, shown)) is not None]
+    styled = colour_lines(lines)
+    if len(styled) > most:
+        head, tail = most * 2 // 3, most - most * 2 // 3
+        more = Text(f"... {len(styled) - head - tail:,} lines more", "dim italic")
+        styled = [*styled[:head], more, *styled[-tail:]]
+    return [HangingText(line, indent) for line in styled]
+
+
+def colour_lines(lines: Sequence[str]) -> list[Text]:
+    """All of it; the lines are fit for a terminal already."""
+    from rich.text import Text
+
+    return _style_lines(lines) if len(lines) <= _MOST_LINES else [Text(line) for line in lines]
+
+
+def _presentable(line: str, shown: LineSanitizer) -> str | None:
+    """The sign apart: a secret would not be known behind it."""
+    sign = line[:1] if line[:1] in "+- " and not line.startswith(("+++ ", "--- ", "-----B", "-----E")) else ""
+    rest = shown.line(line[len(sign) :])
+    return None if rest is None else sign + rest
+
+
+def _style_lines(lines: Sequence[str]) -> list[Text]:
+    done: list[Text] = []
+    at = 0
+    while at < len(lines):
+        removed = _run(lines, at, "-")
+        added = _run(lines, at + len(removed), "+")
+        if removed and len(removed) == len(added):
+            pairs = [_pair(old, new) for old, new in zip(removed, added, strict=True)]
+            done += [old for old, _ in pairs] + [new for _, new in pairs]
+            at += 2 * len(removed)
+        elif removed:
+            done += [_line(line) for line in removed]
+            at += len(removed)
+        else:
+            done.append(_line(lines[at]))
+            at += 1
+    return done
+
+
+def _run(lines: Sequence[str], at: int, sign: str) -> list[str]:
+    run: list[str] = []
+    while at < len(lines) and lines[at].startswith(sign) and not lines[at].startswith(sign * 3 + " "):
+        run.append(lines[at])
+        at += 1
+    return run
+
+
+def _line(line: str) -> Text:
+    from rich.text import Text
+
+    if line.startswith(("--- ", "+++ ", "diff ", "index ", "*** ")):
+        return Text(line, "bold")
+    style = {"+": "green", "-": "red", "@": "cyan dim"}.get(line[:1], "dim")
+    return Text(line.expandtabs(4), style)
+
+
+def _pair(old: str, new: str) -> tuple[Text, Text]:
+    """A line and what became of it, the words that differ stressed if most are the same."""
+    if max(len(old), len(new)) > _WORDY:
+        return _line(old), _line(new)
+    words, others = _WORDS.findall(old[1:]), _WORDS.findall(new[1:])
+    there = Counter(others)
+    if sum(there[word] for word in words) > _PAIRED:
+        return _line(old), _line(new)
+    match = difflib.SequenceMatcher(None, words, others, autojunk=False)
+    if match.ratio() < _ALIKE:
+        return _line(old), _line(new)
+    left, right = _line("-"), _line("+")
+    for kind, a, b, c, d in match.get_opcodes():
+        stress = "" if kind == "equal" else " reverse"
+        left.append("".join(words[a:b]), f"red{stress}")
+        right.append("".join(others[c:d]), f"green{stress}")
+    return left, right

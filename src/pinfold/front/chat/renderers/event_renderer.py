@@ -1,0 +1,292 @@
+"""What a session looks like: events and deltas in, lines in the scrollback out.
+
+What is written for good follows from the durable events alone, so a session that is opened again looks as it did. Deltas
+only fill the live region, and let a reply be written as it comes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from anyio.lowlevel import checkpoint
+
+from pinfold.app import PictureMode, rewound_in_words
+from pinfold.events import (
+    ActionDenied,
+    ActionFinished,
+    ActionProposed,
+    ActionStarted,
+    ApprovalDecided,
+    ApprovalRequested,
+    BlobId,
+    Checkpointed,
+    ContextCompacted,
+    Delta,
+    Entry,
+    ModelCalled,
+    ModelFailed,
+    ModelReplied,
+    Noticed,
+    OutputDelta,
+    RunCell,
+    SessionChanged,
+    SessionForked,
+    SessionOpened,
+    SessionRewound,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnInterrupted,
+    UserSpoke,
+)
+from pinfold.front.chat.renderers.lines import PIECE
+from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import Transcript
+from pinfold.text import join_names, presentable, presentable_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pinfold.front.chat.renderers.action_renderer import ActionRenderer
+    from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
+
+LIVE_S = 0.04
+"""Between two changes of the live region."""
+_NAMED = 12
+_SAID_LINES = 20
+_SAID_LETTERS = 4000
+
+
+class EventRenderer:
+    def __init__(
+        self,
+        paper: Transcript,
+        blob: Callable[[BlobId], Awaitable[bytes]],
+        *,
+        thinking: bool = False,
+        picture: PictureMode = "auto",
+        displays: int = 0,
+    ) -> None:
+        """`displays`: how many the session had before what is told."""
+        self._out = SpacedTranscript(paper)
+        self._blob = blob
+        self._picture: PictureMode = picture
+        self._displays = displays
+        self._title = ""
+        self._asked = ""
+        self._failure = ""
+        """Why the model was asked once more."""
+        self._stale = False
+        self._drawn_at = 0.0
+        self._stands = self._began = False
+        self.thinking = thinking
+        """Whether reasoning is shown, from here on."""
+
+    # What follows brings rich with it, which the first prompt does not wait for.
+
+    @cached_property
+    def _replying(self) -> ReplyRenderer:
+        from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
+
+        return ReplyRenderer(self._out)
+
+    @cached_property
+    def _acting(self) -> ActionRenderer:
+        from pinfold.front.chat.pictures import choose_way
+        from pinfold.front.chat.renderers.action_renderer import ActionRenderer
+
+        way = choose_way(self._picture, os.environ, colour=self._out.paper.colour)
+        return ActionRenderer(self._out, self._blob, way, self._displays)
+
+    def describe_activity(self) -> str:
+        """What happens right now; empty when nothing does."""
+        if not self._began:
+            return ""
+        return (
+            self._acting.describe_activity()
+            or self._replying.describe_activity()
+            or (f"asking {self._asked}" if self._asked else "")
+        )
+
+    async def last_output(self) -> str:
+        """All of the last output, fit for a terminal; of more than a terminal can take, its beginning and its end."""
+        return await self._acting.last_output()
+
+    def last_thought(self) -> str:
+        """All of the last reasoning."""
+        return presentable(self._replying.thought)
+
+    async def render(self, item: Entry | Delta) -> None:
+        self._began = True
+        self._replying.thinking = self.thinking
+        match item:
+            case TextDelta(text=text, reasoning=reasoning):
+                self._asked = ""
+                for at in range(0, len(text), PIECE):
+                    if at:
+                        await checkpoint()
+                    self._replying.add(text[at : at + PIECE], reasoning=reasoning)
+            case OutputDelta(id=id_, text=text):
+                self._acting.add_output(id_, text)
+            case Entry():
+                await self._render(item)
+        self._stale = True
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Bring the live region up to date, unless that was just done. To be called now and then: a delta may be the last."""
+        now = time.monotonic()
+        if not self._stale or now - self._drawn_at < LIVE_S:
+            return
+        self._stale = False
+        thing = self._acting.live() or self._replying.live()
+        if thing is not None or self._stands:
+            self._drawn_at = now
+            self._out.paper.live(thing)
+        self._stands = thing is not None
+
+    async def _render(self, entry: Entry) -> None:
+        match entry.event:
+            case ModelCalled(model=model):
+                self._replying.mark_cut_off()
+                self._asked = presentable_line(model)
+            case ModelReplied() as event:
+                self._asked = ""
+                await self._replying.finish(event)
+            case ModelFailed() as event:
+                self._on_model_failed(event)
+            case ActionProposed() as event:
+                self._acting.on_proposed(event, above=self._has_said(event))
+            case ApprovalRequested(id=id_):
+                self._acting.on_approval_requested(id_)
+            case ApprovalDecided() as event:
+                self._acting.on_approval_decided(event)
+            case ActionDenied(id=id_, reason=reason):
+                self._acting.on_denied(id_, reason)
+            case ActionStarted(id=id_, cell=cell):
+                self._acting.on_started(id_, cell)
+            case ActionFinished() as event:
+                await self._acting.on_finished(event, entry.session)
+                await checkpoint()
+            case TurnEnded() | TurnInterrupted() | TurnFailed() | UserSpoke():
+                await self._turn(entry.event)
+            case _:
+                self._session(entry)
+        self._drawn_at = 0.0  # an event is seen at once
+
+    def _has_said(self, event: ActionProposed) -> bool:
+        return isinstance(event.action, RunCell) and self._replying.has_said(event.action.code)
+
+    def _on_model_failed(self, event: ModelFailed) -> None:
+        self._asked = ""
+        self._replying.mark_cut_off()
+        error = presentable_line(event.error)
+        model = presentable_line(event.model)
+        if event.retry_in_s is not None:
+            why = "again" if error == self._failure else f"({error})"
+            self._failure = error
+            self._line(f"{model} failed {why}; trying again in {round(event.retry_in_s, 1):g} s", "yellow")
+        elif event.instead:
+            self._line(f"{model} failed ({error}); asking {presentable_line(event.instead)} instead", "yellow")
+
+    async def _turn(self, event: TurnEnded | TurnInterrupted | TurnFailed | UserSpoke) -> None:
+        self._asked = self._failure = ""
+        self._replying.mark_cut_off()
+        match event:
+            case UserSpoke(text=text, images=images):
+                self._user(text, len(images))
+            case TurnEnded(text=text, without=without):
+                self._acting.forget()
+                await self._replying.answer(text)
+                if without and "(Done without " not in text:
+                    self._line(f"done without: {join_names(without, _NAMED)}", "yellow")
+            case TurnInterrupted(reason=reason):
+                self._acting.forget()
+                self._line(f"{reason}; variables and files are as the last cell left them", "yellow")
+            case TurnFailed(error=error, temporary=temporary):
+                self._acting.forget()
+                later = " (the same may work later)" if temporary else ""
+                self._line(f"failed: {error}{later}", "red")
+
+    def _user(self, text: str, images: int) -> None:
+        from rich.text import Text
+
+        from pinfold.front.chat.renderers.hanging_text import HangingText
+
+        self._out.gap()
+        words = Text(presentable(_head(text.rstrip())).expandtabs(4), "bold")
+        if images:
+            words.append(f"\n[{images} picture{'s' * (images > 1)}]", "dim")
+        self._out.write(HangingText(words, "> ", "  ", "bold"))
+        self._out.gap()
+
+    def _session(self, entry: Entry) -> None:
+        match entry.event:
+            case SessionOpened() as event:
+                self._acting.forget()
+                self._on_session_opened(event)
+            case SessionChanged() as event:
+                self._on_session_changed(event)
+            case SessionRewound() as event:
+                self._line(rewound_in_words(event), "cyan")
+            case SessionForked(source=source):
+                self._line(f"a branch of {source}: what is above was copied from there", "cyan")
+            case ContextCompacted(summary=summary):
+                told = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
+                self._line(f"Context cleared. {told}", "cyan")
+            case Noticed(text=text):
+                self._line(text, "yellow")
+            case Checkpointed(number=number, commit=commit, message=message, restored=restored):
+                if restored is not None:
+                    self._line(f"files are as at checkpoint {restored}", "cyan")
+                else:
+                    self._line(f"checkpoint {number} ({commit[:10]}): {message}", "dim")
+            case _:
+                pass
+
+    def _on_session_opened(self, event: SessionOpened) -> None:
+        back = [
+            f"{how} {join_names(names, _NAMED)}"
+            for how, names in (("restored", event.restored), ("run again for", event.replayed))
+            if names
+        ]
+        if back:
+            self._line(f"opened again: {'; '.join(back)}", "dim")
+        if event.lost:
+            self._line(f"opened again; lost: {join_names(event.lost, _NAMED)}", "yellow")
+
+    def _on_session_changed(self, event: SessionChanged) -> None:
+        said: list[str] = []
+        if event.model:
+            said.append(f"model: {event.model}")
+        if event.mode:
+            said.append(f"mode: {event.mode}")
+        if event.checkpoints is not None:
+            said.append(f"checkpoints: {'on' if event.checkpoints else 'off'}")
+        if event.revoked:
+            said.append(f"not granted any more: {join_names(event.revoked, _NAMED)}")
+        if event.title != self._title and not said:
+            said.append(f"title: {event.title}")
+        self._title = event.title
+        if said:
+            self._line("; ".join(said), "dim")
+
+    def _line(self, words: str, style: str) -> None:
+        from rich.text import Text
+
+        line: RenderableType = Text(presentable_line(words), style)
+        self._out.gap()
+        self._out.write(line)
+
+
+def _head(text: str) -> str:
+    """Of what the user said, which may hold a file that was pasted."""
+    lines = text.splitlines()
+    kept = "\n".join(lines[:_SAID_LINES])[:_SAID_LETTERS]
+    if len(lines) > _SAID_LINES:
+        return f"{kept}\n[{len(lines) - _SAID_LINES:,} more lines]"
+    return kept if len(kept) == len(text) else f"{kept}\n[{len(text) - len(kept):,} more characters]"

@@ -1,0 +1,147 @@
+"""A model's words in the terminal: finished blocks are written for good, the unfinished one stands in the live region."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from anyio.lowlevel import checkpoint
+
+from pinfold.front.chat.renderers.blocks import Block, CodeLine, Piece, Splitter
+from pinfold.front.chat.renderers.code import Highlighter
+from pinfold.front.chat.renderers.hanging_text import HangingText, with_gutter
+from pinfold.front.chat.renderers.inline import inline
+from pinfold.front.chat.renderers.lines import PIECE
+from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.text import presentable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+LIVE_ROWS = 6
+_TAIL = 8192
+"""Characters of the unfinished block that are looked at again and again. More than the live region shows, so that what
+gives a secret away is looked at with it."""
+_STEP = 2
+"""Columns that one level of a list takes."""
+_CODE_INDENT = 4
+_CELL = re.compile(r"(?<!\\)\|")
+
+
+class MarkdownStream:
+    """One reply, from its first character to its last."""
+
+    def __init__(self, paper: SpacedTranscript, style: str = "") -> None:
+        self._paper = paper
+        self._style = style
+        self._splitter = Splitter()
+        self._code: Highlighter | None = None
+        self._was_code = False
+        self._begun = False
+        self.codes: list[list[str]] = []
+        """What was written as code, by line, for who would show it again."""
+
+    def add(self, text: str) -> None:
+        with self._paper.together():
+            for piece in self._splitter.feed(text):
+                self._write(piece)
+
+    def end(self) -> None:
+        with self._paper.together():
+            for piece in self._splitter.end():
+                self._write(piece)
+            self._close_code()
+
+    async def write_all(self, text: str) -> None:
+        """From beginning to end, however long."""
+        for at in range(0, len(text), PIECE):
+            self.add(text[at : at + PIECE])
+            await checkpoint()
+        self.end()
+
+    def render_unfinished(self) -> Text | None:
+        """The end of what is not yet written."""
+        tail = self._splitter.tail(_TAIL)
+        if self._code and self._splitter.in_code is not None:
+            shown = self._code.partial_line(tail)
+            return inline("").append(" " * _CODE_INDENT + shown, "dim") if shown.strip() else None
+        return inline(presentable(tail).rstrip("\n"), self._style) if tail.strip() else None
+
+    def _write(self, piece: Piece) -> None:
+        if isinstance(piece, CodeLine):
+            self._write_code(piece)
+            return
+        self._close_code()
+        if piece.apart or not self._begun:
+            self._paper.gap()
+        self._begun = True
+        self._paper.write(render_block(piece, self._paper.width, self._style))
+
+    def _write_code(self, piece: CodeLine) -> None:
+        if piece.first or self._code is None:
+            self._close_code()
+            self._paper.gap()
+            self._code = Highlighter(piece.language)
+            self.codes.append([])
+        self._begun = self._was_code = True
+        self.codes[-1].append(piece.text)
+        if (line := self._code.line(piece.text)) is not None:
+            self._paper.write(with_gutter(line, " " * (_CODE_INDENT + piece.level * _STEP)))
+
+    def _close_code(self) -> None:
+        if self._was_code:
+            self._paper.gap()
+        self._code, self._was_code = None, False
+
+
+def render_block(block: Block, width: int, style: str = "") -> RenderableType:
+    """A finished block; its words are made fit for a terminal here."""
+    from rich.rule import Rule
+
+    indent = " " * (block.level * _STEP)
+    match block.kind:
+        case "rule":
+            return Rule(style="dim")
+        case "table":
+            return _table(block, width)
+        case "heading":
+            return inline(presentable(block.lines[0]), f"{style} bold{' underline' * (block.level == 1)}")
+        case "quote":
+            bar = f"{indent}│ "
+            return HangingText(inline(_join_lines(block), f"{style} italic"), bar, bar, "dim")
+        case "item":
+            marker = "•" if block.marker in "-*+•" else block.marker
+            return HangingText(inline(_join_lines(block), style), f"{indent} {marker} ")
+        case "paragraph":
+            words = inline(_join_lines(block), style)
+            return HangingText(words, f"{indent} ") if block.level else words
+
+
+def _join_lines(block: Block) -> str:
+    """Its lines, each on its own: a model that lists values one below the other means them so."""
+    lines = presentable("\n".join(block.lines)).split("\n")
+    return "\n".join((*(line.strip().removesuffix("\\") for line in lines[:-1]), lines[-1].strip()))
+
+
+def _table(block: Block, width: int) -> RenderableType:
+    from pinfold.front.chat.renderers.tables import Grid, render_table
+
+    head, delimiters, *rows = (_cells(presentable(line)) for line in block.lines)
+    aligned = tuple("right" if one.endswith(":") else "left" for one in delimiters)
+    return render_table(
+        Grid(
+            columns=tuple(head),
+            rows=tuple(tuple(row[: len(head)]) for row in rows),
+            right=tuple(one == "right" for one in aligned),
+        ),
+        width,
+        words=inline,
+    )
+
+
+def _cells(line: str) -> list[str]:
+    line = line.strip().removeprefix("|")
+    if line.endswith("|") and not line.endswith("\\|"):
+        line = line[:-1]
+    return [cell.strip().replace("\\|", "|") for cell in _CELL.split(line)]

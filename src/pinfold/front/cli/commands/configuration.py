@@ -1,0 +1,133 @@
+"""`pinfold config`: what is configured, by whom, and how to change it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pinfold.app import ConfigError, config_schema, current_folder, load_config
+from pinfold.events import plain_json
+from pinfold.front.cli.progress import say
+from pinfold.text import presentable_line
+
+_FIRST_WORDS = """\
+# What can be set, and what it is now: pinfold config show --origin
+"""
+
+
+@click.group("config")
+def config_command() -> None:
+    """Show the configuration, where it comes from, and change it."""
+
+
+@config_command.command("show")
+@click.option("--origin", is_flag=True, help="Where each value comes from.")
+def show(origin: bool) -> None:
+    """Print every setting in force in this folder."""
+    loaded = load_config(current_folder())
+    if loaded.notice:
+        say(loaded.notice)
+    for dotted, value, source in loaded.rows():
+        line = f"{dotted} = {plain_json(value)}"
+        click.echo(presentable_line(f"{line:<40}  # {source}" if origin else line))
+
+
+@config_command.command("get")
+@click.argument("key")
+def get(key: str) -> None:
+    """Print one setting as it is in force in this folder: text as it is, all else as JSON."""
+    from pinfold.app.config.settings import value_of
+
+    value, _ = value_of(key, current_folder())
+    click.echo(presentable_line(value if isinstance(value, str) else plain_json(value)))
+
+
+@config_command.command("set")
+@click.argument("key")
+@click.argument("value", required=False)
+@click.option("--unset", is_flag=True, help="Take KEY out, so that the default holds.")
+@click.option("--project", is_flag=True, help="In this folder's pinfold.toml rather than in your own file.")
+def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
+    """Write KEY, such as model.name, into your config.toml. Comments stay.
+
+    VALUE is text, a number, true or false; a list is written A,B or ["A", "B"].
+    """
+    from pinfold.app.config.settings import set_value
+
+    if unset == (value is not None):
+        raise click.UsageError("give either a VALUE or --unset")
+    folder = current_folder() if project else None
+    change = set_value(key, value, project=folder)
+    if change.line:
+        click.echo(
+            presentable_line(f"{change.path}, line {change.line}: {key} = {_format_value(key, change.after)}"), err=True
+        )
+    else:
+        was = "is not set there any more" if change.before is not None else "was not set there"
+        click.echo(presentable_line(f"{change.path}: {key} {was}"), err=True)
+    if change.wins:
+        say(f"{change.wins} sets {key} too, and goes before it")
+    if project:
+        say(f"it is obeyed once this folder is trusted: pinfold trust {folder}")
+
+
+@config_command.command("path")
+def path_() -> None:
+    """Print where your config.toml is, whether there is one or not."""
+    from pinfold.app.config.settings import config_file
+
+    click.echo(presentable_line(str(config_file())))
+
+
+@config_command.command("edit")
+def edit() -> None:
+    """Open your config.toml in $VISUAL or $EDITOR. It is taken only if it is right."""
+    from pinfold.app.config.settings import config_file, replace_config
+
+    path = config_file()
+    before = path.read_bytes() if path.exists() else _FIRST_WORDS.encode()
+    with tempfile.TemporaryDirectory(prefix="pinfold-edit-") as folder:
+        draft = Path(folder) / "config.toml"
+        draft.write_bytes(before)
+        _run_editor(draft)
+        after = draft.read_bytes()
+        if after == before:
+            click.echo("nothing was changed", err=True)
+            return
+        try:
+            replace_config(after)
+        except ConfigError as error:
+            aside = path.with_name("config.toml.broken")
+            aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            aside.touch(mode=0o600)
+            aside.write_bytes(after)
+            raise ConfigError(f"{error}; {path} is as it was, what you wrote is in {aside}") from error
+    click.echo(presentable_line(f"{path} is changed"), err=True)
+
+
+def _run_editor(draft: Path) -> None:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(editor), str(draft)], check=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the editor {editor!r} does not start; set EDITOR to one that does") from error
+    if done.returncode:
+        raise ConfigError(f"{editor} ended with {done.returncode}; nothing is changed")
+
+
+@config_command.command("schema")
+def schema() -> None:
+    """Print the JSON schema of config.toml."""
+    click.echo(json.dumps(config_schema(), indent=2))
+
+
+def _format_value(key: str, value: Any) -> str:
+    """A password is not repeated."""
+    return "(hidden)" if key.endswith(".password") and "${secret:" not in str(value) else plain_json(value)

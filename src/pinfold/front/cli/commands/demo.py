@@ -1,0 +1,299 @@
+"""`pinfold demo`: a recorded model drives the real sandbox; undo and a branch are shown, and proven."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import shutil
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import anyio
+import click
+from msgspec.structs import replace
+
+from pinfold.app import (
+    LiveSession,
+    Options,
+    SessionStore,
+    acquire,
+    fork,
+    new_session_options,
+    resume_options,
+    rewound_in_words,
+)
+from pinfold.app.diagnostics.demo import Part, demo_model_name, make_demo_folder, provide_table
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    Configure,
+    Entry,
+    ModelReplied,
+    Noticed,
+    PinfoldError,
+    RunCell,
+    Say,
+    SessionId,
+    SessionRewound,
+    TurnEnded,
+    TurnFailed,
+    TurnInterrupted,
+    Undo,
+    new_action_id,
+    new_session_id,
+    new_turn_id,
+)
+from pinfold.front.cli.flags import sandbox_option
+from pinfold.front.cli.style import Style
+from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
+
+_WIDEST = 90
+_READING_S = 0.7
+"""For a few lines."""
+_TYPING_S = 0.012
+"""For a letter of what the user would type."""
+_SIZE = "len(sales), len(sales[0])"
+_SILENT = ("", NO_OUTPUT, "null")
+
+
+class DemoFailed(PinfoldError):
+    """It did not show what it says."""
+
+
+@click.command("demo")
+@click.option(
+    "--workspace",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Work in this folder and keep it; a sales.csv that is there is used as it is.",
+)
+@sandbox_option
+@click.option("--fast", is_flag=True, help="Without pauses for reading.")
+def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
+    """See what Pinfold does, in half a minute: offline, without a key, with a recorded model and a real sandbox."""
+    session = new_session_id()
+    folder = make_demo_folder() if workspace is None else _make_folder(workspace)
+    flags = {"model.name": demo_model_name("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
+    options = replace(new_session_options(session, folder, flags), title="demo")
+    table = provide_table(folder)
+    stage = _Stage(is_paced=not fast and sys.stdout.isatty())
+    demo = _Demo(stage, session, options, table)
+    anyio.run(demo.play)
+    demo.farewell(kept=workspace)
+    return 0
+
+
+def _make_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"{folder} cannot be made: {error.strerror}") from error
+    return folder
+
+
+class _Stage:
+    """What is written for whoever watches, at a pace to be read."""
+
+    def __init__(self, *, is_paced: bool) -> None:
+        self._is_paced = is_paced
+        self._style = Style.of(sys.stdout)
+        self._width = min(_WIDEST, max(20, shutil.get_terminal_size().columns))
+
+    async def types(self, text: str) -> None:
+        """As the user would."""
+        self._write("\n" + self._style.bold("you> "), end="")
+        if not self._is_paced:
+            self._write(self._style.bold(text))
+            return
+        for letter in text:
+            self._write(self._style.bold(letter), end="")
+            await anyio.sleep(_TYPING_S)
+        self._write("")
+        await self.pause(0.5)
+
+    async def says(self, text: str) -> None:
+        """The model, whose words are marked as what they are."""
+        self._write_wrapped("recorded model> ", text, "  ")
+        await self.pause()
+
+    async def remarks(self, text: str) -> None:
+        """Us."""
+        self._write("")
+        self._write_wrapped("", text, "")
+        await self.pause()
+
+    def code(self, text: str) -> None:
+        for line in presentable(text).rstrip("\n").splitlines():
+            self._write(self._style.dim("  | ") + self._style.cyan(line))
+
+    async def output(self, text: str) -> None:
+        for line in presentable(text).rstrip("\n").splitlines():
+            self._write(f"    {line}")
+        await self.pause()
+
+    def fact(self, what: str, value: str, *, good: bool = False) -> None:
+        value = homely(presentable_line(value))
+        self._write(f"  {what:<24} {self._style.green(value) if good else value}")
+
+    def detail(self, text: str) -> None:
+        self._write_wrapped("  ", text, "  ")
+
+    async def pause(self, share: float = 1.0) -> None:
+        if self._is_paced:
+            await anyio.sleep(_READING_S * share)
+
+    def write(self, text: str) -> None:
+        self._write(presentable(text))
+
+    def _write_wrapped(self, label: str, text: str, indent: str) -> None:
+        lines = textwrap.wrap(presentable_line(f"{label}{text}"), self._width - 1, subsequent_indent=indent)
+        first, *rest = lines or [""]
+        self._write("\n".join((self._style.dim(label) + first[len(label) :], *rest)))
+
+    @staticmethod
+    def _write(text: str, end: str = "\n") -> None:
+        sys.stdout.write((text + end).encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding))
+        sys.stdout.flush()
+
+
+class _Demo:
+    def __init__(self, stage: _Stage, session: SessionId, options: Options, table: Path) -> None:
+        self._stage = stage
+        self._options = options
+        self._table = table
+        self._shelf = SessionStore()
+        self._kept = session
+        self._gone: SessionId | None = None
+        self._told = 0
+        """The last event that was shown, or not worth it."""
+        self._began = time.monotonic()
+
+    async def play(self) -> None:
+        """Raises PinfoldError where something is not as it is said to be."""
+        stage, session = self._stage, self._kept
+        await stage.remarks(
+            "The model in this demo is RECORDED: its replies come from a file, so that no key and no network are needed. "
+            "The rest is real: its code runs in an isolated session on this machine, on the table below."
+        )
+        stage.fact("the table", str(self._table))
+        async with acquire(self._shelf.folder_of(session), session, self._options) as live:
+            await self._turn(live, "regions", "How much did each region sell? The table is sales.csv.")
+            await self._turn(live, "months", "And by month? Draw it.")
+            if (picture := self._table.with_name("revenue.png")).exists():
+                stage.fact("the picture", str(picture))
+            await self._mistake(live)
+            await self._branches(live)
+        if self._gone:  # not before it is closed
+            self._shelf.remove(self._gone)
+
+    async def _mistake(self, live: LiveSession) -> None:
+        stage, before, size = self._stage, _digest(self._table), await _value(live, _SIZE)
+        await self._turn(live, "mistake", "Remove the column discount from the file.")
+        await stage.remarks("That was a mistake: other columns and most rows are gone too. So, undo:")
+        stage.fact("sales.csv before", before)
+        stage.fact("sales.csv now", _digest(self._table))
+        await stage.types("/undo")
+        rewound = await _undo_last_cell(live)
+        stage.detail(rewound_in_words(rewound))
+        after = _digest(self._table)
+        if after != before:
+            raise DemoFailed(f"the undo did not bring {self._table} back: {after} instead of {before}")
+        stage.fact("sales.csv now", f"{after}  the same bytes", good=True)
+        if (now := await _value(live, _SIZE)) != size:
+            raise DemoFailed(f"the undo did not bring the variable sales back: {now} instead of {size}")
+        rows, columns = now.strip("()").split(", ")
+        stage.fact("the variable sales now", f"{rows} rows of {columns} columns  as before", good=True)
+        await stage.pause()
+
+    async def _branches(self, live: LiveSession) -> None:
+        stage, first = self._stage, self._kept
+        await stage.remarks(
+            "Now two ways to go on. A fork is a second session that begins with all the first one has, variables included:"
+        )
+        await stage.types("/fork")
+        second, _ = await fork(self._shelf, first, "demo, the branch")
+        stage.fact("this session", first)
+        stage.fact("the fork", second)
+        place = self._shelf.folder_of(second)
+        options = resume_options(second, place, None, {"model.name": demo_model_name("trend")})
+        try:
+            ours = await self._guess(live, "mean", "What will the next month bring? The mean of the last three?")
+            async with acquire(place, second, replace(options, notices=())) as other:
+                self._told = other.log.seq
+                theirs = await self._guess(other, "trend", "[fork] What will it bring, if the trend goes on?")
+        except BaseException:
+            self._shelf.remove(second)
+            raise
+        self._kept, self._gone = (second, first) if theirs < ours else (first, second)
+        which = "fork" if self._kept == second else "first session"
+        await stage.remarks(f"The {which} missed by less, so it is kept and the other one goes.")
+
+    async def _guess(self, live: LiveSession, part: Part, prompt: str) -> float:
+        """By how much it missed."""
+        await self._turn(live, part, prompt)
+        return float(await _value(live, "missed"))
+
+    async def _turn(self, live: LiveSession, part: Part, prompt: str) -> None:
+        stage, turn, cells = self._stage, new_turn_id(), set[ActionId]()
+        await stage.types(prompt)
+        async with live.subscribe(self._told) as feed:
+            await live.submit(Configure(model=demo_model_name(part)))
+            await live.submit(Say(turn=turn, text=prompt))
+            async for item in feed:
+                match item.event if isinstance(item, Entry) else item:
+                    case Noticed(text=text):
+                        await stage.remarks(f"(Note: {text})")
+                    case ModelReplied(text=text, actions=actions) if actions:
+                        await stage.says(text)
+                    case ActionProposed(id=id_, turn=of, action=RunCell(code=code)) if of == turn:
+                        cells.add(id_)
+                        stage.code(code)
+                    case ActionFinished(id=id_, outcome=outcome, observation=seen) if id_ in cells:
+                        if outcome != "ok":
+                            raise DemoFailed(f"a cell ended with {outcome}: {presentable_line(seen[-300:])}")
+                        if seen.strip() not in _SILENT:
+                            await stage.output(seen)
+                    case TurnEnded(text=text):
+                        self._told = live.log.seq
+                        return await stage.says(text)
+                    case TurnFailed(error=words) | TurnInterrupted(reason=words):
+                        raise DemoFailed(words)
+                    case _:
+                        pass
+        raise DemoFailed("the session ended before the turn did")
+
+    def farewell(self, kept: Path | None) -> None:
+        took = time.monotonic() - self._began
+        self._stage.write(f"\nThat took {took:.0f} s. What to type next:")
+        place = shlex.quote(str(kept)) if kept else "DIR"
+        for typed, words in (
+            (f"pinfold exec -s {self._kept} -c 'len(sales)'", "the session lives on after this process"),
+            (f"pinfold demo --workspace {place}", f"edit {place}/sales.csv: the numbers change"),
+            ("pinfold", "the same with a model of yours, on your own files"),
+        ):
+            self._stage.write(f"  {typed}\n      {words}")
+
+
+async def _undo_last_cell(live: LiveSession) -> SessionRewound:
+    async with live.subscribe(live.log.seq) as feed:
+        await live.submit(Undo())
+        async for item in feed:
+            if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
+                return item.event
+    raise DemoFailed("the session ended before the undo did")
+
+
+async def _value(live: LiveSession, code: str) -> str:
+    """Of an expression, as the session has it now."""
+    performed = await live.act(new_action_id(), RunCell(code=code))
+    if performed.value is None:
+        raise DemoFailed(f"{code} has no value in the session: {presentable_line(performed.observation)}")
+    return performed.value
+
+
+def _digest(table: Path) -> str:
+    data = table.read_bytes()
+    return f"sha256 {hashlib.sha256(data).hexdigest()[:12]}, {len(data):,} bytes"

@@ -1,0 +1,186 @@
+"""`pinfold exec`: Python in a session, no model at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import click
+from msgspec.structs import replace
+
+from pinfold.app import (
+    Link,
+    NoSuchSession,
+    Opening,
+    SessionStore,
+    background,
+    connect,
+    forget_scratch,
+    new_session_options,
+    open_session,
+    read_session,
+    resume_options,
+    submit_and_follow,
+)
+from pinfold.events import ActionFinished, Entry, Execute, new_action_id, new_session_id
+from pinfold.front.cli.commands.run import build_if_needed, stop_on_signal
+from pinfold.front.cli.flags import (
+    MORE_THAN_0,
+    data_option,
+    flags_of,
+    mode_option,
+    mount_option,
+    mount_settings,
+    sandbox_option,
+    unmasked_option,
+    workspace_option,
+)
+from pinfold.front.cli.streams import Streams, exit_code
+from pinfold.front.cli.turn_output import JsonLines, is_closed
+
+if TYPE_CHECKING:
+    from pinfold.app.storage.exports import Target
+
+_LARGEST = 16 << 20
+"""Bytes of a program."""
+
+
+@click.command("exec")
+@click.argument("file", required=False)
+@click.option("-c", "code", help="The code itself, instead of a file.")
+@click.option("-s", "--session", "name", help="Keep the session under this name, or go on with it.")
+@mode_option
+@sandbox_option
+@workspace_option
+@data_option
+@mount_option
+@unmasked_option
+@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
+@click.option("--to", "target", type=click.Path(path_type=Path), help="Of a notebook: write it here with its outputs.")
+@click.option("--force", is_flag=True, help="With --to: over a file that is there.")
+@click.option("--keep-going", is_flag=True, help="Of a notebook: run on behind a cell that fails.")
+def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
+    """Run the Python in FILE, from standard input (-), or given with -c. FILE may be a notebook (.ipynb).
+
+    Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
+    """
+    notebook = Path(file) if code is None and file is not None and file.lower().endswith(".ipynb") else None
+    if not notebook and (given["target"] or given["keep_going"]):
+        raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
+    if given["target"] and given["target"].suffix.lower() not in ("", ".ipynb"):
+        raise click.UsageError(f"--to writes a notebook, and {given['target']} does not end in .ipynb")
+    source = None if notebook else _source(file, code)
+    build_if_needed(given, code=source)
+    run = partial(_run, source=source, notebook=notebook, as_json=as_json, given=given, name=name)
+    if name is not None:
+        return run(lambda: _open_named(name, given))
+    session = new_session_id()
+    options = new_session_options(session, given["workspace"], flags_of(given))
+    # It is the user's own code that keeps them, and a name is for the session's variables.
+    toolbox = replace(options.toolbox, remembers=True)
+    options = replace(options, toolbox=toolbox, **mount_settings(given))
+    try:
+        return run(lambda: open_session(None, session, options))
+    finally:
+        forget_scratch(session)
+
+
+def _run(
+    opening: Opening,
+    *,
+    source: str | None,
+    notebook: Path | None,
+    as_json: bool,
+    given: dict[str, Any],
+    name: str | None,
+) -> int:
+    shown = JsonLines() if as_json else Streams()
+    if notebook:
+        from pinfold.front.cli.commands.notebooks import exec_notebook
+
+        with _target(given, name) as target:
+            return exec_notebook(
+                notebook,
+                opening,
+                shown,
+                target=target,
+                force=given["force"],
+                keep_going=given["keep_going"],
+                timeout_s=given["timeout"],
+            )
+    execute = Execute(id=new_action_id(), code=source or "", timeout_s=given["timeout"])
+    if isinstance(shown, Streams):
+        shown.follow(execute.id)
+    return anyio.run(_run_cell, opening, execute, shown)
+
+
+def _target(given: dict[str, Any], name: str | None) -> AbstractContextManager[Target | None]:
+    """Where the notebook goes, held before any of its code runs."""
+    from pinfold.app.storage.exports import Target, writable_folders
+
+    if not given["target"]:
+        return nullcontext()
+    writable = [given["workspace"] or Path.cwd()]
+    writable += [mount.path for mount in mount_settings(given)["mounts"] or () if mount.writable]
+    if name is not None:
+        with suppress(NoSuchSession):
+            session, folder = SessionStore().find(name)
+            with read_session(folder, session) as (log, _):
+                writable += writable_folders(log.read())
+    return Target(given["target"], writable)
+
+
+def _source(file: str | None, code: str | None) -> str:
+    if (file is None) == (code is None):
+        raise click.UsageError("give either a FILE (- for standard input) or -c CODE")
+    if code is not None:
+        return code
+    if file == "-" and is_closed(sys.stdin):
+        raise click.UsageError("standard input is closed")
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file or "").open("rb") as program:
+            data = program.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise click.UsageError(f"{file} is larger than the {_LARGEST >> 20} MB a program may have")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+@asynccontextmanager
+async def _open_named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
+    """The session of this name, made if there is none: by one process only, however many ask at once."""
+    shelf, flags = SessionStore(), flags_of(given)
+    async with AsyncExitStack() as stack:
+        with shelf.hold_name_lock():
+            try:
+                session, folder = shelf.find(name)
+                options = resume_options(session, folder, given["workspace"], flags)
+            except NoSuchSession as missing:
+                if missing.several or name == "last" or name.startswith("s_"):
+                    raise
+                session = new_session_id()
+                options = replace(new_session_options(session, given["workspace"], flags), title=name)
+                folder = shelf.folder_of(session)
+            options = replace(options, **mount_settings(given))
+            link = await stack.enter_async_context(connect(folder, session, options))
+        yield link
+
+
+async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
+    async with submit_and_follow(opening, lambda _: execute) as told, background() as tasks:
+        tasks.start_soon(stop_on_signal, told.link, execute.id)
+        async for item in told.feed:
+            shown.show(item)
+            if isinstance(item, Entry) and isinstance(item.event, ActionFinished) and item.event.id == execute.id:
+                code = exit_code(item.event.error) if item.event.outcome == "error" else None
+                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1 if code is None else code)
+    return 1

@@ -1,0 +1,106 @@
+"""`pinfold mcp-server`: Pinfold for MCP clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from pinfold.app import ConfigError, forget_scratch, new_session_options
+from pinfold.app.clients.client_sessions import ClientSessions, OpenTerms, server_token
+from pinfold.events import new_session_id
+from pinfold.front.cli.commands.run import with_model
+from pinfold.front.cli.flags import (
+    MORE_THAN_0,
+    data_option,
+    flags_of,
+    mode_option,
+    mount_option,
+    mount_settings,
+    sandbox_option,
+    unmasked_option,
+    workspace_option,
+)
+from pinfold.text import presentable_line
+
+
+@click.command("mcp-server")
+@click.option(
+    "--http",
+    "place",
+    is_flag=False,
+    flag_value="127.0.0.1:8484",
+    metavar="[HOST:PORT]",
+    help="Over HTTP, for several clients; at 127.0.0.1:8484 unless given.",
+)
+@click.option("--token-env", metavar="NAME", help="The variable that holds the bearer token of --http.")
+@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name clients reach --http by.")
+@click.option(
+    "--allow-origin", multiple=True, metavar="URL", help="A web page that may reach --http; none unless given."
+)
+@click.option("--agent", "with_agent", is_flag=True, help="Offer the agent too: the tool `ask`.")
+@click.option("--model", help="The agent's model, as in `run`.")
+@mode_option
+@sandbox_option
+@workspace_option
+@data_option
+@mount_option
+@unmasked_option
+@click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking.")
+@click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call this tool without asking.")
+@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
+@click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
+@click.option("--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy.")
+@click.option("--plain-names", is_flag=True, help="Their tools as they are called there; else SERVER__TOOL.")
+def mcp_server_command(
+    place: str | None, with_agent: bool, ephemeral: bool, export: str | None, plain_names: bool, **given: Any
+) -> None:
+    """Offer Python sessions, and with --agent the agent, to an MCP client.
+
+    Over standard input and output unless --http is given. What would need a yes is asked of the client, and denied
+    where it cannot be asked.
+    """
+    http_only = [name for name in ("token_env", "host_name", "allow_origin") if given[name]]
+    if place is None and http_only:
+        raise click.UsageError(f"--{http_only[0].replace('_', '-')} goes with --http")
+    if plain_names and not export:
+        raise click.UsageError("--plain-names goes with --export")
+    if given["model"] and not with_agent:
+        raise click.UsageError("--model goes with --agent")
+    # What is not named now is not offered either, whatever a session had that goes on.
+    nothing: dict[str, Any] = {"data": {}, "mounts": ()}
+    seen = nothing | {key: value for key, value in mount_settings(given).items() if value is not None}
+    flags = flags_of(given)
+    if with_agent:
+        flags["model.name"] = _model(given["workspace"], flags)
+    terms = OpenTerms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
+    from pinfold.front.mcp_server import Offer, is_loopback, parse_address, serve_http, serve_stdio
+
+    exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
+    offer = Offer(offering=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
+    if place is None:
+        anyio.run(serve_stdio, offer)
+        return
+
+    where = parse_address(place, given["host_name"], given["allow_origin"])
+    if not is_loopback(where.host) and not where.names:
+        raise ConfigError(
+            f"{where.host} can be reached from other machines; say by which name with --host-name, and put TLS before it"
+        )
+    token, kept = server_token(given["token_env"], "mcp-server")
+
+    def ready(address: str) -> None:
+        click.echo(presentable_line(f"pinfold: MCP at {address}; the bearer token is in {kept}"), err=True)
+
+    anyio.run(serve_http, offer, where, token, ready)
+
+
+def _model(workspace: Path | None, flags: dict[str, Any]) -> str:
+    """Chosen once, for every session."""
+    session = new_session_id()
+    try:
+        return str(with_model(new_session_options(session, workspace, flags)).model)
+    finally:
+        forget_scratch(session)

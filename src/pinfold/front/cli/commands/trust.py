@@ -1,0 +1,104 @@
+"""`pinfold trust`: look at what a folder tells the agent, and let it be obeyed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from pinfold.app import ConfigError, current_folder
+from pinfold.app.trust.project_files import ProjectFiles, read_project_files
+from pinfold.app.trust.untrusted_files import clean as clean_files
+from pinfold.app.trust.untrusted_files import find_untrusted
+from pinfold.app.trust.workspace_trust import TrustStatus, forget, trust, trust_status
+from pinfold.front.cli.turn_output import is_closed
+from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
+
+
+@click.command("trust")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option("--show", is_flag=True, help="Only say what would be obeyed; exits with 1 if it is not trusted.")
+@click.option("--forget", "forgets", is_flag=True, help="Obey it no longer.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--clean",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="You have read this file: it no longer counts as outside text.",
+)
+@click.option("--clean-all", is_flag=True, help="The same for every such file in the folder.")
+def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool, **given: bool) -> int:
+    """Let the agent obey what is in FOLDER, or in this one: AGENTS.md, pinfold.toml, .mcp.json and the like.
+
+    Until then they are ignored. Any change to any of them ends the trust. Also lists the files that were written while a
+    session had read outside text: a session that opens here counts as having read it too, until you say --clean.
+    """
+    place = folder or current_folder()
+    if not place.is_dir():
+        raise ConfigError(f"{place} is not a folder")
+    if given["forgets"]:
+        was = forget(place)
+        click.echo(presentable_line(f"{place} is {'no longer' if was else 'not'} trusted"), err=True)
+        return 0
+    if clean or clean_all:
+        return _clean(place, [place / one for one in clean] or [place])
+    found = read_project_files(place)
+    stands = trust_status(found)
+    _show(found, stands)
+    is_marked = _show_untrusted(place)
+    if is_marked and not found.files and not found.odd:
+        return 0
+    if given["show"]:
+        return 0 if stands.trusted or not (found.files or found.odd) else 1
+    if stands.trusted:
+        return 0
+    if found.files and not found.odd and not given["yes"]:
+        _ask()
+    trust(found)
+    click.echo(presentable_line(f"{found.workspace} is trusted, as long as none of these changes"), err=True)
+    return 0
+
+
+def _show(found: ProjectFiles, stands: TrustStatus) -> None:
+    if not found.files and not found.odd:
+        click.echo(presentable_line(f"nothing in {found.workspace} would be obeyed"))
+        return
+    for file in found.files:
+        mark = "*" if file.name in stands.changed else " "
+        first, *more = found.describe_effects(file)
+        for line in (f"{mark} {redact(file.name):<16} {first}", *(f"  {line}" for line in more)):
+            click.echo(exact_line(line))
+    for name, why in found.odd.items():
+        click.echo(presentable_line(f"! {name:<16} cannot be trusted: {why}"))
+    how = "trusted" if stands.trusted else "not trusted"
+    if stands.changed:
+        how += f"; since {stands.at} changed (*): {join_names(stands.changed, 10)}"
+    click.echo(presentable_line(f"{found.workspace} is {how}"))
+
+
+def _show_untrusted(place: Path) -> bool:
+    marked = find_untrusted([place])
+    for path, mark in sorted(marked.items()):
+        about = f"written while outside text was in play, by {mark.session} until {mark.at}"
+        click.echo(presentable_line(f"~ {os.path.relpath(path, place.resolve()):<16} {about}"))
+    if marked:
+        click.echo("a session here counts as having read outside text; once you have read these: --clean FILE")
+    return bool(marked)
+
+
+def _clean(place: Path, paths: list[Path]) -> int:
+    count = clean_files(paths)
+    if not count:
+        there = ", ".join(os.path.relpath(path, place.resolve()) for path in find_untrusted([place])) or "none"
+        raise ConfigError(f"no such file is marked as outside text; in {place} there are: {there}")
+    click.echo(f"{numerous('file', count)} no longer count{'s' * (count == 1)} as outside text", err=True)
+    return 0
+
+
+def _ask() -> None:
+    if is_closed(sys.stdin) or not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here; look at it with --show, then say --yes")
+    click.confirm("Let the agent obey these?", abort=True, err=True)

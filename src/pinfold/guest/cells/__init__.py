@@ -1,0 +1,1 @@
+"""Cells: compiled, run, shown and explained."""

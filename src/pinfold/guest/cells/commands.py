@@ -1,0 +1,183 @@
+"""Runs `!command` and scripts as plain child processes: no terminal, our streams, ended by an interrupt."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from ..calls import call, is_possible
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from typing import Any
+
+GRACE_S = 0.1
+"""For a child to end by the interrupt it got together with us."""
+_BRACED = re.compile(r"(?<!\$)\{([^{}\n]+)\}|\$([A-Za-z_]\w*)")
+_INSTALLS = re.compile(
+    r"\s*(?:sudo\s+)?(?:\S*python[\d.]*\s+-m\s+|uv\s+)?(?:\S*/)?"
+    r"(?:pip[\d.]*|conda|mamba|micromamba)\s+(?:\S+\s+)??install(?:\s+(.*))?\Z",
+    re.DOTALL,
+)
+_VALUED = {
+    *("-i", "--index-url", "--extra-index-url", "-c", "--constraint", "-t", "--target", "-n", "-p"),
+    *("-r", "--requirement", "-e", "--editable", "-f", "--find-links"),
+}
+_HARMLESS = {
+    *("-q", "-qq", "-qqq", "--quiet", "-v", "--verbose", "-y", "--yes", "-U", "--upgrade", "--user"),
+    *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--prefer-binary"),
+}
+"""Options that may be left out: they do not choose what is installed, nor from where."""
+
+
+class InstallElsewhere(Exception):
+    """Packages are not installed from a cell in this way; the text says how."""
+
+    __module__ = "builtins"  # a traceback then says its plain name
+
+
+class InstallRequest:
+    """What a command would install."""
+
+    def __init__(self, packages: list[str], options: list[str], rest: str) -> None:
+        self.packages = packages
+        self.options = options
+        """Those that would change what is installed."""
+        self.rest = rest
+        """More commands behind it."""
+
+
+def install(wish: InstallRequest, tell: Callable[[str], object]) -> None:
+    """The one place where a cell's wish for packages ends up: the tool for it, one package at a time."""
+    if not wish.packages and not wish.options:
+        raise InstallElsewhere("name the packages to install, with the install tool")
+    listed = " ".join(wish.packages)
+    if not is_possible():
+        raise InstallElsewhere(f"packages are not installed from a cell: use the install tool with {listed!r}")
+    if wish.options:
+        raise InstallElsewhere(f"only packages can be named here, without {' '.join(wish.options)}")
+    if wish.rest:
+        raise InstallElsewhere("packages are installed by a line of its own, without further commands")
+    for package in wish.packages:
+        tell(f"{call('install', package=package)}\n")
+
+
+def parse_install(command: str) -> InstallRequest | None:
+    """What a command would install; None when that is nothing."""
+    found = _INSTALLS.match(command)
+    if found is None:
+        return None
+    import shlex
+
+    first, *rest = re.split(r"[;&|\n]", found[1] or "", maxsplit=1)
+    try:
+        words = shlex.split(first, comments=True)
+    except ValueError:
+        words = first.split()
+    packages: list[str] = []
+    options: list[str] = []
+    skips = False
+    for word in words:
+        if skips:
+            skips = False
+        elif word.startswith("-"):
+            skips = word in _VALUED
+            if word not in _HARMLESS:
+                options.append(word)
+        else:
+            packages.append(word)
+    return InstallRequest(packages, options, "".join(rest).strip())
+
+
+def expand_variables(command: str, namespace: dict[str, object]) -> str:
+    """With `{expression}` and `$name` of the program's put in; whatever is none of these is the shell's."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[2] is not None:
+            return str(namespace[found[2]]) if found[2] in namespace else found[0]
+        try:
+            return str(eval(found[1], namespace))  # noqa: S307 - the program's own words
+        except Exception:
+            return found[0]
+
+    return _BRACED.sub(value, command)
+
+
+def system(command: str) -> int:
+    """Run it, its output being the cell's, and return its exit code."""
+    return script([*_shell(), command], None)
+
+
+def getoutput(command: str) -> list[str]:
+    """The lines it prints on stdout and stderr."""
+    import subprocess
+
+    wish = parse_install(command)
+    if wish is not None:
+        lines: list[str] = []
+        install(wish, lines.append)
+        return "".join(lines).splitlines()
+    _flush()
+    process = subprocess.Popen(
+        [*_shell(), command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    text, _ = _communicate(process, None)
+    return text.decode("utf-8", "replace").splitlines()
+
+
+def script(program: list[str], text: str | None) -> int:
+    """Run a program with `text` as its input."""
+    import subprocess
+
+    wish = parse_install(program[-1]) if text is None else None
+    if wish is not None:
+        install(wish, sys.stdout.write)
+        return 0
+    _flush()
+    # A stdout the program replaced (to capture it, say) has no descriptor for the child to write to.
+    streams = [_descriptor(sys.stdout, 1), _descriptor(sys.stderr, 2)]
+    process = subprocess.Popen(
+        program,
+        stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+        stdout=subprocess.PIPE if streams[0] is None else streams[0],
+        stderr=subprocess.PIPE if streams[1] is None else streams[1],
+    )
+    data = None if text is None else text.encode("utf-8", "surrogateescape")
+    for stream, said in zip((sys.stdout, sys.stderr), _communicate(process, data), strict=True):
+        if said:
+            stream.write(said.decode("utf-8", "replace"))
+    return process.returncode
+
+
+def _communicate(process: subprocess.Popen[bytes], data: bytes | None) -> tuple[bytes, bytes]:
+    import subprocess
+
+    try:
+        out, err = process.communicate(data)
+    except BaseException:
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+    return out or b"", err or b""
+
+
+def _descriptor(stream: Any, number: int) -> int | None:
+    try:
+        return number if stream.fileno() == number else None
+    except Exception:
+        return None
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+
+
+def _shell() -> list[str]:
+    return ["/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh", "-c"]

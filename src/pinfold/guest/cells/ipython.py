@@ -1,0 +1,210 @@
+"""One live IPython shell for the magics that need it: no history, no thread, no file, no prompt. Runs no cell itself."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+
+from . import commands, displays, import_hooks
+from .magics import as_lines
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+    from .runner import Engine
+
+# By name: the host's own environment, where types are checked, need not have IPython.
+DisplayPublisher: Any = import_module("IPython.core.displaypub").DisplayPublisher
+InteractiveShell: Any = import_module("IPython.core.interactiveshell").InteractiveShell
+Config: Any = import_module("traitlets.config").Config
+
+PAGE_CHARS = 20_000
+"""Of what `thing?` shows."""
+INSTALLERS = ("pip", "conda", "mamba", "micromamba", "uv")
+SCRIPTS = ("bash", "sh", "script", "perl", "python", "python3", "ruby")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class GuestPublisher(DisplayPublisher):
+    """Where IPython's own code publishes; ends where `display` does."""
+
+    def publish(self, data: object, metadata: object = None, **options: Any) -> None:
+        displays.display(data, raw=True, metadata=metadata, **options)
+
+    def clear_output(self, wait: bool = False) -> None:
+        displays.clear_output(wait)
+
+
+class GuestShell(InteractiveShell):
+    """Any attribute may be IPython's."""
+
+    engine: Engine | None = None
+
+    def init_ipython_dir(self, ipython_dir: object) -> None: ...
+
+    def init_profile_dir(self, profile_dir: object) -> None: ...
+
+    def init_virtualenv(self) -> None: ...
+
+    def init_user_ns(self) -> None:
+        """The program's names stay its own; only what `%cd` needs is put there."""
+        self.user_ns.setdefault("_dh", [os.getcwd()])
+
+    def init_display_pub(self) -> None:
+        self.display_pub = GuestPublisher(parent=self)
+
+    def init_alias(self) -> None: ...
+
+    def init_logstart(self) -> None: ...
+
+    @property
+    def db(self) -> dict[str, object]:
+        return self.__dict__.setdefault("_memory", {})
+
+    def system(self, cmd: str) -> None:
+        self.user_ns["_exit_code"] = commands.system(self.var_expand(cmd, depth=1))
+
+    system_raw = system_piped = system
+
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> object:
+        lines = as_lines(commands.getoutput(self.var_expand(cmd, depth=depth + 1)))
+        return lines if split else "\n".join(lines)
+
+    def run_cell(self, raw_cell: str, *_arguments: object, **_options: object) -> ExecutionResult:
+        assert self.engine is not None
+        value = self.engine.run_nested(raw_cell)
+        if value is not None:
+            displays.display(value)
+        return ExecutionResult(value)
+
+    def showtraceback(self, *_arguments: object, **_options: object) -> None:
+        """What a magic would print is the cell's own error."""
+        raise  # noqa: PLE0704 - IPython calls this while it handles the exception
+
+    showsyntaxerror = showtraceback
+
+    def reset(self, *_arguments: object, **_options: object) -> None:
+        """Forget the program's variables."""
+        for name in [name for name in self.user_ns if not name.startswith("__")]:
+            del self.user_ns[name]
+        self.init_user_ns()
+
+
+class ExecutionResult:
+    """What `run_cell` returns: an error has been raised instead."""
+
+    success = True
+    error_in_exec = error_before_exec = None
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+    def raise_error(self) -> None: ...
+
+
+def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
+    """The one shell of this process. No engine needed, so that a zygote can make it before there is one."""
+    import_hooks.install_hooks()
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.cache_size = 0
+    kind: Any = GuestShell
+    made = kind.instance(config=config, user_module=main, user_ns=namespace)
+    atexit.unregister(made.atexit_operations)
+    made.set_hook("show_in_pager", _page, 0)
+    register = made.register_magic_function
+    register(_matplotlib, "line", "matplotlib")
+    register(_matplotlib, "line", "pylab")
+    for name in INSTALLERS:
+        register(_installer(name), "line", name)
+    for name in SCRIPTS:
+        register(_script(name), "cell", name)
+    displays.patch_ipython()
+    builtins.display = displays.display  # pyright: ignore[reportAttributeAccessIssue]
+    builtins.get_ipython = made.get_ipython  # pyright: ignore[reportAttributeAccessIssue]
+    return made
+
+
+def is_made() -> bool:
+    """A zygote made the shell; it may have failed with an IPython that is too old."""
+    kind: Any = GuestShell
+    return kind.initialized()
+
+
+def shell(engine: Engine) -> Any:
+    """The shell, serving this engine."""
+    kind: Any = GuestShell
+    made = kind.instance() if is_made() else make_shell(sys.modules["__main__"], engine.namespace)
+    if made.engine is not engine:
+        made.engine = engine
+        made.user_module = sys.modules["__main__"]
+        made.user_ns = engine.namespace
+        made.init_user_ns()
+        ours = made.display_pub
+
+        def capture_display(forms: dict[str, bytes]) -> bool:
+            if made.display_pub is ours:
+                return False
+            made.display_pub.publish(data=_as_text(forms), metadata={})
+            return True
+
+        engine.displays.captured = capture_display
+        callbacks = made.events.callbacks
+
+        def around(event: str) -> None:
+            if callbacks[event]:
+                made.events.trigger(event, *([ExecutionResult(None)] if event == "pre_run_cell" else []))
+
+        engine.around = around
+    return made
+
+
+def _as_text(forms: dict[str, bytes]) -> dict[str, object]:
+    texts = ("text/", "application/json", "application/javascript", "image/svg")
+    return {mime: data.decode("utf-8", "replace") if mime.startswith(texts) else data for mime, data in forms.items()}
+
+
+def _page(_shell: object, data: Any, *_arguments: object, **_options: object) -> None:
+    text = _COLOUR.sub("", data if isinstance(data, str) else str(data["text/plain"]))
+    rest = f"\n... {len(text) - PAGE_CHARS:,} more characters" if len(text) > PAGE_CHARS else ""
+    sys.stdout.write(f"{text[:PAGE_CHARS].rstrip()}{rest}\n")
+
+
+def _matplotlib(_line: str = "") -> None:
+    """Figures are shown when a cell ends, whatever is asked for here."""
+
+
+def _installer(name: str) -> Any:
+    def magic(line: str) -> None:
+        command = f"{name} {line}"
+        wished = commands.parse_install(command) is not None
+        commands.system(command if wished else f"{sys.executable} -m {command}" if name == "pip" else command)
+
+    magic.__doc__ = f"Run {name}; packages are installed with the install tool."
+    return magic
+
+
+def _script(name: str) -> Any:
+    def magic(line: str, cell: str) -> None:
+        import shlex
+
+        program = shlex.split(line) if name == "script" else [_program(name), *shlex.split(line)]
+        code = commands.script(program, cell)
+        if code:
+            raise subprocess.CalledProcessError(code, program)
+
+    magic.__doc__ = f"Run the cell as a {name} script; an exit code that is not 0 is an error."
+    return magic
+
+
+def _program(name: str) -> str:
+    return sys.executable if name.startswith("python") else name

@@ -1,0 +1,126 @@
+"""Starts a program that can change no file but in its scratch folder, and finds out whether it wanted to.
+
+Landlock and system call filters bind one thread and what it starts. So a thread of its own is bound, starts the program,
+and ends: this process is as free as before, and nothing is done between fork and exec.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from _thread import allocate_lock, start_new_thread
+
+from .syscalls import PR_SET_NO_NEW_PRIVS, Landlock, add_filter, landlock_abi, prctl
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import Popen
+
+# Landlock's rights: write a file; remove, make (ABI 1); move between folders (2); empty (3).
+WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, 0b1_1111_1111 << 4
+MOVE, EMPTY = 1 << 13, 1 << 14
+SIGNALS_AND_ABSTRACT_SOCKETS, SCOPED_ABI = 0b11, 6
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
+OUTPUT_BYTES = 1 << 16
+"""Of each stream, in which a refusal is looked for: what went wrong is told last."""
+_REFUSED = re.compile(
+    rb"(permission denied|read-only file system|\bEACCES\b|\bEROFS\b|errno 13\b)|(operation not permitted|\bEPERM\b|errno 1\b)",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(rb"(?:['\"`]|\xe2\x80\x98)([^'\"`\xe2]+)")
+
+
+class NotBound(Exception):
+    """This system cannot hold a program to reading; nothing was started."""
+
+
+def start_read_only(start: Callable[[], Popen[bytes]], program: bytes, scratch: str) -> Popen[bytes]:
+    """`program` is the system call filter for what Landlock does not judge. Raises NotBound, or what `start` raises."""
+    ended = allocate_lock()
+    ended.acquire()
+    results: list[Popen[bytes]] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _restrict_thread(program, scratch)
+            results.append(start())
+        except BaseException as failure:  # the caller's to raise
+            failures.append(failure)
+        finally:
+            ended.release()
+
+    start_new_thread(run, ())
+    ended.acquire()
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def _restrict_thread(program: bytes, scratch: str) -> None:
+    """This thread, for good."""
+    abi = landlock_abi()
+    if not abi:
+        raise NotBound("this kernel has no Landlock")
+    file = WRITE_FILE | (EMPTY if abi >= 3 else 0)
+    everything = file | REMOVE_AND_MAKE | (MOVE if abi >= 2 else 0)
+    try:
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        rules = Landlock(everything, scoped=SIGNALS_AND_ABSTRACT_SOCKETS if abi >= SCOPED_ABI else 0)
+        rules.allow(file, [path for name in DEVICES if os.path.exists(path := f"/dev/{name}")])
+        rules.allow(everything, [scratch])
+        rules.restrict()
+        add_filter(program)
+    except OSError as error:
+        raise NotBound(f"{error.filename}: {error.strerror}") from error
+
+
+def scratch_in(folder: str, workspace: str) -> str:
+    """Where the program may write: `folder`, unless files from elsewhere lie beneath it or could be linked into it."""
+    if _is_apart(folder) and os.stat(folder).st_dev != os.stat(workspace).st_dev:
+        return folder
+    place = os.path.join(folder, f"read-only-{os.urandom(4).hex()}")
+    os.mkdir(place, 0o700)
+    return place
+
+
+def _is_apart(folder: str) -> bool:
+    """It is a file system of its own, with no other mounted in it."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        points = [line.split(" ", 5)[4] for line in file]
+    return folder in points and not any(point.startswith(f"{folder}/") for point in points)
+
+
+def was_refused(code: int | None, out: bytes, err: bytes, folder: str) -> bool:
+    """Whether it failed because it could not change a file, as far as its words tell.
+
+    A file that this process cannot read either is no sign of that.
+    """
+    if code in (None, 0, 126):  # 126: what it would run is no program
+        return False
+    lines = [line for text in (err, out) for line in text[-OUTPUT_BYTES:].splitlines()]
+    return any(
+        (found := _REFUSED.search(line)) is not None
+        and _tells_of_writing(line, folder, must_exist=found[2] is not None)
+        for line in lines
+    )
+
+
+def _tells_of_writing(line: bytes, folder: str, *, must_exist: bool) -> bool:
+    """`must_exist`: many things are "not permitted"; of files only what is done to one that is there."""
+    program, *parts = [part.strip() for part in line.split(b": ")]
+    named = [os.path.join(os.fsencode(folder), name) for name in (*_QUOTED.findall(line), *parts) if name]
+    if any(map(_cannot_be_read, [*named, program])):
+        return False
+    return not must_exist or any(map(os.path.lexists, named))
+
+
+def _cannot_be_read(path: bytes) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
+    except PermissionError:
+        return True
+    except (OSError, ValueError):  # it is not there, or no path at all
+        return False
+    return False

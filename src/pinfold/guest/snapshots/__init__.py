@@ -1,0 +1,1 @@
+"""Frozen copies of the program's process: made, registered, woken."""

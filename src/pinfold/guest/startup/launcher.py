@@ -1,0 +1,406 @@
+"""Stands between hosts and the zygote: trusted, small, and imports nobody's code but the standard library's.
+
+A session begins as a seed: forked from the zygote, shut in, waiting for its workspace. A host asks; the launcher opens
+the mounts, sends them into a seed, and hands the seed's ends to the host. Seeds are kept ready where sessions come and go.
+The zygote has seen foreign code and is given no power for any of this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..kernel.groups import Groups, descendants, leftovers, remove_tree, usable_places
+from ..kernel.mount_trees import Owners, maps_up_to, open_tree, write_map
+from ..kernel.proc import pid_of
+from ..kernel.syscalls import CLONE_NEWNS, CLONE_NEWUSER, unshare
+from ..kernel.watches import OF_ALL, bound_watches
+from .probe import try_in_child
+from .requests import MESSAGE_BYTES, Request, read_request
+from .spare_sessions import SpareSession
+from .views import try_view
+from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, Zygote
+
+SESSION_IDS = 60_000
+BUSY_POOL = 2
+"""Seeds kept once a host has asked twice, apart from the proof: it will ask again."""
+REFILL_AFTER_S = 0.001
+"""Quiet before seeds are made: the session just handed out goes first."""
+GROUP_AFTER_S = 0.2
+"""Quiet before a session that was made in a hurry is grouped: meanwhile the kernel lets no process begin or end."""
+RETRY_AFTER_S = 1.0
+"""Where no seed could be made, and nobody waits for one."""
+SWEEP_S = 0.05
+
+
+class Launcher:
+    def __init__(self, host: socket.socket, settings: Request) -> None:
+        self._settings: Request = settings
+        self._is_root = os.geteuid() == 0 and maps_up_to(FIRST_ID + SESSION_IDS)
+        self._uid = os.geteuid()
+        self._owners = Owners() if self._is_root else None
+        self._groups: Groups | None = None
+        self._events = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._host = host
+        self._alive = True
+        self._count = 0
+        self._asked = 0
+        self._pool_size: int | None = settings["pool"]
+        self._pool: deque[SpareSession] = deque()
+        self._wanted: deque[tuple[Request, list[int]]] = deque()
+        """Requests that wait for a seed, each with its paper and where to answer."""
+        self._zygotes: list[Zygote] = []
+        """With those that only wait for their last session to end."""
+        self._warming: list[int] = []
+        """Where to say that the pool is full."""
+        self._ungrouped: deque[SpareSession] = deque()
+        """Handed out in a hurry: moving a process between groups takes the kernel ten milliseconds and more."""
+        self._next: Zygote | None = None
+        self._quiet_at = 0.0
+
+    def serve(self) -> None:
+        """Until the host is gone. Leaves no process and no group behind."""
+        try:
+            self._enter_namespaces()
+            self._zygote = self._new_zygote()
+            views = try_in_child(try_view) == ""  # while the zygote imports
+            hello = json.loads(self._zygote.hello())
+            self._host.send(json.dumps({**hello, "views": views}).encode())
+            self._watch(self._host.fileno(), lambda: self._handle_message(self._host, owner=True))
+            self._watch(os.pidfd_open(self._settings["host"]), self._end)
+            while self._alive:
+                # One at a time: a number that is closed and used again must not get an event of its former self.
+                for fd, _ in self._events.poll(self._poll_timeout(), 1):
+                    self._handlers[fd]()
+                self._maintain()
+        finally:
+            for zygote in self._zygotes:
+                zygote.kill()
+            if self._groups is not None:
+                self._groups.close()
+
+    def _enter_namespaces(self) -> None:
+        """Without root, a user namespace where we have power, over a copy of the mounts. Root needs none: it mounts nothing."""
+        with suppress(OSError):
+            for folder in leftovers():
+                remove_tree(folder)
+            places = usable_places()
+            self._groups = Groups(places) if places else None
+        if not self._is_root:
+            ids = os.geteuid(), os.getegid()
+            unshare(CLONE_NEWUSER)
+            write_map("self", ids, ids, privileged=False)
+            unshare(CLONE_NEWNS)
+            with suppress(OSError):  # where /proc/sys is read-only, each session still has its own bound
+                bound_watches(OF_ALL)
+
+    def _new_zygote(self) -> Zygote:
+        zygote = Zygote(self._settings, drop_to=FIRST_ID if self._is_root else None)
+        self._zygotes.append(zygote)
+        self._watch(zygote.fileno(), lambda: self._on_zygote(zygote))
+        return zygote
+
+    # --- hosts
+
+    def _handle_message(self, peer: socket.socket, *, owner: bool) -> None:
+        """A message of a host. With the owner ends the launcher."""
+        try:
+            message, fds, _, _ = socket.recv_fds(peer, MESSAGE_BYTES, 8)
+        except OSError:
+            message, fds = b"", []
+        if not message:
+            self._unwatch(peer.fileno())
+            peer.close()
+            if owner:
+                self._end()
+            return
+        try:
+            self._handle_request(json.loads(message), fds, owner=owner)
+        except (OSError, ValueError, KeyError, TypeError):  # not a request of ours; the others must not suffer
+            for fd in fds:
+                os.close(fd)
+
+    def _handle_request(self, request: Request, fds: list[int], *, owner: bool) -> None:
+        if request["op"] == "open":
+            paper, reply = fds
+            wanted = read_request(paper)
+            self._asked += 1
+            self._wanted.append((wanted, [paper, reply]))
+            self._assign_sessions()
+        elif request["op"] == "warm":
+            os.close(fds[0])
+            self._warming.append(fds[1])
+        elif request["op"] == "listen" and owner:
+            (listening,) = fds
+            listener = socket.socket(fileno=listening)
+            hello = json.dumps({"proven": request["proven"]}).encode()
+            self._watch(listener.fileno(), lambda: self._accept(listener, hello))
+
+    def _accept(self, listener: socket.socket, hello: bytes) -> None:
+        try:
+            peer, _ = listener.accept()
+        except OSError:
+            return  # it is gone already
+        _, uid, _ = _peer_credentials(peer)
+        try:
+            if uid == self._uid:
+                peer.send(hello)
+        except OSError:
+            uid = -1
+        if uid != self._uid:
+            peer.close()
+            return
+        self._watch(peer.fileno(), lambda: self._handle_message(peer, owner=False))
+
+    def _assign_sessions(self) -> None:
+        """Give what is ready to who waits; plant what is missing."""
+        while self._wanted and self._pool:
+            request, fds = self._wanted.popleft()
+            self._hand_out(self._pool.popleft(), request, fds)
+        while len(self._wanted) > self._zygote.unborn:
+            self._start_spare(ahead=False)
+
+    def _hand_out(self, seed: SpareSession, request: Request, fds: list[int]) -> None:
+        paper, reply = fds
+        trees: list[int] = []
+        try:
+            for item in (*request["mounts"], *request["view"]):
+                tree = open_tree(item, seed.outer, self._owners)
+                trees.append(tree)
+            self._limit_memory(seed, request["memory"])
+            socket.send_fds(seed.control, [b"begin"], [paper, *trees])
+            _answer(reply, {}, seed.ends())
+            self._unwatch(seed.gate.fileno())
+            seed.close()
+            self._quiet_at = time.monotonic() + REFILL_AFTER_S
+            if seed.group is None and self._groups is not None:
+                self._ungrouped.append(seed)
+        except OSError as error:
+            self._pool.appendleft(seed)
+            _answer(reply, {"error": f"{error.filename or 'the session'}: {error.strerror}"})
+        except (KeyError, TypeError, ValueError) as error:
+            self._pool.appendleft(seed)
+            _answer(reply, {"error": f"the request is not one: {error!r}"})
+        finally:
+            for fd in (paper, reply, *trees):
+                os.close(fd)
+
+    def _limit_memory(self, seed: SpareSession, memory: int) -> None:
+        if seed.group is not None and seed.memory != memory:
+            seed.group.limit_memory(memory)
+            seed.memory = memory
+
+    # --- seeds
+
+    def _start_spare(self, *, ahead: bool) -> None:
+        """`ahead` of anyone who waits for it."""
+        outer = FIRST_ID + 1 + self._count % SESSION_IDS if self._is_root else self._uid
+        seed = SpareSession(self._zygote, outer)
+        self._count += 1
+        try:
+            seed.start(ahead=ahead)
+        except OSError:
+            return  # the zygote is gone, and its socket says so next
+        self._zygote.unborn_seeds.append(seed)
+
+    def _on_zygote(self, zygote: Zygote) -> None:
+        answer, received = zygote.answer()
+        if not answer:
+            self._on_zygote_exit(zygote)
+        elif zygote is self._next:
+            self._replace_zygote(zygote, json.loads(answer))
+        elif not received:
+            self._discard(zygote.unborn_seeds.popleft())
+            self._refuse(json.loads(answer).get("error", "the zygote gave no session"))
+            self._quiet_at = time.monotonic() + RETRY_AFTER_S
+        else:
+            self._on_started(zygote.unborn_seeds.popleft(), received[0])
+
+    def _replace_zygote(self, zygote: Zygote, hello: Request) -> None:
+        """The next zygote is up. Sessions of the last one live on in its process namespace."""
+        self._next = None
+        if hello:
+            self._zygote.sessions = 0  # it must do for another while
+            self._drop(zygote)
+            return
+        old, self._zygote = self._zygote, zygote
+        if old.is_idle:
+            self._drop(old)
+
+    def _drop(self, zygote: Zygote) -> None:
+        self._unwatch(zygote.fileno())
+        self._zygotes.remove(zygote)
+        zygote.close()
+
+    def _on_started(self, seed: SpareSession, pidfd: int) -> None:
+        seed.pidfd = pidfd
+        try:
+            pid = pid_of(pidfd)
+            write_map(str(pid), (INNER_ID, INNER_ID), (seed.outer, seed.outer), privileged=self._is_root)
+            if self._groups is not None and seed.is_ahead and not self._wanted:
+                # It has no other process yet: all it will start are in its group, and its init need not watch.
+                seed.group = self._groups.make(f"s{pid}", [pid])
+                self._limit_memory(seed, self._settings["memory"])
+                self._send_accounts(seed)
+            seed.open_gate()
+        except OSError as error:
+            self._discard(seed)
+            os.close(pidfd)
+            self._refuse(f"{error.filename or 'spawn'}: {error.strerror}")
+            self._quiet_at = time.monotonic() + RETRY_AFTER_S
+            return
+        seed.zygote.live += 1
+        self._watch(pidfd, lambda: self._on_session_exit(seed))
+        self._watch(seed.gate.fileno(), lambda: self._on_ready(seed))
+        self._pool.append(seed)
+        self._assign_sessions()
+
+    def _discard(self, seed: SpareSession) -> None:
+        """It was not born."""
+        seed.close()
+        if self._owners is not None:
+            self._owners.forget(seed.outer)
+
+    def _on_ready(self, seed: SpareSession) -> None:
+        self._unwatch(seed.gate.fileno())
+        seed.gate.close()
+
+    def _send_accounts(self, seed: SpareSession) -> None:
+        accounts = seed.group.accounts() if seed.group is not None else []
+        if accounts:
+            socket.send_fds(seed.control, [b"count"], accounts)
+            for fd in accounts:
+                os.close(fd)
+
+    def _group_late(self, seed: SpareSession) -> None:
+        """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""
+        if self._groups is not None and seed.pidfd != -1:
+            with suppress(OSError):
+                pid = pid_of(seed.pidfd)
+                seed.group = self._groups.make(f"s{pid}", [pid, *descendants(pid)])
+
+    def _on_session_exit(self, seed: SpareSession) -> None:
+        """The session has ended."""
+        self._unwatch(seed.pidfd)
+        os.close(seed.pidfd)
+        seed.pidfd = -1
+        if seed in self._pool:
+            self._pool.remove(seed)
+            self._unwatch(seed.gate.fileno())
+            seed.close()
+        if self._owners is not None:
+            self._owners.forget(seed.outer)
+        if self._groups is not None and seed.group is not None:
+            self._groups.remove(seed.group)
+        seed.zygote.live -= 1
+        if seed.zygote in self._zygotes and seed.zygote is not self._zygote and seed.zygote.is_idle:
+            self._drop(seed.zygote)
+
+    def _on_zygote_exit(self, zygote: Zygote) -> None:
+        self._drop(zygote)
+        if zygote is self._next:
+            self._next = None
+            self._zygote.sessions = 0
+        elif zygote is self._zygote:
+            while self._wanted:
+                self._refuse("the zygote is gone")
+            self._end()  # the host starts another launcher
+
+    def _refuse(self, why: str) -> None:
+        """Tell the host that waits longest, and those that wait for nothing in particular."""
+        waiting = [[reply] for reply in self._warming]
+        self._warming.clear()
+        if self._wanted:
+            waiting.append(self._wanted.popleft()[1])
+        for fds in waiting:
+            _answer(fds[-1], {"error": why})
+            for fd in fds:
+                os.close(fd)
+
+    # --- in quiet times
+
+    @property
+    def _lacking(self) -> int:
+        size = self._pool_size if self._pool_size is not None else BUSY_POOL if self._asked > LONE_SESSIONS else 0
+        return size - len(self._pool) - self._zygote.unborn
+
+    def _poll_timeout(self) -> float:
+        if self._groups is not None and not self._groups.sweep():
+            return SWEEP_S
+        if (
+            (self._lacking > 0 or self._ungrouped)
+            and not self._zygote.unborn
+            and all(seed.is_ready for seed in self._pool)
+        ):
+            return max(0.0, self._tend_at - time.monotonic())
+        return -1
+
+    @property
+    def _tend_at(self) -> float:
+        return self._quiet_at if self._lacking > 0 else self._quiet_at + GROUP_AFTER_S
+
+    def _maintain(self) -> None:
+        # Not only in quiet times: a launcher that is never left alone needs it most.
+        if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
+            self._settings = {**self._settings, "warm": "now"}  # nobody waits for it
+            self._next = self._new_zygote()
+        if self._wanted or time.monotonic() < self._quiet_at:
+            return
+        if self._zygote.unborn or not all(seed.is_ready for seed in self._pool):
+            return  # one at a time: it takes a processor
+        while self._warming and self._lacking <= 0:
+            reply = self._warming.pop()
+            _answer(reply, {})
+            os.close(reply)
+        if self._lacking > 0:
+            self._start_spare(ahead=True)
+        elif self._ungrouped and time.monotonic() >= self._tend_at:
+            self._group_late(self._ungrouped.popleft())
+
+    def _end(self) -> None:
+        self._alive = False
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self._handlers[fd] = handler
+        self._events.register(fd, select.EPOLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None):
+            self._events.unregister(fd)
+
+
+def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
+    with socket.socket(fileno=os.dup(reply)) as peer, suppress(OSError):  # it no longer waits
+        socket.send_fds(peer, [json.dumps(words).encode()], fds or [])
+
+
+def _peer_credentials(peer: socket.socket) -> tuple[int, int, int]:
+    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid, gid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4, 8))
+    return pid, uid, gid
+
+
+def main(arguments: list[str]) -> None:
+    host = socket.socket(fileno=int(arguments[0]))
+    os.set_inheritable(host.fileno(), False)
+    settings = json.loads(host.recv(1 << 20))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        Launcher(host, settings).serve()
+    except OSError as error:
+        with suppress(OSError):  # nobody is left to hear it
+            host.send(json.dumps({"error": f"{error.filename or 'launcher'}: {error.strerror}"}).encode())
+        sys.exit(1)

@@ -1,0 +1,298 @@
+"""Sessions where user namespaces are refused. This process is trusted, stays unconfined, and imports no foreign code.
+
+It starts one zygote for one workspace, shut in by Landlock and a system call filter before it imports anything, and has
+it fork sessions. It outlives the host just long enough to leave nothing behind: no process, control group or folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..kernel.groups import Group, Groups, leftovers, remove_tree, usable_places
+from ..kernel.landlock_rules import restrict_zygote
+from ..kernel.proc import pid_of
+from ..kernel.process_tree import children, parent_of
+from ..kernel.syscalls import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    close_all_but,
+    drop_capabilities,
+    prctl,
+    seccomp,
+)
+from .requests import MESSAGE_BYTES, Request, read_request
+from .session import OOM_SCORE
+
+PIPE_BYTES = 1 << 20
+SWEEP_S = 0.05
+GRACE_S = 0.5
+"""For sessions to end by themselves once they see us go."""
+GIVE_UP_S = 10.0
+ANSWER_S = 60.0
+"""For the zygote: it imports libraries before its first answer."""
+
+
+class Lite:
+    def __init__(self, host: socket.socket, settings: Request) -> None:
+        self._host = host
+        self._settings = settings
+        self._groups: Groups | None = None
+        self._events = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._alive = True
+        self._zygote_pid = 0
+        self._count = 0
+        self._lifeline, self._alive_while_open = os.pipe()
+
+    def serve(self) -> None:
+        """Until the host is gone."""
+        try:
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
+            with suppress(OSError):
+                for folder in leftovers():
+                    remove_tree(folder)
+                places = usable_places()
+                self._groups = Groups(places) if places else None
+            self._make_folder()
+            channel = self._start_zygote()
+            self._host.send(channel.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}')
+            self._watch(channel.fileno(), self._stop)  # it speaks only when asked
+            self._watch(self._host.fileno(), lambda: self._handle_message(channel))
+            self._watch(os.pidfd_open(self._settings["host"]), self._stop)
+            while self._alive:
+                # One at a time: a number that is closed and used again must not get an event of its former self.
+                for fd, _ in self._events.poll(self._poll_timeout(), 1):
+                    self._handlers[fd]()
+        finally:
+            self._end()
+
+    def _poll_timeout(self) -> float:
+        return SWEEP_S if self._groups is not None and not self._groups.sweep() else -1
+
+    # --- the zygote
+
+    def _start_zygote(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        home = self._folder("zygote")
+        self._zygote_pid = os.fork()
+        if self._zygote_pid == 0:
+            try:
+                self._become_zygote(theirs, home)
+            except BaseException as error:  # must not fall back into our loop
+                text = f"{getattr(error, 'filename', None) or 'zygote'}: {getattr(error, 'strerror', None) or error}"
+                theirs.send(json.dumps({"error": text}).encode())
+            os._exit(1)
+        theirs.close()
+        os.close(self._lifeline)
+        ours.settimeout(ANSWER_S)
+        return ours
+
+    def _become_zygote(self, channel: socket.socket, home: str) -> None:
+        settings = self._settings
+        os.setsid()
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(OOM_SCORE)
+        paper = os.memfd_create("settings", 0)
+        words = {**settings, "lifeline": self._lifeline}
+        os.write(paper, json.dumps(words).encode())
+        close_all_but(channel.fileno(), paper, self._lifeline)
+        for fd in (channel.fileno(), self._lifeline):
+            os.set_inheritable(fd, True)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if os.geteuid() == 0:
+            uid, gid = settings["owner"]
+            with suppress(PermissionError):  # in some containers the kernel forbids it, and the groups stay
+                os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+        drop_capabilities()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would clear it
+        os.chdir(settings["workspace"])
+        restrict_zygote(settings)
+        seccomp(bytes.fromhex(settings["zygote_filter"]))
+        python = settings["python"]
+        program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
+        arguments = [python, "-I", program, "lite_zygote", str(channel.fileno()), str(paper)]
+        environment = {**settings["environment"], "HOME": home, "TMPDIR": home}
+        os.execve(python, arguments, environment)  # noqa: S606 - no shell wanted
+
+    # --- sessions
+
+    def _handle_message(self, zygote: socket.socket) -> None:
+        try:
+            message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 8)
+        except OSError:
+            message, fds = b"", []
+        if not message:
+            self._stop()
+            return
+        paper, reply = fds
+        try:
+            answer, ends = self._start_session(zygote, paper)
+        except TimeoutError:
+            self._stop()  # whatever it says now would be taken for another answer
+            answer, ends = {"error": "the zygote does not answer"}, []
+        except OSError as error:
+            answer, ends = {"error": f"{error.filename or 'the session'}: {error.strerror}"}, []
+        with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
+            socket.send_fds(host, [json.dumps(answer).encode()], ends)
+        for fd in (paper, *ends):
+            os.close(fd)
+
+    def _start_session(self, zygote: socket.socket, paper: int) -> tuple[Request, list[int]]:
+        """The host's ends of a new session, which is already running."""
+        self._count += 1
+        folder = self._folder(f"session-{self._count}")
+        request = read_request(paper)
+        request["folder"] = folder
+        sheet = os.memfd_create("request", os.MFD_CLOEXEC)
+        os.write(sheet, json.dumps(request).encode())
+        channel = [end.detach() for end in socket.socketpair()]
+        control = [end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)]
+        stdout, stderr, gate = os.pipe(), os.pipe(), os.pipe()
+        with suppress(OSError):  # where the kernel refuses, the small pipe works too
+            fcntl.fcntl(stdout[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        inside = [sheet, gate[0], channel[1], stdout[1], stderr[1], control[1]]
+        outside = [channel[0], control[0], stdout[0], stderr[0]]
+        group: Group | None = None
+        try:
+            socket.send_fds(zygote, [b"spawn"], inside)
+            message, received, _, _ = socket.recv_fds(zygote, MESSAGE_BYTES, 1)
+            if not received:
+                return {"error": json.loads(message or b"{}").get("error", "the zygote is gone")}, []
+            pidfd = received[0]
+            pid = pid_of(pidfd)
+            if parent_of(pid) != self._zygote_pid:  # it has seen foreign code, and is not believed
+                os.close(pidfd)
+                return {"error": "the zygote gave a process that is not its own"}, []
+            if self._groups is not None:
+                with suppress(OSError):  # without one the session's init watches its memory
+                    group = self._groups.make(f"s{pid}", [pid])
+                    group.limit_memory(request["memory"])
+                    self._send_accounts(group, control[0])
+            os.write(gate[1], b"1")
+            self._watch(pidfd, lambda: self._on_session_exit(pidfd, folder, group))
+            ends, outside = [*outside, os.dup(pidfd)], []
+        finally:
+            for fd in (*inside, gate[1], *outside):
+                os.close(fd)
+        return {"folder": folder}, ends
+
+    def _send_accounts(self, group: Group, control: int) -> None:
+        accounts = group.accounts()
+        if accounts:
+            with socket.socket(fileno=os.dup(control)) as session:
+                socket.send_fds(session, [b"count"], accounts[:1])
+            for fd in accounts:
+                os.close(fd)
+
+    def _on_session_exit(self, pidfd: int, folder: str, group: Group | None) -> None:
+        """A session's init has ended, as a rule after everything else in it."""
+        self._unwatch(pidfd)
+        os.close(pidfd)
+        self._end_orphans()
+        _remove(folder)
+        if self._groups is not None and group is not None:
+            self._groups.remove(group)
+
+    def _end_orphans(self) -> None:
+        """Ours is the zygote; what else has come to us was left behind by an init that did not end well."""
+        while orphans := [pid for pid in children() if pid != self._zygote_pid]:
+            for pid in orphans:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _make_folder(self) -> None:
+        """Root's is there to pass through, not to look into; what lies in it is the owner's alone.
+
+        Locked while we live, and before it has its name, so that `pinfold cleanup` can tell one that was left behind.
+        """
+        place, word = self._settings["temporary"], os.urandom(4).hex()
+        unlocked, path = os.path.join(place, f".pinfold-{word}"), os.path.join(place, f"pinfold-lite.{word}")
+        os.mkdir(unlocked, 0o700)
+        lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        os.rename(unlocked, path)
+        os.chmod(path, 0o711 if os.geteuid() == 0 else 0o700)
+        self._settings["folder"] = path
+
+    def _folder(self, name: str) -> str:
+        path = os.path.join(self._settings["folder"], name)
+        os.mkdir(path, 0o700)
+        if os.geteuid() == 0:
+            os.chown(path, *self._settings["owner"])
+        return path
+
+    # --- the end
+
+    def _stop(self) -> None:
+        self._alive = False
+
+    def _end(self) -> None:
+        os.close(self._alive_while_open)
+        if self._zygote_pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._zygote_pid, signal.SIGKILL)
+        began = time.monotonic()
+        while time.monotonic() < began + GIVE_UP_S:
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            left = children()
+            if not left:
+                break
+            for pid in left if time.monotonic() > began + GRACE_S else ():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.002)
+        if self._groups is not None:
+            self._groups.close()
+        if "folder" in self._settings:
+            _remove(self._settings["folder"])
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self._handlers[fd] = handler
+        self._events.register(fd, select.EPOLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None):
+            self._events.unregister(fd)
+
+
+def _remove(folder: str) -> None:
+    """Nobody is left to put anything in while it goes."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:  # a program made it deeper than Python can follow
+        subprocess.run(["/bin/rm", "-rf", "--", folder], check=False)
+
+
+def main(arguments: list[str]) -> None:
+    host = socket.socket(fileno=int(arguments[0]))
+    os.set_inheritable(host.fileno(), False)
+    settings = json.loads(host.recv(1 << 20))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        Lite(host, settings).serve()
+    except OSError as error:
+        with suppress(OSError):
+            host.send(json.dumps({"error": f"{error.filename or 'lite'}: {error.strerror}"}).encode())
+        sys.exit(1)

@@ -1,0 +1,175 @@
+"""A session coming to life: shut in step by step, from a fork of the zygote to a program that can do no harm.
+
+Two processes: the init (`init.py`), which keeps the power over the session's own mounts; and the runner, which has none
+and serves cells. What the session is for comes last, with `begin`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+from contextlib import suppress
+
+from ..kernel.memory import data_of_self
+from ..kernel.proc import put
+from ..kernel.syscalls import (
+    PR_SET_DUMPABLE,
+    PR_SET_NO_NEW_PRIVS,
+    Landlock,
+    close_all_but,
+    drop_capabilities,
+    fork,
+    landlock_abi,
+    leave_old_root,
+    loopback_up,
+    prctl,
+    seccomp,
+    set_hostname,
+)
+from ..kernel.watches import OF_ONE, bound_watches
+from ..serve import ReadyServer
+from ..snapshots.copies import Snapshots
+from .init import Init
+from .requests import Request
+from .root import HOME, Root
+
+INNER_ID = 1000
+FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
+READ = 0b1101
+"""Execute, read file, read folder."""
+FILE = 0b111 | 1 << 14 | 1 << 15
+"""What makes sense for a file: execute, write, read, truncate, ioctl."""
+READY = b"ready"
+OOM_SCORE = "500"
+"""Out of memory, the program goes before its init."""
+
+
+def become_session(settings: Request, fds: list[int]) -> None:
+    """Never returns."""
+    channel = fds[1]
+    try:
+        _run_session(settings, fds)
+    except BaseException as error:
+        text = (
+            f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        )
+        os.write(2, f"the session could not be confined: {text}\n".encode())
+        with suppress(OSError):
+            os.close(channel)
+    finally:
+        os._exit(1)
+
+
+def _run_session(settings: Request, fds: list[int]) -> None:
+    gate, channel, stdout, stderr, control = fds
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    close_all_but(gate, channel, control)
+    word, begin = os.pipe()
+    line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    _pass_gate(gate)  # the launcher may put it into a control group first, and what it forks is born there
+    runner = fork()
+    if runner:
+        init.close()
+        os.close(gate)
+        os.close(channel)
+        os.close(word)
+        bound_watches(OF_ONE)
+        _enter_root(settings)
+        os.write(begin, READY)
+        leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
+        Init(runner, control, begin, line).run()
+    line.close()
+    os.close(control)
+    os.close(begin)
+    _run_runner(settings, gate, channel, word, copies=Snapshots(init))
+
+
+def _pass_gate(gate: int) -> None:
+    """Once its ids are mapped it takes them."""
+    if not os.read(gate, 1):
+        os._exit(0)  # the launcher has given it up, or is gone
+    with suppress(PermissionError):  # without root the kernel forbids it, and the groups stay the caller's
+        os.setgroups([])
+    os.setresgid(INNER_ID, INNER_ID, INNER_ID)
+    os.setresuid(INNER_ID, INNER_ID, INNER_ID)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _enter_root(settings: Request) -> None:
+    """The session's own, still without a workspace."""
+    root = Root()
+    for path, link, is_folder in settings["found"]:
+        root.take(path, link, is_folder)
+    root.begin(settings["tmp_bytes"])
+    root.scratch("/dev/shm", settings["tmp_bytes"])
+    root.processes("hidepid=ptraceable")
+    root.lock_processes()
+    root.enter()
+    os.mkdir(HOME, 0o755)
+
+
+def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Snapshots) -> None:
+    os.setsid()
+    prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
+    set_hostname(b"pinfold")
+    loopback_up()
+    drop_capabilities()
+    default_signals()
+    guest = ReadyServer(channel, copies)
+    if os.read(word, len(READY)) != READY:  # the init is building the root, for both
+        os._exit(0)
+    os.chdir("/")
+    put("/proc/self/oom_score_adj", OOM_SCORE)
+    files = _file_rules()
+    seccomp(bytes.fromhex(settings["filter"]))
+    os.close(gate)
+    request = _wait_for_request(word)
+    os.environ.update(request["environment"])
+    for name, limit in request["limits"].items():
+        limit_self(name, limit + data_of_self() if name == "DATA" else limit)
+    os.chdir(request["workspace"])
+    if files is not None:
+        for path in request["writable"]:
+            files.allow(files.everything if os.path.isdir(path) else FILE & files.everything, [path])
+        files.restrict()
+    guest.serve()
+    os._exit(0)
+
+
+def _wait_for_request(word: int) -> Request:
+    """What the session is for, once the init has its mounts in place."""
+    parts: list[bytes] = []
+    while part := os.read(word, 1 << 16):
+        parts.append(part)
+    os.close(word)
+    if not parts:
+        os._exit(0)  # nobody wanted it, or the init has said why not
+    return json.loads(b"".join(parts))
+
+
+def _file_rules() -> Landlock | None:
+    """The second lock: what the mounts allow, without the workspace, whose place is not known yet."""
+    abi = landlock_abi()
+    if not abi:
+        return None
+    rules = Landlock((1 << FS_BITS.get(abi, 16)) - 1, scoped=1 if abi >= 6 else 0)
+    rules.allow(READ, ["/"])
+    rules.allow(rules.everything, ["/tmp", "/dev"])  # nothing is in /dev but what a session may use
+    return rules
+
+
+def limit_self(name: str, most: int) -> None:
+    """Or less, where the host itself is allowed no more."""
+    kind = getattr(resource, f"RLIMIT_{name}")
+    _, allowed = resource.getrlimit(kind)
+    most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+    resource.setrlimit(kind, (most, most))
+
+
+def default_signals() -> None:
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

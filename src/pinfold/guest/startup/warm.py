@@ -1,0 +1,85 @@
+"""What a zygote does before it forks, so that sessions share the memory of it: imports, and one small cell's worth of use.
+
+Does what it can with the packages that are there, and leaves one thread and no file behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from types import ModuleType
+
+from ..cells import displays, import_hooks, mime_bundle
+from ..saved import restorer, saver
+
+PACKAGES = ("numpy", "pandas", "IPython")
+"""Imported for everybody; what most cells never touch is left to those that do."""
+ALSO = ("numpy.random", "asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
+"""`numpy.random` is seeded by each session while its root is being built: too late to be imported."""
+
+_ = restorer, saver
+"""Only to be there before any code of a program's is."""
+
+QUIET = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Read while the libraries load: none of them may start a thread before the fork."""
+
+
+def warm() -> list[str]:
+    """Returns the packages that are there."""
+    before = {name: os.environ.get(name) for name in QUIET}
+    os.environ.update(QUIET)
+    try:
+        import_hooks.install_hooks()
+        found = [name for name in PACKAGES if _try_import(name)]
+        for name in ALSO:
+            _try_import(name)
+        if "IPython" in found:
+            with suppress(Exception):
+                _use_ipython()
+        if "pandas" in found:
+            with suppress(Exception):
+                _use_pandas()
+        return found
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _try_import(name: str) -> bool:
+    try:
+        __import__(name)
+    except Exception:  # missing, or broken: then the cell that wants it is told
+        return False
+    return True
+
+
+def _use_pandas() -> None:
+    pandas = sys.modules["pandas"]
+    frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
+    for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
+        mime_bundle.rich_forms(table)
+        repr(table)
+    repr(frame.groupby("key")["value"].mean().sort_values())
+    repr(frame[frame["value"] > 1].merge(frame, on="key"))
+
+
+def _use_ipython() -> None:
+    from ..cells import ipython
+
+    main = ModuleType("__main__")
+    keep = sys.modules["__main__"]
+    try:
+        shell = ipython.make_shell(main, main.__dict__)
+        shell.input_transformer_manager.transform_cell("%time x = 1\n!true\n")
+    finally:
+        sys.modules["__main__"] = keep
+    displays.patch_ipython()

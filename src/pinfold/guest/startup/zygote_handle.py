@@ -1,0 +1,126 @@
+"""A zygote as its launcher holds it: put into namespaces and a bare root of its own, and asked for sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections import deque
+from contextlib import suppress
+
+from ..kernel.syscalls import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUTS,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    clone,
+    close_all_but,
+    drop_capabilities,
+    leave_old_root,
+    prctl,
+)
+from .requests import MESSAGE_BYTES, Request
+from .root import Root, begin_with_devices, find_existing, isolate_mounts
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from .spare_sessions import SpareSession
+
+INNER_ID = 1000
+FIRST_ID = 200_000
+"""The zygote's own, where the host is root; sessions have the ones that follow."""
+TMP_BYTES = 16 << 20
+LONE_SESSIONS = 2
+"""The proof, and the session of a command that runs one cell: neither waits for libraries it may not use."""
+
+
+class Zygote:
+    def __init__(self, settings: Request, *, drop_to: int | None) -> None:
+        self.live = 0
+        self.sessions = 0
+        self.unborn_seeds: deque[SpareSession] = deque()
+        self._settings = settings
+        self._drop_to = drop_to
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | signal.SIGCHLD
+        self._pid = clone(flags)
+        if self._pid == 0:
+            try:
+                self._become_zygote(theirs)
+            except BaseException as error:  # must not fall back into the launcher's loop
+                theirs.send(json.dumps({"error": f"the zygote could not be confined: {error}"}).encode())
+            os._exit(1)
+        theirs.close()
+
+    @property
+    def unborn(self) -> int:
+        return len(self.unborn_seeds)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.live and not self.unborn_seeds
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def hello(self) -> bytes:
+        return self._socket.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}'
+
+    def ask(self, fds: list[int]) -> None:
+        """For a session."""
+        socket.send_fds(self._socket, [b"session"], fds)
+        self.sessions += 1
+
+    def answer(self) -> tuple[bytes, list[int]]:
+        """What it says, and the new session's pidfd; nothing when it is gone."""
+        try:
+            message, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
+        except OSError:
+            return b"", []
+        return message, fds
+
+    def close(self) -> None:
+        self._socket.close()
+        self.kill()
+
+    def kill(self) -> None:
+        """With it ends every session it made."""
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._pid = 0
+
+    def _become_zygote(self, channel: socket.socket) -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        settings = self._settings
+        isolate_mounts()
+        root = Root()
+        for path, link, is_folder in find_existing([*settings["read_only"], *settings["etc"]]):
+            root.take(path, link, is_folder)
+        begin_with_devices(root, TMP_BYTES)
+        for path, text in settings["files"].items():
+            root.write(path, text)
+        root.processes()
+        root.enter()
+        leave_old_root()
+        os.dup2(channel.fileno(), 0)
+        close_all_but()
+        if self._drop_to is not None:
+            os.setgroups([])
+            os.setresgid(self._drop_to, self._drop_to, self._drop_to)
+            os.setresuid(self._drop_to, self._drop_to, self._drop_to)
+        drop_capabilities()
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        # Again: a change of user ids clears it.
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        paper = os.memfd_create("settings", 0)
+        os.write(paper, json.dumps(settings).encode())
+        python = settings["python"]
+        program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
+        os.execve(python, [python, "-I", program, "zygote", str(paper)], settings["environment"])  # noqa: S606 - no shell wanted

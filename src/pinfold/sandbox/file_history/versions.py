@@ -1,0 +1,397 @@
+"""The history of a workspace's files, for undo. Host side: the session never sees the store.
+
+Called from worker threads, one call at a time, but for `fill`, which runs beside the others and may take seconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from time import sleep
+
+from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
+from pinfold.sandbox.file_history.entries import Delta, is_below, is_git, whole
+from pinfold.sandbox.file_history.file_restorer import FileRestorer
+from pinfold.sandbox.file_history.history import History, Target, Users
+from pinfold.sandbox.file_history.journal import Journal, JournalState
+from pinfold.sandbox.file_history.reports import (
+    Changes,
+    Coverage,
+    KeptVersion,
+    Missed,
+    Restored,
+    changes_of,
+    coverage_of,
+)
+from pinfold.sandbox.file_history.store import Store
+from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, Effort, WorkspaceScanner
+from pinfold.sandbox.guards.new_names import Names
+from pinfold.sandbox.kernel.safe_files import SafeFolder, is_partial
+
+FILE_CAP = 64 << 20
+"""Bytes of one file; a larger one is not covered."""
+TOTAL_CAP = 4 << 30
+"""Bytes of all contents that are kept."""
+ENTRY_CAP = 200_000
+"""Files and folders; a folder with which there would be more is not covered."""
+CHANGE_CAP = 2_000_000
+"""Changed paths of all states together, each some 300 bytes in memory; the oldest states make way."""
+LOOK_S, LOOK_BYTES = 10.0, 2 << 30
+"""For reading what one cell changed; what is beyond is not covered."""
+WATCHES = 8192
+"""Folders that are watched; in a workspace with more, every cell costs a walk."""
+PAUSE_S = 0.0005
+"""Between two folders of files that were only listed: whoever waits for the lock, or for this interpreter, goes first."""
+_PREFIX = "sha256:"
+
+
+class StateUnknown(SandboxError):
+    """There was no such state, or it is no longer kept."""
+
+
+class Versions:
+    """`store` is a folder of our own, outside the workspace. Cells are numbered by the caller, each higher than all before.
+
+    begin, fill (beside the rest), then for each cell before and after; restore between cells; close.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        store: Path,
+        *,
+        file_cap: int = FILE_CAP,
+        total_cap: int = TOTAL_CAP,
+        entry_cap: int = ENTRY_CAP,
+        change_cap: int = CHANGE_CAP,
+        watches: int = WATCHES,
+        look_s: float = LOOK_S,
+        look_bytes: int = LOOK_BYTES,
+        is_lasting: bool = True,
+        measured_at_start: int = MEASURED_AT_START,
+    ) -> None:
+        """`is_lasting`: another process may go on with what is in the store. If none will, `begin` only lists what is beyond
+        `measured_at_start` files, and `fill` looks at it.
+        """
+        if store.resolve().is_relative_to(workspace.resolve()):
+            raise ValueError(f"{store} lies in the workspace, where a session could change it")
+        self._store = Store(store, total=total_cap, largest=file_cap)
+        self._change_cap = change_cap
+        self._history = History()
+        self._journal = Journal(store / "journal" if is_lasting else None)
+        self._is_lasting = is_lasting
+        self._lock = Lock()
+        self._running: int | None = None
+        self._is_going = False
+        self._dropped: list[int] = []
+        self._aside: set[str] = set()
+        self._crowded: set[str] = set()
+        """Those that were said."""
+        self._closed = False
+        try:
+            self._top = SafeFolder(workspace)
+        except OSError as error:
+            raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
+        self._effort = Effort(look_s, look_bytes)
+        self._seen = WorkspaceScanner(
+            self._top,
+            self._store,
+            largest=file_cap,
+            most=entry_cap,
+            watches=watches,
+            effort=self._effort,
+            make_room=self._make_room,
+            measured_at_start=None if is_lasting else measured_at_start,
+        )
+        self._now = self._seen.known
+
+    def begin(self) -> Coverage:
+        """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
+
+        If the store holds a history, that goes on: what changed since is the user's doing, or of the cell that ran when
+        its owner was lost, which becomes a state like any other.
+        """
+        with self._lock:
+            told = self._journal.load()
+            try:
+                if told is None:
+                    self._seen.start()
+                    if self._is_lasting:
+                        self._journal.start(dict(self._now.entries), self._seen.sure_stamps())
+                else:
+                    self._resume(told)
+            except OSError as error:
+                words = f"the files of the workspace cannot be looked at: {error.strerror}"
+                raise SandboxUnavailable(f"{words}; undo needs Linux 5.6 or newer") from error
+            return self._coverage()
+
+    def fill(self) -> Coverage:
+        """Reads what `begin` found, while cells run. Ends early when `close` is called."""
+        self._journal.write_start()
+        with self._lock:
+            if not self._closed:
+                self._journal.go_on()
+        while True:
+            with self._lock:
+                unread = None if self._closed else self._seen.next_unread()
+                is_over = unread is None and (self._closed or not self._seen.measure_next())
+            if is_over:
+                break
+            if unread is None:
+                sleep(PAUSE_S)
+                continue
+            found = self._seen.read(unread)
+            with self._lock:
+                if self._closed:
+                    os.close(unread.fd)
+                elif self._seen.finish(unread, found):
+                    self._journal.record_read(unread.path, self._now.entries[unread.path])
+        with self._lock:
+            return self._coverage()
+
+    @property
+    def at(self) -> int:
+        """The state the workspace is at, but for what the user has changed since."""
+        return self._history.head
+
+    @property
+    def last(self) -> int:
+        """The highest number a cell ever had."""
+        return self._history.last
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """Those that can be gone to."""
+        return tuple(sorted(self._history.states))
+
+    def before(self, cell: int) -> None:
+        """A cell is about to run: what changed until now is the user's doing."""
+        with self._lock:
+            self._must_come_next(cell)
+            self._look()
+            self._note_users()
+            self._begin(cell)
+
+    def before_quiet(self, cell: int) -> bool:
+        """As `before`, if nothing has happened since the last look: then it costs nothing. Whether that is so."""
+        with self._lock:
+            self._must_come_next(cell)
+            if not self._seen.is_quiet:
+                return False
+            self._begin(cell)
+            return True
+
+    def get_touched_names(self) -> Names:
+        """Names to which something happened since the files were last looked at."""
+        with self._lock:
+            return self._seen.get_touched_names()
+
+    def after(self, cell: int, *, spilled: bool = False) -> Changes:
+        """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing.
+
+        `spilled`: it was stopped for filling the disk, so that what it made is removed with it, kept or not.
+        """
+        with self._lock:
+            self._must_be(cell)
+            self._look(reads=not spilled)
+            if spilled:
+                self._now.give_up()
+            return self._grow(cell)
+
+    def hurry(self) -> None:
+        """Somebody waits for a look that is being taken, or about to be: what it has not seen yet is not covered."""
+        self._effort.is_over = True
+
+    def after_quiet(self, cell: int) -> bool:
+        """As `after`, if it has changed nothing: then it costs nothing. Whether that is so."""
+        with self._lock:
+            self._must_be(cell)
+            if self._dropped or not self._seen.is_quiet:
+                return False
+            self._history.grow(cell, {})
+            self._journal.record_cell(cell, {})
+            self._running = None
+            return True
+
+    @property
+    def is_quiet(self) -> bool:
+        return self._seen.is_quiet
+
+    def restore(self, to: int) -> Restored:
+        """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
+        with self._lock:
+            self._must_be_idle()
+            self._look()
+            self._note_users()
+            if to not in self._history.states:
+                raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
+            return self._go(to)
+
+    def content(self, blob: str) -> Path:
+        """The file that holds a version that was replaced. Raises StateUnknown."""
+        digest = blob.removeprefix(_PREFIX)
+        if not self._store.has(digest):
+            raise StateUnknown(f"{blob} is not known, or no longer kept")
+        return self._store.path(digest)
+
+    def close(self) -> None:
+        """Leaves the store as it is. Idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._seen.close()
+                self._top.close()
+                self._journal.close()
+
+    def _resume(self, told: JournalState) -> None:
+        self._history, self._aside = told.history, told.aside
+        self._seen.resume(told.entries, told.stamps)
+        if told.running is not None:
+            self._grow(told.running)
+        elif told.going is not None:
+            self._finish_going(told.going)
+        else:
+            self._note_users()
+
+    def _finish_going(self, to: int) -> None:
+        """Of what has changed since, nobody knows what the user did. What was on its way arrives."""
+        found = self._now.changes()
+        self._journal.record_found(found)
+        ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
+        self._aside |= ours
+        self._go(to)
+        for path in filter(self._now.is_file, ours):
+            with suppress(OSError):
+                self._top.remove(path, was=self._now.stamps[path])
+        self._look()
+        self._journal.record_found(self._now.changes())
+
+    def _note_users(self) -> None:
+        delta = self._now.changes()
+        self._history.record_user_change(delta)
+        self._journal.record_user_change(delta)
+
+    def _grow(self, cell: int) -> Changes:
+        delta = self._now.changes()
+        self._history.grow(cell, delta)
+        self._journal.record_cell(cell, delta)
+        self._running = None
+        while self._history.changed_paths > self._change_cap and self._drop_oldest():
+            pass
+        dropped, self._dropped = self._dropped, []
+        crowded = self._seen.crowded - self._crowded
+        self._crowded |= crowded
+        return changes_of(delta, dropped, crowded, is_cut=self._seen.is_cut)
+
+    def _go(self, to: int) -> Restored:
+        self._journal.record_restore_start(to)
+        target = self._history.target(to, self._now.entries)
+        # With something of the user's among it, an old time could make a build tool believe that what was built from an
+        # undone version is up to date. What is all of one state can have the times of that state.
+        putting = FileRestorer(self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside)
+        broken = self._without_what_breaks(putting, target)
+        self._is_going = True
+        try:
+            putting.put(target.wanted)
+            self._look()
+        finally:
+            self._is_going = False
+        done, delta = putting.done, self._now.changes()
+        users = self._users_since(target, delta, without={*self._aside, *done.aside.values()})
+        self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._now.entries}
+        self._history.arrive(to, users)
+        self._journal.record_restore_end(to, users, delta, self._aside)
+        missed = {**done.missed, **broken}
+        return Restored(
+            put_back=tuple(path for path in done.put_back if path in delta),
+            left=tuple(target.left),
+            replaced=tuple(KeptVersion(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()),
+            aside=tuple(done.aside.items()),
+            missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
+        )
+
+    def _look(self, *, reads: bool = True) -> None:
+        if not self._top.is_there:
+            raise SandboxUnavailable("the workspace was removed or replaced; undo does not reach its files any more")
+        self._effort.begin(reads=reads)
+        try:
+            self._seen.look()
+        finally:
+            self._effort.is_over = False
+
+    def _must_come_next(self, cell: int) -> None:
+        self._must_be_idle()
+        if cell <= self._history.last:
+            raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
+
+    def _begin(self, cell: int) -> None:
+        self._running = cell
+        self._journal.record_run(cell)
+
+    def _must_be(self, cell: int) -> None:
+        if self._running != cell:
+            raise ValueError(f"cell {cell} is not running")
+
+    def _must_be_idle(self) -> None:
+        if self._running is not None:
+            raise ValueError(f"cell {self._running} has not ended")
+
+    def _users_since(self, target: Target, delta: Delta, *, without: Collection[str]) -> Users:
+        """What is the user's, and what is not as it was after that cell for another reason: no later cell has done it.
+
+        `without`: what lies or lay aside, which is no part of any state."""
+        users = Users()
+        for path in target.state.keys() | delta.keys():
+            if path not in target.state and is_below(path, without):
+                continue
+            now = self._now.entries.get(path)
+            before = delta[path][0] if path in delta else now
+            was = target.state.get(path, before)
+            if now not in (before, target.wanted.get(path, before)):
+                when = self._history.count + 1  # by somebody else, just now
+            else:
+                when = target.since.get(whole(path), 0)
+            if now != was or when:
+                users.delta[path] = (was, now)
+                users.since[whole(path)] = max(when, users.since.get(whole(path), 0))
+        return users
+
+    def _without_what_breaks(self, putting: FileRestorer, target: Target) -> dict[str, str]:
+        """A git folder comes back as a whole or stays as it is."""
+        wanted = target.wanted
+        changed = self._now.differs(wanted)
+        broken: dict[str, str] = {}
+        for path, entry in changed.items():
+            folder = whole(path)
+            if is_git(folder) and not putting.can_bring(path, entry, changed):
+                broken[folder] = f"{path} was not covered, and git's files mean something only together"
+        for path in [path for path in wanted if whole(path) in broken]:
+            del wanted[path]
+        return broken
+
+    def _make_room(self, size: int) -> bool:
+        """By forgetting the oldest states; none while one of them is being gone back to."""
+        while not self._store.has_room(size):
+            if self._is_going or not self._drop_oldest():
+                return False
+        return True
+
+    def _drop_oldest(self) -> bool:
+        dropped = self._history.drop_oldest()
+        if dropped:
+            self._dropped += dropped
+            self._journal.record_drop()
+            self._store.drop({*self._history.digests(), *self._now.digests()})
+        return bool(dropped)
+
+    def _coverage(self) -> Coverage:
+        return coverage_of(
+            self._now.entries,
+            self._seen.crowded,
+            unread=self._seen.unread,
+            watched=self._seen.watches,
+            has_unmeasured=self._seen.has_unmeasured,
+        )

@@ -1,0 +1,1 @@
+"""Files that a session must not read, change or plant."""

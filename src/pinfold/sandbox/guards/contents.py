@@ -1,0 +1,268 @@
+"""What lies at a path below one folder, as a value: read, compared and put back, by `safe_files`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from pinfold.sandbox.kernel.safe_files import SafeFolder, give, make_file, names_in, open_up, partial_name, remove_all
+
+FILE_BYTES = 4 << 20
+"""Of one file that is remembered; of a larger one only that it is there."""
+FOLDER_ENTRIES = 2000
+FOLDER_DEPTH = 32
+_TICK_NS = 20_000_000
+"""Longer than the kernel's clock for files stands still."""
+_REMOVED = 200_000
+"""Entries that are removed before it is given up: something inside keeps making more."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class File(Struct, frozen=True):
+    data: bytes | None
+    """None when it is too large to be remembered."""
+    mode: int
+    owner: tuple[int, int]
+    stamp: tuple[int, int] | None = None
+    """Of one that is too large: its inode and when it last changed."""
+
+
+class Folder(Struct, frozen=True):
+    entries: Mapping[str, Content]
+    mode: int
+    owner: tuple[int, int]
+
+
+class Link(Struct, frozen=True):
+    target: str
+
+
+class Odd(Struct, frozen=True):
+    """A pipe, a socket, a device, or more than is remembered."""
+
+
+Content: TypeAlias = File | Folder | Link | Odd | None
+"""None: it is not there."""
+_Sign: TypeAlias = tuple[str, int, int]
+"""A path, its inode, and when that last changed."""
+
+
+class Contents:
+    """Paths are relative to `top`, without `..`."""
+
+    def __init__(self, top: str) -> None:
+        self._top = top
+        self._folder = SafeFolder(Path(top), one_file_system=False)
+        self._signs: dict[str, list[_Sign]] = {}
+
+    def close(self) -> None:
+        self._folder.close()
+
+    def read(self, path: str) -> Content:
+        """Also remembers how to tell without reading that it is still the same."""
+        long_ago = time.time_ns() - _TICK_NS
+        content = self._read(path)
+        signs = [_sign(f"{self._top}/{name}") for name in _paths(path, content)]
+        # Of what changed just now, the next change could bear the same time.
+        if signs and all(sign[2] < long_ago for sign in signs):
+            self._signs[path] = signs
+        else:
+            self._signs.pop(path, None)
+        return content
+
+    def is_untouched(self, path: str) -> bool:
+        """Surely as when it was last read; False says nothing."""
+        signs = self._signs.get(path)
+        return signs is not None and all(_sign(sign[0]) == sign for sign in signs)
+
+    def is_shared(self, path: str) -> bool:
+        """Whether it is, or holds, a file that has another name."""
+        for name in _paths(path, self._read(path)):
+            status = os.lstat(f"{self._top}/{name}")
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                return True
+        return False
+
+    def _read(self, path: str) -> Content:
+        try:
+            with self._folder.place(path) as (parent, name):
+                return _read(parent, name, [FOLDER_ENTRIES], FOLDER_DEPTH)
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError:
+            # Git would follow a link on the way; a file in the way leads nowhere.
+            return Odd() if any(map(self._is_link, _above(path))) else None
+        except OSError as error:
+            if error.errno == errno.ENOSYS:
+                raise  # nothing at all can be looked at
+            return Odd()
+
+    def _is_link(self, path: str) -> bool:
+        status = self._folder.status(path)
+        return status is not None and stat.S_ISLNK(status.st_mode)
+
+    def put_back(self, path: str, content: Content) -> bool:
+        """Whether it now is as `content` says. A link on the way to it is removed: none was there before."""
+        if isinstance(content, Odd):
+            return False
+        if self._place(path, content, clear=True):
+            return True
+        # A session may close a folder around what it has put there.
+        opened = [folder for folder in ("", *_above(path)) if open_up(f"{self._top}/{folder}")]
+        return bool(opened) and self._place(path, content, clear=True)
+
+    def write(self, path: str, content: File) -> bool:
+        """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
+        return self._place(path, content, clear=False)
+
+    def _place(self, path: str, content: Content, *, clear: bool) -> bool:
+        try:
+            for folder in _above(path):
+                with self._folder.place(folder) as (parent, name):
+                    if clear:
+                        _only_a_folder(parent, name)
+                    if content is not None:
+                        with suppress(FileExistsError):
+                            os.mkdir(name, 0o755, dir_fd=parent)
+            with self._folder.place(path) as (parent, name):
+                return _put(parent, name, content)
+        except FileNotFoundError:
+            return content is None
+        except OSError:
+            return False
+
+    def rename(self, moved: str, path: str) -> bool:
+        """Puts a folder that was put aside back in its place."""
+        try:
+            with self._folder.place(moved) as (source, name), self._folder.place(path) as (parent, target):
+                _remove(parent, target)
+                os.rename(name, target, src_dir_fd=source, dst_dir_fd=parent)
+        except OSError:
+            return False
+        return True
+
+
+def _above(path: str) -> list[str]:
+    """The folders on the way, the nearest to the top first."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _sign(path: str) -> _Sign:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return path, 0, 0
+    return path, status.st_ino, status.st_ctime_ns
+
+
+def _paths(path: str, content: Content) -> list[str]:
+    match content:
+        case File() | Link():
+            return [path]
+        case Folder(entries=entries):
+            below = [name for entry, held in entries.items() for name in _paths(f"{path}/{entry}", held)]
+            return [path, *below]
+        case Odd() | None:
+            return []
+
+
+def _only_a_folder(parent: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=parent)
+
+
+def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
+    try:
+        fd = os.open(name, _LOOK, dir_fd=parent)
+    except FileNotFoundError:
+        return None
+    left[0] -= 1
+    try:
+        status = os.fstat(fd)
+        mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
+        if stat.S_ISLNK(status.st_mode):
+            return Link(os.readlink(b"", dir_fd=fd).decode("utf-8", "surrogateescape"))
+        if stat.S_ISREG(status.st_mode):
+            if status.st_size > FILE_BYTES:
+                return File(None, mode, owner, (status.st_ino, status.st_ctime_ns))
+            # Through /proc: the name may be something else by now, the descriptor is not.
+            with open(f"/proc/self/fd/{fd}", "rb") as file:  # noqa: PTH123
+                return File(file.read(FILE_BYTES + 1), mode, owner)
+        if not stat.S_ISDIR(status.st_mode):
+            return Odd()
+        folder = os.open(".", _FOLDER, dir_fd=fd)
+        try:
+            entries: dict[str, Content] = {}
+            for entry in names_in(folder):
+                if left[0] <= 0 or not depth:
+                    return Odd()
+                entries[entry] = _read(folder, entry, left, depth - 1)
+            return Folder(entries, mode, owner)
+        finally:
+            os.close(folder)
+    except OSError:
+        return Odd()
+    finally:
+        os.close(fd)
+
+
+def _put(parent: int, name: str, content: Content) -> bool:
+    match content:
+        case None:
+            _remove(parent, name)
+            return True
+        case File(data=None) | Odd():
+            return False
+        case File() | Link():
+            _clear_folder(parent, name)
+            made = _make_beside(parent, content)
+            os.rename(made, name, src_dir_fd=parent, dst_dir_fd=parent)
+            return True
+        case Folder():
+            _remove(parent, name)
+            os.mkdir(name, 0o700, dir_fd=parent)
+            folder = os.open(name, _FOLDER, dir_fd=parent)
+            try:
+                whole = [_put(folder, entry, held) for entry, held in content.entries.items()]
+                give(folder, content.mode, content.owner)
+            finally:
+                os.close(folder)
+            return all(whole)
+
+
+def _make_beside(parent: int, content: File | Link) -> str:
+    """Under a name of its own, so that the true name is never half there."""
+    name = partial_name()
+    if isinstance(content, Link):
+        os.symlink(content.target, name, dir_fd=parent)
+        return name
+    data = content.data or b""
+
+    def fill(fd: int) -> None:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(data)
+
+    os.close(make_file(parent, name, fill, mode=content.mode, owner=content.owner))
+    return name
+
+
+def _clear_folder(parent: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            _remove(parent, name)
+
+
+def _remove(parent: int, name: str) -> None:
+    """Unless there is no end of it. Raises OSError."""
+    remove_all(parent, name, most=_REMOVED)

@@ -1,0 +1,425 @@
+"""Which files of a mount a session must not read, and which it must not change. Found before it starts; fails closed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from msgspec import Struct, field
+
+from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
+from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
+from pinfold.sandbox.guards.name_patterns import NamePatterns
+from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, is_masked
+from pinfold.sandbox.kernel.inotify import FOLDERS
+
+if TYPE_CHECKING:
+    from pinfold.sandbox.guards.virtual_environment import VirtualEnvironment
+
+STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
+"""What the agent would obey, at the top of the workspace."""
+_CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
+"""What a checkout of Pinfold runs when its commands are started."""
+_SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
+_INSIDE = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+"""Where nothing may be mounted from: a session has its own, or must have none."""
+_WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
+_OWN_PLACES = (DATASETS, SERVERS)
+_MOST = 2_000_000
+"""Entries of one mount; a folder with more is no workspace."""
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_LONGEST = 3800
+"""Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
+_FEW = 64
+_LINKS = 10
+"""That are followed from one name."""
+
+
+Stamp: TypeAlias = tuple[int, int]
+"""Inode, and when it last changed."""
+
+
+class GuardedPaths(Struct, frozen=True, kw_only=True):
+    """By the path the session sees; each masked file with its device and inode, so that no other is taken for it."""
+
+    masked: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
+    pinned: list[str] = field(default_factory=list[str])
+    """Git folders: writable, but mount points, so that none can be put aside. Mounted before what is protected."""
+    protected: list[str] = field(default_factory=list[str])
+    """Files and folders that are there, no link among them; mounted read-only."""
+    hidden: list[str] = field(default_factory=list[str])
+    """Folders that lie too deep to be looked through: as a whole."""
+    kept: list[str] = field(default_factory=list[str])
+    """Everything that must be after a cell as it was before, or as absent: for the keeper."""
+    told: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
+    """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
+    environments: list[VirtualEnvironment] = []
+    """Folders with an interpreter of their own, and what is obeyed in each."""
+    folders: list[str] | None = None
+    """Every folder, but those of git's data; None if they are more than can be watched."""
+
+
+def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
+    """What to guard in the folder or file `source`, which the session sees at `shown`.
+
+    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. Raises SandboxUnavailable.
+    """
+    top = str(source)
+    if top in _SYSTEM:
+        raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
+    found = Walk(top, steers=steers)
+    environments: list[VirtualEnvironment] = []
+    if homes := found.environments:
+        from pinfold.sandbox.guards.virtual_environment import read_environment
+
+        environments = [read_environment(top, home) for home in homes]
+        found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
+    kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _find_gitdir_paths(gitdir, top)))
+    kept += found.pointers
+    if steers:
+        kept += [path for name in STEERING for path in follow_links(f"{top}/{name}", top)]
+        if f"{top}/.git" not in found.gitdirs and f"{top}/.git" not in found.pointers:
+            kept.append(f"{top}/.git")
+        through = [match.path for _, match in found.through_links if match.row.response == "put back"]
+        kept += [path for name in (*found.paths_to_restore(), *through) for path in follow_links(f"{top}/{name}", top)]
+    protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
+    if steers:
+        protected += ours_within(top)
+    cut = len(top)
+    return GuardedPaths(
+        masked=[(shown + path[cut:], device, inode) for path, device, inode in found.masked],
+        pinned=[shown + path[cut:] for path in found.gitdirs],
+        protected=sorted({shown + path[cut:] for path in protected}),
+        hidden=[shown + path[cut:] for path in reduce_folders(found.too_deep)],
+        kept=[shown + path[cut:] for path in dict.fromkeys(kept)],
+        told={name: stamp_of(f"{top}/{name}") for name in found.paths_to_report()},
+        environments=environments,
+        folders=found.folders if len(found.folders) <= FOLDERS else None,
+    )
+
+
+def find_gitdir_guards(gitdir: str, top: str) -> GuardedPaths:
+    """What to guard in a git folder below `top` that was made after the walk; all by the path on the host."""
+    kept = list(_find_gitdir_paths(gitdir, top))
+    protected = {real for path in kept if (real := mountable(path, top))}
+    return GuardedPaths(pinned=[gitdir], protected=sorted(protected), kept=kept)
+
+
+def why_not_mountable(mount: Mount) -> str | None:
+    """Words for the user where the path belongs to the system, to Pinfold or to the session itself."""
+    path = mount.path
+    if str(path) in (*_SYSTEM, *_WIDE) or any(path.is_relative_to(folder) for folder in _INSIDE):
+        return "it belongs to the system; name a folder of your own"
+    if any(path.is_relative_to(place) for place in _OWN_PLACES):
+        return "a session keeps things of its own there"
+    if mount.writable and any(path.is_relative_to(ours) for ours in _find_installation()):
+        return "Pinfold's own program lies there and must not be changed from inside; mount it read-only"
+    return None
+
+
+def mountable(path: str, top: str) -> str | None:
+    """Where `path` really is, if that is below `top`, exists, and may be read-only as a whole."""
+    if not os.path.lexists(path) or (path.endswith("/.git") and not os.path.isfile(path)):  # noqa: PTH113
+        return None  # a `.git` folder is pinned, under its own name
+    if os.path.islink(path) and os.path.isdir(path):  # noqa: PTH112, PTH114
+        return None  # what is obeyed in the folder is kept by its own name
+    real = os.path.realpath(path)
+    return real if real.startswith(f"{top}/") and os.path.lexists(real) else None
+
+
+def _find_gitdir_paths(gitdir: str, top: str) -> Iterator[str]:
+    parent, _, name = gitdir.rpartition("/")
+    for path in (*find_obeyed_paths(gitdir), *usual_hooks(parent if name == ".git" else gitdir)):
+        yield from follow_links(path, top)
+
+
+def follow_links(path: str, top: str) -> Iterator[str]:
+    """Each link on the way to what `path` means, and then that, as far as it is below `top`."""
+    for _ in range(_LINKS):
+        if not path.startswith(f"{top}/"):
+            return
+        link = _first_link(path, top)
+        yield link or path
+        if link is None:
+            return
+        target = os.path.join(os.path.dirname(link), os.readlink(link))  # noqa: PTH115, PTH118, PTH120
+        path = os.path.normpath(target + path[len(link) :])
+
+
+def _first_link(path: str, top: str) -> str | None:
+    here = top
+    for part in path[len(top) + 1 :].split("/"):
+        here = f"{here}/{part}"
+        if os.path.islink(here):  # noqa: PTH114
+            return here
+    return None
+
+
+def reduce_folders(folders: set[str]) -> list[str]:
+    """These, or so few above them that each can be a mount."""
+    longest = _LONGEST
+    while len(folders) > _FEW and longest > 1:
+        longest //= 2
+        folders = {folder if (end := folder.find("/", longest)) < 0 else folder[:end] for folder in folders}
+    return sorted(folders)
+
+
+class _OpenedFolders:
+    """Folders that were closed to ourselves, opened to be looked into, and closed again at the end.
+
+    Code could open them just as we do. One that belongs to somebody else it cannot look into either.
+    """
+
+    def __init__(self) -> None:
+        self._modes: list[tuple[str, int]] = []
+        self._is_root = os.geteuid() == 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder, mode in reversed(self._modes):
+            _chmod(folder, mode)
+
+    def list(self, folder: str) -> list[os.DirEntry[str]] | None:
+        """None: it is somebody else's, and closed."""
+        try:
+            with os.scandir(folder) as inside:
+                entries = list(inside)
+            if entries and not self._is_root:
+                entries[0].stat(follow_symlinks=False)  # one may list it and not enter it
+            return entries
+        except PermissionError:
+            mode = _chmod(folder, None)
+            if mode is None:
+                return None
+            self._modes.append((folder, mode))
+        with os.scandir(folder) as inside:
+            return list(inside)
+
+
+def _chmod(folder: str, mode: int | None) -> int | None:
+    """What it was, if it is ours to change. Without a mode, its owner may look into it."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            was = stat.S_IMODE(os.fstat(fd).st_mode)
+            os.chmod(f"/proc/self/fd/{fd}", was | 0o500 if mode is None else mode)  # noqa: PTH101
+            return was
+        finally:
+            os.close(fd)
+    return None
+
+
+class Walk:
+    """Looks at every name once, and at no file that has none of interest. What cannot be looked at refuses."""
+
+    def __init__(self, top: str, *, steers: bool, is_last: bool = False) -> None:
+        """`steers`: what a program would obey is noted too. `is_last`: of a session, so it goes on whatever it meets."""
+        self.masked: list[tuple[str, int, int]] = []
+        self.gitdirs: dict[str, None] = {}
+        """In order: one that lies in another comes after it."""
+        self.pointers: list[str] = []
+        """`.git` that is no folder: it says where git is to look."""
+        self.set_id: list[str] = []
+        self.too_deep: set[str] = set()
+        self.closed: list[str] = []
+        """Folders that could not be looked into."""
+        self.autorun: dict[str, autorun_files.Row] = {}
+        """By path relative to the top: what a program would obey, git's apart."""
+        self.through_links: list[tuple[str, autorun_files.Match]] = []
+        """Links, each with what a program would obey by a path through it, there or not."""
+        self.folders: list[str] = []
+        """The first that are not of git's data, by path relative to the top."""
+        self._top = top
+        self._steers = steers
+        self._is_last = is_last
+        self._names = _compile_patterns(autorun_files.TABLE)
+        self._known: dict[str, bool] = {}
+        """Of each name so far, whether it is looked at more closely."""
+        self._linked: set[tuple[int, int]] = set()
+        self._seen: set[str] = set()
+        # A session writes as the owner of its workspace; any other's set-id file gives nobody more than that.
+        self._wants_set_id = os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID  # noqa: PTH116
+        if not os.path.isdir(top):  # noqa: PTH112 - no Path on the fast path
+            self._look(top, top.rpartition("/")[2], os.lstat(top))
+            return
+        self._walk(self._note)
+        if self._linked:  # a secret by its other name
+            self._seen = {path for path, _, _ in self.masked}
+            self._walk(self._other_names)
+
+    @property
+    def environments(self) -> list[str]:
+        """Folders relative to the top."""
+        return [path.rpartition("/")[0] for path, row in self.autorun.items() if row.pattern == "pyvenv.cfg"]
+
+    def paths_to_restore(self) -> list[str]:
+        homes = self.environments
+        return [
+            path
+            for path, row in self.autorun.items()
+            if row.response == "put back"
+            and (row.only_in != "environment" or any(is_within(path, home) for home in homes))
+        ]
+
+    def paths_to_report(self) -> list[str]:
+        through = ((link, match.row) for link, match in self.through_links)
+        return [path for path, row in (*self.autorun.items(), *through) if row.response == "tell"]
+
+    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
+        """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
+        with _OpenedFolders() as opened:
+            self._walk_from(look, opened)
+
+    def _walk_from(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders) -> None:
+        waiting = [(self._top, False)]
+        count = 0
+        while waiting:
+            folder, secret = waiting.pop()
+            if len(folder) > _LONGEST:
+                self.too_deep.add(folder)
+                continue
+            try:
+                entries = opened.list(folder)
+                if entries is None:
+                    self.closed.append(folder)
+                    continue
+                look(folder, entries, secret)
+                passed = DATA if folder in self.gitdirs else ()
+                waiting += [
+                    (entry.path, secret or (PATTERNS.may_end(entry.name) and self._names_secret(entry.path)))
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and entry.name not in passed
+                ]
+            except OSError as error:
+                if self._is_last:
+                    self.closed.append(folder)
+                    continue
+                words = f"{error.filename or folder} cannot be looked at for secrets: {error.strerror}"
+                raise SandboxUnavailable(f"{words}; make it readable or choose another folder") from error
+            count += len(entries)
+            if count > _MOST:
+                raise SandboxUnavailable(f"{self._top} holds more than {_MOST:,} files; choose a smaller folder")
+
+    def _note(self, folder: str, entries: list[os.DirEntry[str]], secret: bool) -> None:
+        known, wants_set_id = self._known, self._wants_set_id
+        is_git = folder.endswith("/.git")
+        if len(self.folders) <= FOLDERS:
+            self.folders.append(folder[len(self._top) + 1 :])
+        for entry in entries:
+            name = entry.name
+            # The same names come again and again, so each is judged once.
+            noted = known.get(name)
+            if noted is None:
+                noted = known[name] = self._names.may_end(name)
+            if noted:
+                is_git = is_git or (name == "HEAD" and is_gitdir(folder))
+                if self._steers:
+                    self._note_autorun(entry.path)
+            if entry.is_file(follow_symlinks=False):
+                if noted or secret:
+                    self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
+                elif wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
+                    self.set_id.append(entry.path)
+            elif entry.is_symlink():
+                self._look_at_link(entry.path, name, secret=secret)
+            elif not entry.is_dir(follow_symlinks=False):
+                self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
+        if is_git:
+            self.gitdirs[folder] = None
+
+    def _note_autorun(self, path: str) -> None:
+        found = autorun_files.match(path[len(self._top) + 1 :])
+        if found and found.row.only_in != "git":
+            self.autorun[found.path] = found.row
+
+    def _names_secret(self, path: str) -> bool:
+        """By its path in the mount; a file that is mounted alone goes by its name."""
+        return is_masked(path[len(self._top) + 1 :] or path.rpartition("/")[2])
+
+    def _look(self, path: str, name: str, status: os.stat_result, *, secret: bool = False) -> None:
+        if secret or self._names_secret(path) or stat.S_ISSOCK(status.st_mode):
+            self._mask(path, status)
+        elif name == ".git":
+            self.pointers.append(path)
+
+    def _look_at_link(self, path: str, name: str, *, secret: bool) -> None:
+        """What it leads to is guarded under its own name, unless only this one gives it away."""
+        if self._steers:
+            link = path[len(self._top) + 1 :]
+            self.through_links += [(link, match) for match in autorun_files.match_link(link)]
+        if name == ".git":
+            self.pointers.append(path)
+        elif secret or self._names_secret(path):
+            target = os.path.realpath(path)
+            if target.startswith(f"{self._top}/") and os.path.isfile(target):  # noqa: PTH113
+                self._mask(target, os.lstat(target))
+
+    def _mask(self, path: str, status: os.stat_result) -> None:
+        self.masked.append((path, status.st_dev, status.st_ino))
+        if status.st_nlink > 1:
+            self._linked.add((status.st_dev, status.st_ino))
+
+    def _other_names(self, _folder: str, entries: list[os.DirEntry[str]], _secret: bool) -> None:
+        for entry in entries:
+            if entry.path not in self._seen and entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                if (status.st_dev, status.st_ino) in self._linked:
+                    self.masked.append((entry.path, status.st_dev, status.st_ino))
+
+
+@functools.lru_cache(maxsize=2)
+def _compile_patterns(table: tuple[autorun_files.Row, ...]) -> NamePatterns:
+    """What is looked at more closely."""
+    return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Or is it. All relative to the same top, which is the empty path."""
+    return not folder or path == folder or path.startswith(f"{folder}/")
+
+
+def stamp_of(path: str) -> Stamp:
+    """By which it is seen whether something changed; of a folder, whether names in it did."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return (0, 0)
+    return (status.st_ino, status.st_ctime_ns)
+
+
+def ours_within(top: str) -> list[str]:
+    """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
+    return [path for path in map(str, _find_installation()) if path.startswith(f"{top}/") and os.path.lexists(path)]
+
+
+@functools.cache
+def _find_installation() -> list[Path]:
+    package = Path(__file__).resolve().parents[2]
+    installed = [package, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    checkout = package.parents[1]
+    if (checkout / "scripts" / "bootstrap.sh").exists():
+        installed += [checkout / name for name in _CHECKOUT]
+    return installed

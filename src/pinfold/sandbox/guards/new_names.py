@@ -1,0 +1,206 @@
+"""Names that appeared in a workspace, sorted by what must be done about them: secrets, git folders, files a program obeys."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct, field
+
+from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, Row
+from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
+from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.kernel.safe_files import link_target, open_up
+
+_MOST = 2_000_000
+"""Entries below new folders that are looked at."""
+_SHAPE = frozenset({"HEAD", "objects", "refs", *(name.partition("/")[0] for name in NAMES)})
+_DRIVERS = re.compile(rb"(?m)^[^#\n]*\b(?:filter|diff|merge)\s*=")
+_ATTRIBUTES_BYTES = 1 << 20
+
+
+class Names(Struct, frozen=True):
+    """What happened to names in a workspace, relative to it."""
+
+    renamed: set[str] = field(default_factory=set[str])
+    """What they mean now is something else: made, renamed, removed."""
+    written: set[str] = field(default_factory=set[str])
+    is_lost: bool = False
+    """More happened than could be told."""
+    is_partial: bool = False
+    """There are folders of which nothing is told."""
+
+    def __bool__(self) -> bool:
+        return bool(self.renamed or self.written)
+
+    def merge(self, other: Names) -> Names:
+        return Names(self.renamed | other.renamed, self.written | other.written)
+
+
+NOTHING = Names()
+
+
+class Found(Struct):
+    secrets: set[str] = field(default_factory=set[str])
+    gitdirs: set[str] = field(default_factory=set[str])
+    pointers: set[str] = field(default_factory=set[str])
+    """`.git` that is no folder."""
+    obeyed: dict[str, Row] = field(default_factory=dict[str, Row])
+    """What must be as it was."""
+    told: dict[str, Row] = field(default_factory=dict[str, Row])
+    bytecode: set[str] = field(default_factory=set[str])
+    """Python runs it instead of the source, and nobody reads it before."""
+    closed: set[str] = field(default_factory=set[str])
+    """Folders that could not be looked into."""
+
+
+class NameCheck:
+    """Of one workspace. Paths are relative to it."""
+
+    def __init__(self, top: str, guards: GuardedPaths) -> None:
+        self._top = top
+        self._environments = guards.environments
+        self._told = guards.told
+
+    def look(self, names: Names) -> Found:
+        """At these names, and at all that lies in folders among them that are new."""
+        found = Found()
+        # A session may close a folder around what it has put there.
+        closed = {path for path in names.renamed | names.written if open_up(f"{self._top}/{path}")}
+        for path in sorted(names.renamed | names.written):
+            self._sort(path, found)
+        for path in sorted(names.renamed | closed):
+            for below in self._below(path, found):
+                self._sort(below, found)
+        return found
+
+    def look_everywhere(self) -> Found:
+        found = Found()
+        walk = Walk(self._top, steers=True, is_last=True)
+        cut = len(self._top) + 1
+        found.secrets.update(path[cut:] for path, _, _ in walk.masked)
+        if GIT_FOLDER in autorun_files.TABLE:
+            found.gitdirs.update(path[cut:] for path in walk.gitdirs)
+            found.pointers.update(path[cut:] for path in walk.pointers)
+        found.closed.update(path[cut:] for path in (*walk.closed, *walk.too_deep))
+        for path, row in (
+            *walk.autorun.items(),
+            *((match.path, match.row) for each in self._environments for match in each.matches(self._top)),
+            *((link, match.row) for link, match in walk.through_links),
+        ):
+            if row.response == "tell" and self._told.get(path) == stamp_of(f"{self._top}/{path}"):
+                continue
+            self._sort_row(path, row, found)
+        return found
+
+    def _below(self, first: str, found: Found) -> Iterator[str]:
+        waiting, left = [first], _MOST
+        while waiting:
+            folder = waiting.pop()
+            status = self._status(folder)
+            if status is None or not stat.S_ISDIR(status.st_mode):
+                continue
+            try:
+                with os.scandir(f"{self._top}/{folder}") as inside:
+                    entries = list(inside)
+            except OSError:
+                if open_up(f"{self._top}/{folder}"):
+                    waiting.append(folder)
+                else:
+                    found.closed.add(folder)
+                continue
+            left -= len(entries)
+            if left < 0:
+                found.closed.add(folder)
+                return
+            passed = DATA if is_gitdir(f"{self._top}/{folder}") else ()
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                yield path
+                if entry.is_dir(follow_symlinks=False) and entry.name not in passed:
+                    waiting.append(path)
+
+    def _sort(self, path: str, found: Found) -> None:
+        status = self._status(path)
+        if status is None:
+            return
+        if GIT_FOLDER in autorun_files.TABLE:
+            self._sort_git(path, found)
+        match = autorun_files.match(path)
+        if match is not None and match.row.only_in == "git":
+            return  # a branch may be called `x.pem`
+        target = link_target(f"{self._top}/{path}") if stat.S_ISLNK(status.st_mode) else None
+        matches = [match] if match else [each.match(path, target) for each in self._environments]
+        for one in filter(None, matches):
+            self._sort_row(one.path, one.row, found)
+        if target is not None:
+            for one in autorun_files.match_link(path):
+                self._sort_row(path, one.row, found)
+        if is_masked(path):
+            found.secrets.add(path)
+        if path.endswith(".pyc") and "__pycache__/" in path and autorun_files.TABLE:
+            found.bytecode.add(path)
+
+    def _sort_git(self, path: str, found: Found) -> None:
+        folder, _, name = path.rpartition("/")
+        if name == ".git":
+            status = self._status(path)
+            is_folder = status is not None and stat.S_ISDIR(status.st_mode)
+            (found.gitdirs if is_folder else found.pointers).add(path)
+        elif name in _SHAPE and is_gitdir(f"{self._top}/{folder}" if folder else self._top):
+            found.gitdirs.add(folder)
+
+    def _sort_row(self, path: str, row: Row, found: Found) -> None:
+        if row.only_in == "environment":
+            if any(is_within(path, environment.home) for environment in self._environments):
+                found.obeyed[path] = row
+            elif (home := self._environment_of(path)) is not None:
+                found.told[home or "pyvenv.cfg"] = row
+            elif "site-packages/" in path:
+                found.told[path] = row
+        elif row.response == "put back":
+            found.obeyed[path] = row
+        elif row.pattern != ".gitattributes" or self._names_drivers(path):
+            found.told[path] = row
+
+    def _environment_of(self, path: str) -> str | None:
+        while path:
+            path = path.rpartition("/")[0]
+            if os.path.lexists(f"{self._top}/{path}/pyvenv.cfg"):
+                return path
+        return None
+
+    def _names_drivers(self, path: str) -> bool:
+        try:
+            fd = os.open(f"{self._top}/{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return True
+        with os.fdopen(fd, "rb") as file:
+            return _DRIVERS.search(file.read(_ATTRIBUTES_BYTES)) is not None
+
+    def _status(self, path: str) -> os.stat_result | None:
+        try:
+            return os.lstat(f"{self._top}/{path}")
+        except OSError:
+            return None
+
+
+def folders_in(top: str, folder: str) -> list[str]:
+    """Those below, but git's data."""
+    path = f"{top}/{folder}" if folder else top
+    try:
+        with os.scandir(path) as inside:
+            found = [entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    passed = DATA if path.endswith("/.git") or is_gitdir(path) else ()
+    return [f"{folder}/{name}" if folder else name for name in found if name not in passed]
+
+
+def names_of(paths: Iterable[str], top: str) -> set[str]:
+    """Of whole paths below `top`."""
+    return {path[len(top) + 1 :] for path in paths}

@@ -1,0 +1,75 @@
+"""The files of a workspace that steer the agent, or that a program obeys: the one way to change one, from the host."""
+
+from __future__ import annotations
+
+import os.path
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pinfold.sandbox.contract import FileRefused
+from pinfold.sandbox.guards.autorun_files import Match, match
+from pinfold.sandbox.guards.contents import FILE_BYTES, Contents, File
+from pinfold.sandbox.guards.guarded_paths import STEERING
+
+_OF_GIT = ("hooks", "config", "commondir", "modules", "worktrees")
+
+
+def find_protected_path(path: str, workspace: Path) -> str | None:
+    """Relative to the workspace, if it names a file that is protected. Only by its name: where links lead is the sandbox's
+    to say."""
+    top = str(workspace)
+    whole = os.path.normpath(os.path.join(top, path))  # noqa: PTH118 - `..` must go
+    if not whole.startswith(f"{top}/"):
+        return None
+    inside = whole[len(top) + 1 :]
+    parts = inside.split("/")
+    if parts[0] in STEERING:
+        return inside
+    git = parts.index(".git") if ".git" in parts else None
+    if git is not None and parts[git + 1 : git + 2] and parts[git + 1] in _OF_GIT:
+        return inside
+    found = match(inside)
+    return inside if found and found.row.response == "put back" and not _is_elsewhere(found, workspace) else None
+
+
+def _is_elsewhere(found: Match, workspace: Path) -> bool:
+    """Named as a file of a Python environment, where there is none; or within a git folder, which is looked at by name."""
+    if found.row.only_in != "environment":
+        return found.row.only_in == "git"
+    return not any((folder / "pyvenv.cfg").exists() for folder in (workspace / found.path).parents)
+
+
+def steers_agent(path: str) -> bool:
+    """Whether a protected file, relative to the workspace, is the agent's own and not another program's."""
+    return path.partition("/")[0] in STEERING
+
+
+def read_protected_file(path: str, workspace: Path) -> bytes | None:
+    """Its content, None if it is not there. Raises FileRefused."""
+    contents = Contents(str(workspace))
+    try:
+        content = contents.read(path)
+    finally:
+        contents.close()
+    if content is None:
+        return None
+    if not isinstance(content, File) or content.data is None:
+        raise FileRefused(f"{path} is no plain file of up to {FILE_BYTES >> 20} MB, and cannot be edited")
+    return content.data
+
+
+def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
+    """Never through a link. Raises FileRefused."""
+    contents = Contents(str(workspace))
+    try:
+        now = contents.read(path)
+        if now is None:
+            stat = workspace.stat()
+            now = File(data=None, mode=0o644, owner=(stat.st_uid, stat.st_gid))
+        if not isinstance(now, File):
+            raise FileRefused(f"{path} is no plain file, and cannot be written")
+        if not contents.write(path, replace(now, data=data, stamp=None)):
+            raise FileRefused(f"{path} could not be written: something on the way to it is no folder")
+    finally:
+        contents.close()

@@ -1,0 +1,347 @@
+"""Provider `landlock`, called lite: Landlock and a system call filter, for where user namespaces are refused.
+
+It has no mounts, so sessions see the host's own paths and nothing can be masked; and no process or network namespace, so
+what those would bound is refused outright. `guest/startup/lite.py` says who may do what.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import stat
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio.to_thread
+
+from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
+from pinfold.sandbox.guards.file_guard import FileGuard
+from pinfold.sandbox.guards.file_guards import FileGuards
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
+from pinfold.sandbox.guards.ports import WorkspaceGuard
+from pinfold.sandbox.kernel.folders import folder
+from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter
+from pinfold.sandbox.providers.canaries import find_holes
+from pinfold.sandbox.providers.launcher import GUEST, Launcher, start_guest
+from pinfold.sandbox.providers.launcher_requests import LauncherGone
+from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, homes, resolve_python
+from pinfold.sandbox.providers.request import MOUNTS, process_limits
+from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import WatchedProcess
+from pinfold.sandbox.session.output import Output
+from pinfold.sandbox.session.saved_state_session import open_saved_state_session
+from pinfold.text import join_names
+
+USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
+NEWEST_ABI = 99
+SCOPED_ABI = 6
+"""From here on Landlock bounds signals and abstract sockets; before, the session's init is asked about each signal."""
+TRUNCATE_ABI = 3
+IDLE = 2
+"""Zygotes kept for workspaces without a session."""
+FIX = "does this machine have Landlock? (Linux 5.13, and `landlock` in the kernel's list: lsm=landlock,...)"
+NOTICE = (
+    "landlock is the lite sandbox: files outside the workspace are closed and there is no network at all, not even inside; "
+    "but paths are the host's own, secrets in the workspace cannot be masked, and names, sizes and running processes of "
+    "this machine can be made out."
+)
+NO_SITE = " Packages cannot be installed for this session: {} is closed to the workspace's owner."
+AS_ROOT = " The workspace belongs to root, so code runs as root, without any of root's powers."
+
+
+class Landlock:
+    """Isolation without namespaces."""
+
+    def __init__(
+        self, python: Path | None = None, *, allow_unmasked: bool = False, abi: int = NEWEST_ABI, guest: Path = GUEST
+    ) -> None:
+        """`allow_unmasked`: a workspace may hold secrets, and code may read them. `abi`: use no newer Landlock than this."""
+        self._python = resolve_python(python or Path(sys.executable))
+        self._allow_unmasked = allow_unmasked
+        self._abi = min(abi, landlock_abi())
+        self._guest = guest
+        self._also = ""
+
+    @property
+    def name(self) -> str:
+        return "landlock"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
+
+    @property
+    def notice(self) -> str | None:
+        return NOTICE + self._also
+
+    async def open(self, spec: Spec) -> Session:
+        refuse_extras(spec, self.name)
+        place = await anyio.to_thread.run_sync(self._place, spec)
+        await self._prove(place.owner)
+        session = await self._open(place, spec)
+        self._also = (AS_ROOT if os.geteuid() == place.owner[0] == 0 else "") + (
+            NO_SITE.format(spec.site) if spec.site and not place.site else ""
+        )
+        return session
+
+    async def probe(self, spec: Spec | None = None) -> None:  # noqa: ARG002 - nothing is prepared
+        await self._prove((os.geteuid(), os.getegid()))
+
+    async def _open(self, place: _Place, spec: Spec) -> Session:
+        guests = _Guests(_borrow_launcher(place), spec, place)
+        return await open_saved_state_session(guests, self.capabilities, spec)
+
+    async def _prove(self, owner: tuple[int, int]) -> None:
+        """Once for each user that sessions run as: what is claimed is tried, not assumed."""
+        claim = (self._python, self._abi, self._guest, owner)
+        if claim in _proven:
+            return
+        if not self._abi:
+            raise SandboxUnavailable(f"this kernel has no Landlock; {FIX}")
+        with folder("proof") as workspace:
+            if os.geteuid() == 0:
+                os.chown(workspace, *owner)
+            spec = Spec(workspace=workspace)
+            place = replace(self._place(spec), warm="never")
+            session = await self._open(place, spec)
+            try:
+                found = await find_holes(session)
+            finally:
+                await session.close()
+        if found:
+            raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
+        _proven.add(claim)
+
+    def _place(self, spec: Spec) -> _Place:
+        """Looks at everything that will be seen. Raises SandboxUnavailable."""
+        if not spec.workspace.is_dir():
+            raise SandboxUnavailable(f"the workspace {str(spec.workspace)!r} is not a folder; create it first")
+        workspace = spec.workspace.resolve()
+        shown = [_VisiblePath(workspace, writable=spec.writable, steers=True), *_list_mounts(spec)]
+        if not self._allow_unmasked:
+            _refuse_secrets([each.guards for each in shown])
+        owner = workspace.stat()
+        site = spec.site.resolve() if spec.site and _is_open_to(spec.site.resolve(), owner) else None
+        return _Place(
+            python=self._python,
+            guest=self._guest,
+            abi=self._abi,
+            workspace=str(workspace),
+            writable=tuple(each.path for each in shown if each.writable),
+            readable=tuple(each.path for each in shown if not each.writable),
+            site=str(site) if site else None,
+            owner=(owner.st_uid, owner.st_gid),
+        )
+
+
+class _VisiblePath:
+    """Something of the host's, at its own path. Raises SandboxUnavailable."""
+
+    def __init__(self, path: Path, *, writable: bool = False, steers: bool = False) -> None:
+        """`steers`: its instructions would be obeyed."""
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise SandboxUnavailable(f"{path} cannot be shown: {error}") from error
+        if writable and (ours := ours_within(str(real))):
+            raise SandboxUnavailable(
+                f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {real}; "
+                "choose another folder, or the mode read-only"
+            )
+        self.path = str(real)
+        self.writable = writable
+        self.guards = find_guarded_paths(real, self.path, steers=steers)
+        if writable:
+            _refuse_set_id(self.guards)
+
+
+def _refuse_set_id(guards: GuardedPaths) -> None:
+    """A shared mapping changes such a file and leaves it its bit."""
+    for path in guards.protected:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
+            raise SandboxUnavailable(
+                f"{path} runs as its owner, and landlock cannot keep it unchanged; take that away with "
+                f"`chmod ug-s`, or choose the mode read-only"
+            )
+
+
+def _list_mounts(spec: Spec) -> list[_VisiblePath]:
+    """Besides the workspace."""
+    if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
+        raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
+    for mount in spec.mounts:
+        if why := why_not_mountable(mount):
+            raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
+    shown = [_VisiblePath(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts]
+    shown += (_VisiblePath(path) for path in spec.data.values())
+    return shown
+
+
+def _is_open_to(path: Path, owner: os.stat_result) -> bool:
+    """Whether code that runs as the workspace's owner can get to it: a host that is root has folders of its own."""
+    for part in (path, *path.parents):
+        status = part.stat()
+        who = 6 if status.st_uid == owner.st_uid else 3 if status.st_gid == owner.st_gid else 0
+        if os.geteuid() == 0 and owner.st_uid and not status.st_mode >> who & 1:
+            return False
+    return True
+
+
+def landlock_abi() -> int:
+    """Which version of Landlock this kernel has; 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, ctypes.CDLL(None).syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
+def _refuse_secrets(seen: list[GuardedPaths]) -> None:
+    # A host's socket is masked elsewhere; here no session can make one to reach it with.
+    files = [path for guards in seen for path, _, _ in guards.masked if not stat.S_ISSOCK(os.lstat(path).st_mode)]
+    if files:
+        raise SandboxUnavailable(
+            f"{join_names(files, 1)} would be readable: landlock cannot mask secrets; move them out of the folder, "
+            "or allow it with --allow-unmasked"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What one zygote is shut into."""
+
+    python: Path
+    guest: Path
+    abi: int
+    workspace: str
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
+    site: str | None
+    owner: tuple[int, int]
+    warm: Literal["later", "never"] = "later"
+    """When libraries are imported that sessions share."""
+
+    def settings(self) -> dict[str, Any]:
+        refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})
+        asked = METADATA if self.abi >= SCOPED_ABI else METADATA | SIGNALS
+        init = METADATA | {"kill", "seccomp"}
+        return {
+            "python": str(self.python),
+            "workspace": self.workspace,
+            "writable": self.writable,
+            "owner": self.owner,
+            "temporary": tempfile.gettempdir(),
+            "abi": self.abi,
+            "read": [
+                *SYSTEM,
+                *ETC,
+                *USERS,
+                *homes(self.python, self.guest),
+                *self.readable,
+                *([self.site] if self.site else []),
+            ],
+            "filter": compile_filter(shared=True, asked=asked, refused=refused).hex(),
+            "zygote_filter": compile_filter(shared=True, also=init, refused=refused).hex(),
+            "environment": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+            "warm": self.warm,
+        }
+
+
+class _BorrowedLauncher:
+    """A launcher and how many sessions use it."""
+
+    def __init__(self, place: _Place) -> None:
+        self.launcher = Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
+        self.users = 0
+
+
+_lock = threading.Lock()
+_places: dict[_Place, _BorrowedLauncher] = {}
+_proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
+
+
+def _borrow_launcher(place: _Place) -> _BorrowedLauncher:
+    """For one more session."""
+    with _lock:
+        lent = _places.pop(place, None) or _BorrowedLauncher(place)
+        _places[place] = lent
+        lent.users += 1
+        return lent
+
+
+def _return_launcher(lent: _BorrowedLauncher) -> list[_BorrowedLauncher]:
+    """One session less; all but the last few that nobody uses are then for the caller to end."""
+    with _lock:
+        lent.users -= 1
+        idle = [place for place, lent in _places.items() if not lent.users]
+        return [_places.pop(place) for place in idle[:-IDLE]]
+
+
+@atexit.register
+def _end_all() -> None:
+    for lent in _places.values():
+        lent.launcher.end()
+
+
+class _Guests:
+    """Launches the guests of one session."""
+
+    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Place) -> None:
+        self._lent = lent
+        self._spec = spec
+        self._place = place
+
+    async def launch(self) -> Guest:
+        try:
+            ends = await self._lent.launcher.open(self._request())
+        except LauncherGone:  # it ends when its zygote is lost; the next one has another
+            ends = await self._lent.launcher.open(self._request())
+        cap = self._spec.limits.output_bytes
+        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
+        body = WatchedProcess(ends.control, ends.pidfd)
+        guest = Guest(body, ends.channel, *outputs)
+        guest.scratch = ends.folder
+
+        async def keep() -> WorkspaceGuard:
+            return await anyio.to_thread.run_sync(_make_guards, self._place, body)
+
+        return await start_guest(guest, self._spec.limits, keep if self._place.writable else None)
+
+    async def sweep(self) -> None:
+        """A session's init has ended everything before it said so."""
+
+    async def release(self) -> None:
+        for unused in _return_launcher(self._lent):
+            await anyio.to_thread.run_sync(unused.launcher.end)
+
+    def _request(self) -> dict[str, object]:
+        limits, site = self._spec.limits, self._place.site
+        return {
+            "memory": limits.memory_bytes,
+            "processes": limits.processes,
+            "limits": process_limits(limits),
+            "environment": {
+                "PATH": f"{self._place.python.parent}:/usr/local/bin:/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+                # The system's own is out of reach, and git does not go on without it unless told to.
+                "GIT_CONFIG_NOSYSTEM": "1",
+                **({"PINFOLD_SITE": site} if site else {}),
+            },
+        }
+
+
+def _make_guards(place: _Place, body: WatchedProcess) -> FileGuards:
+    """No mount is in a session's way here, so cells are looked after in each folder it may change."""
+    return FileGuards(
+        {
+            path: FileGuard(
+                path, find_guarded_paths(Path(path), path, steers=True), mounted=False, leftovers=body.has_leftovers
+            )
+            for path in place.writable
+            if Path(path).is_dir()
+        }
+    )

@@ -1,0 +1,123 @@
+"""The calls of one cell while the host works on them: several at once, what runs in the cell's slot meanwhile, the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from time import perf_counter
+
+import anyio
+from msgspec.structs import replace
+
+from pinfold.sandbox.contract import Answer, CommandOutcome, OnCall
+from pinfold.sandbox.session.channel import ANSWERS_BYTES, GuestCall
+from pinfold.sandbox.session.commands import Command, not_run
+from pinfold.sandbox.session.deadline import Deadline
+from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.values import EncodedAnswer, encode_answer
+
+GONE = "the cell that made the call has ended, or does not wait for it any more"
+DROPPED = "nobody waits for this call any more"
+_working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
+"""The call that what runs now is for, by its number."""
+
+
+class _Call:
+    """One that is worked on. Ended by a scope and not by the task: what a tool shields from its end must stay shielded."""
+
+    def __init__(self) -> None:
+        self._scope: anyio.CancelScope | None = None
+        """Once the task runs: outside of one, under a plain asyncio loop, anyio can make none."""
+        self._dropped = False
+
+    def droppable(self) -> anyio.CancelScope:
+        self._scope = anyio.CancelScope()
+        if self._dropped:
+            self._scope.cancel()
+        return self._scope
+
+    def drop(self) -> None:
+        self._dropped = True
+        if self._scope:
+            self._scope.cancel()
+
+
+class CellCalls:
+    def __init__(self, guest: Guest, deadline: Deadline, on_call: OnCall) -> None:
+        self._guest = guest
+        self._deadline = deadline
+        self._on_call = on_call
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[int, tuple[asyncio.Task[None], _Call]] = {}
+        self._failure: Exception | None = None
+        self._turn = asyncio.Lock()
+        self._given = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Somebody inside waits for an answer."""
+        return bool(self._open)
+
+    async def serve(self) -> None:
+        """Until the cell has ended: then nobody waits for the answers, and the tools are given up. Raises what `on_call` did."""
+        try:
+            await self._guest.serve_calls(self._take)
+        finally:
+            await self._give_up()
+        if self._failure is not None:
+            raise self._failure
+
+    def _take(self, call: GuestCall | int) -> None:
+        if isinstance(call, GuestCall):
+            self._deadline.pause()
+            worked_on = _Call()
+            task = self._loop.create_task(self._answer(call, worked_on))
+            self._open[call.number] = task, worked_on
+        elif call in self._open:
+            self._open[call][1].drop()
+
+    async def _answer(self, call: GuestCall, worked_on: _Call) -> None:
+        _working_on.set(call.number)
+        answer = Answer(status="failed", value=DROPPED)
+        try:
+            with worked_on.droppable():
+                answer = await self._on_call(call.tool, call.args)
+        except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
+            self._failure = error
+            self._guest.stop_serving_calls()
+        else:
+            # One that was dropped is answered too: it is counted as open on both sides until it has been.
+            self._guest.answer(call, self._limit_total(encode_answer(answer)))
+        finally:
+            del self._open[call.number]
+            self._deadline.go_on()
+
+    def _limit_total(self, answer: EncodedAnswer) -> EncodedAnswer:
+        """What all of them have is bounded: a cell may ask for the same again and again."""
+        self._given += sum(map(len, answer.parts))
+        if self._given <= ANSWERS_BYTES:
+            return answer
+        words = f"a cell can be given {ANSWERS_BYTES >> 20:,} MB by tools, and this one has; go on in another cell"
+        return encode_answer(Answer(status="failed", value=words))
+
+    async def _give_up(self) -> None:
+        given_up = list(self._open.values())
+        for _, worked_on in given_up:
+            worked_on.drop()
+        with anyio.CancelScope(shield=True):
+            for task, _ in given_up:
+                await asyncio.wait([task])
+
+    async def run(self, command: Command, reply_s: float) -> CommandOutcome:
+        """In the cell's slot, by the program that waits. Never raises for what the cell does: it has its own end."""
+        async with self._turn:
+            started = perf_counter()
+            await self._guest.settle_interrupt()
+            number = _working_on.get()
+            if number not in self._open:
+                number = next(iter(self._open), 0)
+            ran = await self._guest.run_nested(
+                number, command.body, len(command.head), command.timeout_s + reply_s, command.on_piece
+            )
+        outcome = not_run(f"{command.name}: {GONE}") if ran is None else ran.outcome
+        return replace(outcome, duration_s=perf_counter() - started)

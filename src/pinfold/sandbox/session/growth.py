@@ -1,0 +1,270 @@
+"""How much a session has added to the folders it may change: counted beside it, so that too much ends what does it.
+
+Nothing here trusts the free space of the disk, which others use too: it only says when to count. Where not all can be
+counted (too many files for the time, a folder that was closed), what the disk has lost is taken for the session's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import perf_counter
+
+import anyio.to_thread
+
+from pinfold.sandbox.contract import MOST_GROWTH, Limits, Spec
+from pinfold.sandbox.kernel.processes import descendants, find_deleted_maps, pid_of
+
+TICK_S, IDLE_S = 0.2, 0.5
+"""How often the disk is looked at: while something runs, and between."""
+SHARE = 0.05
+"""Of the time, at most, is spent on counting while the disk does not shrink."""
+COUNT_S = 3.0
+"""For one count."""
+FEW = 200
+"""Files and folders that are counted sooner than a thread is reached."""
+SLACK = 1 << 20
+"""By which a session that has too much may grow in one cell, so that it can still be tidied up."""
+_LONG = 200
+"""Characters of a path, after which it is gone on from a descriptor: paths may be longer than the kernel takes."""
+_DESCRIPTORS = 100
+_BLOCK = 512
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    allocated: int
+    """Bytes on disk; holes are none."""
+    closed: int
+    """Folders that could not be looked into."""
+    is_whole: bool
+
+
+class Growth:
+    """Of one session. `on_excess` is called when it is too much, with words for it; again while it grows on."""
+
+    def __init__(self, folders: Iterable[str], limits: Limits) -> None:
+        self._given = list(folders)
+        self._scratch: str = ""
+        self._limits = limits
+        self._grown = self._held = self._held_before = 0
+        self._disks = self._one_of_each_disk()
+        self._set_limit()
+        self._start: Count | None = None
+        self._since_s = time.time()
+        self._took_s = 0.0
+        self._counted_at = 0.0
+        self._runs = False
+        self._body: int | None = None
+        self._on_excess: Callable[[str], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._look: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def words(self) -> str:
+        return f"stopped: the workspace grew by more than {self.limit >> 20:,} MB ([limits] disk_mb)"
+
+    @property
+    def _folders(self) -> list[str]:
+        return [*self._given, self._scratch] if self._scratch else self._given
+
+    def _set_limit(self) -> None:
+        self._free_at_start = self._free_then = self._free()
+        self.limit = self._limits.disk_bytes or max(SLACK, min(MOST_GROWTH, self._free_at_start // 2))
+        self._allowed = self.limit
+
+    def begin(self, body: int | None, scratch: str, on_excess: Callable[[str], None]) -> None:
+        """Something is about to run, below the process of this descriptor, which has this folder to itself, if any."""
+        self._body, self._runs = body, True
+        if scratch != self._scratch:
+            before, self._scratch = self._free(), scratch
+            self._disks = self._one_of_each_disk()
+            if not self._given:
+                self._set_limit()
+            else:
+                self._free_at_start += self._free() - before  # if it is on a disk of its own
+                self._free_then = self._free()
+        self._allowed = max(self.limit, self._grown + SLACK) if self._grown > self.limit else self.limit
+        self._held_before = self._held
+        if self._timer is None:
+            self._on_excess = on_excess
+            self._start = self._count_few()
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+            if self._start is None:
+                # It takes a while: a cell that ends sooner, and changes nothing, is not held up by it.
+                self._counted_at, self._took_s = perf_counter(), TICK_S * SHARE
+
+    @property
+    def is_too_much(self) -> bool:
+        """As last counted."""
+        return self._grown > self.limit
+
+    async def finish(self, *, has_changed: bool | None) -> str | None:
+        """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if nobody knows."""
+        self._runs = False
+        if has_changed is False and len(self._folders) == 1:
+            return None  # most cells, which wait for nothing here
+        if not self._is_due(has_changed=bool(has_changed)):
+            return None
+        await self.count()
+        return self.words if self._grown > self._allowed else None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._look is not None:
+            self._look.cancel()
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S if self._runs else IDLE_S, self._tick)
+        if (self._look is None or self._look.done()) and self._is_due(has_changed=self._runs):
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        self._look = asyncio.get_running_loop().create_task(self._count_and_tell())
+
+    async def _count_and_tell(self) -> None:
+        await self.count()
+        if self._grown > self._allowed and self._on_excess:
+            self._on_excess(self.words)
+
+    def _is_due(self, *, has_changed: bool) -> bool:
+        """By what the disk has lost since the last count, or because it is time."""
+        room = max(SLACK, self._allowed - self._grown)
+        if self._free_then - self._free() > room // 2:
+            return True
+        return has_changed and perf_counter() - self._counted_at > self._took_s / SHARE
+
+    async def count(self) -> None:
+        async with self._lock:
+            began, free = perf_counter(), self._free()
+            count = self._count_few()
+            if count is None:
+                count = await anyio.to_thread.run_sync(self._count_all)
+            lost = self._free_at_start - free
+            if self._start is None:
+                # What was written since the beginning is no part of what was there, unless it only was added to.
+                old = await anyio.to_thread.run_sync(self._count_all, self._since_s)
+                allocated = max(old.allocated, count.allocated - max(0, lost))
+                self._start = Count(allocated, old.closed, old.is_whole)
+            grown, held = count.allocated - self._start.allocated, 0
+            if not count.is_whole or count.closed > self._start.closed:
+                grown = max(grown, lost)
+            elif self._body is not None and (self._runs or lost - grown > self._allowed):
+                held, mapped = await anyio.to_thread.run_sync(count_unlinked, self._body, self._folders)
+                held += max(0, min(mapped, lost - grown - held))
+            self._grown, self._held, self._free_then = grown + held, held, free
+            # What an undo took back is held until its process is gone: it gives nobody room.
+            self._allowed = max(self.limit, self._allowed - max(0, self._held_before - held))
+            self._held_before = min(self._held_before, held)
+            self._counted_at = perf_counter()
+            self._took_s = self._counted_at - began
+
+    def _count_few(self) -> Count | None:
+        return count_usage(self._folders, most=FEW)
+
+    def _count_all(self, before: float | None = None) -> Count:
+        count = count_usage(self._folders, until=perf_counter() + COUNT_S, before=before)
+        assert count is not None
+        return count
+
+    def _free(self) -> int:
+        free = 0
+        for folder in self._disks:
+            with suppress(OSError):
+                status = os.statvfs(folder)
+                free += status.f_bavail * status.f_frsize
+        return free
+
+    def _one_of_each_disk(self) -> tuple[str, ...]:
+        found: dict[int, str] = {}
+        for folder in self._folders:
+            with suppress(OSError):
+                found.setdefault(os.stat(folder).st_dev, folder)  # noqa: PTH116
+        return tuple(found.values())
+
+
+def growth_of(spec: Spec) -> Growth:
+    """Of the session that is to be opened."""
+    folders = [str(spec.view or spec.workspace)] if spec.writable else []
+    return Growth([*folders, *(str(mount.path) for mount in spec.mounts if mount.writable)], spec.limits)
+
+
+def count_usage(
+    folders: Iterable[str], *, most: int | None = None, until: float = float("inf"), before: float | None = None
+) -> Count | None:
+    """What they hold. None if that is more than `most`; not whole if it took too long. `before`: what was not written since."""
+    allocated = closed = seen = 0
+    with _close_descriptors() as bases:
+        waiting: list[tuple[str, int | None]] = [(folder, None) for folder in folders]
+        is_whole = True
+        while waiting and is_whole:
+            path, device = waiting.pop()
+            try:
+                fd = os.open(path, _FOLDER)
+            except OSError:
+                closed += os.path.lexists(path)
+                continue
+            try:
+                status = os.fstat(fd)
+                if device not in (None, status.st_dev):
+                    continue
+                allocated += status.st_blocks
+                if len(path) > _LONG and len(bases) < _DESCRIPTORS:
+                    bases.append(os.dup(fd))
+                    path = f"/proc/self/fd/{bases[-1]}"
+                with os.scandir(fd) as inside:
+                    for entry in inside:
+                        seen += 1
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append((f"{path}/{entry.name}", status.st_dev))
+                            continue
+                        with suppress(OSError):
+                            found = entry.stat(follow_symlinks=False)
+                            if before is None or found.st_mtime < before:
+                                # Under each of its names its share: a second name is no growth.
+                                allocated += found.st_blocks // (found.st_nlink or 1)
+            finally:
+                os.close(fd)
+            if most is not None and seen + len(waiting) > most:
+                return None
+            is_whole = perf_counter() < until
+    return Count(allocated * _BLOCK, closed, is_whole)
+
+
+def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
+    """Bytes on the disks of these folders, of files without a name that a process of the session still holds open.
+
+    And of those that are only mapped, as much as is mapped: how much of that is on the disk nobody says.
+    """
+    devices = {os.stat(folder).st_dev for folder in filter(os.path.exists, folders)}  # noqa: PTH116
+    held: dict[tuple[int, int], int] = {}
+    mapped: dict[tuple[int, int], int] = {}
+    for pid in descendants(pid_of(body)):
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names only
+                with suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
+                    if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev in devices:
+                        held[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
+        for device, inode, size in find_deleted_maps(pid):
+            if device in devices:
+                mapped[device, inode] = max(size, mapped.get((device, inode), 0))
+    return sum(held.values()), sum(size for file, size in mapped.items() if file not in held)
+
+
+@contextmanager
+def _close_descriptors() -> Generator[list[int]]:
+    fds: list[int] = []
+    try:
+        yield fds
+    finally:
+        for fd in fds:
+            os.close(fd)

@@ -1,0 +1,444 @@
+"""One live guest process as the host holds it: a request in, calls while it is open, exactly one end of it out.
+
+While a call is open, a command can be nested in the request.
+
+Event-loop callbacks only; it never waits. What an end means for a cell is the session's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.guards.ports import WorkspaceGuard
+from pinfold.sandbox.session.channel import (
+    ASK_STATUSES,
+    ChannelBroken,
+    GuestCall,
+    GuestStatus,
+    OnGuestCall,
+    OnPiece,
+    Ran,
+    ReplyReader,
+    frame,
+    frame_parts,
+)
+from pinfold.sandbox.session.deaths import Death, End, how_it_died
+from pinfold.sandbox.session.guest_process import GuestProcess, Report
+from pinfold.sandbox.session.output import Output
+from pinfold.sandbox.session.values import EncodedAnswer
+
+HELLO = frozenset[GuestStatus]({"hello"})
+RECEIVE_BYTES = 1 << 18
+EXIT_S = 0.5
+"""Between the end of the channel and the end of the process; longer means the program closed the channel."""
+EXIT_POLL_S = 0.005
+"""Where the kernel has no pidfd."""
+END_S = 2.5
+"""For the session's init to end the program and say so; then the whole session is ended."""
+KILL_S = 5.0
+"""For SIGKILL to take effect; a process stuck in the kernel longer than this is given up."""
+
+
+class Guest:
+    """Owns the body, the channel and both streams."""
+
+    def __init__(
+        self, body: GuestProcess, channel: socket.socket, stdout: Output, stderr: Output, *, greeted: bool = False
+    ) -> None:
+        self.body = body
+        self.stdout = stdout
+        self.stderr = stderr
+        self.keeper: WorkspaceGuard | None = None
+        """Looks after the workspace while this guest lives."""
+        self.scratch = ""
+        """A folder of this machine's disk that it has to itself, besides those it was given."""
+        self.is_tried = False
+        """It is woken beside another, which goes on should this one end."""
+        self.copies: set[int] = set()
+        """Cells after which it was to leave a copy: whatever says that it is one of another's is not."""
+        self.death: Death | None = None
+        self._loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._reader = ReplyReader()
+        self._outbox: deque[memoryview] = deque()
+        self._id = 0
+        self._busy = False
+        self._closing = False
+        self._end: End | None = None
+        self._takes: OnGuestCall | None = None
+        self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
+        """The command somebody waits for, by its number."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_interrupted = False
+        """A signal may still be on its way."""
+        self._killed_for: str | None = None
+        self._last_report: Report | None = None
+        self._written = select.poll()
+        self._written.register(stdout.fd, select.POLLIN)
+        self._written.register(stderr.fd, select.POLLIN)
+        channel.setblocking(False)
+        self.listen()
+        if not greeted:
+            self._open(0, HELLO, 0)
+
+    def listen(self) -> None:
+        """To all of it; again, after `leave`."""
+        if self.stdout.fd < 0:
+            self.death = self.death or Death(how="its session ended while another state of it was woken")
+            self._channel.close()
+            self._resolve(self.death)
+            return
+        self._watch(self._channel.fileno(), self._on_channel)
+        self._watch(self.stdout.fd, lambda: self._on_output(self.stdout))
+        self._watch(self.stderr.fd, lambda: self._on_output(self.stderr))
+        if self.body.fd is not None:
+            self._watch(self.body.fd, self._on_exit)
+        if self.body.report_fd is not None:
+            self._watch(self.body.report_fd, self._on_report)
+
+    def leave(self) -> None:
+        """Another takes over what it was listening to."""
+        channel = self._channel.fileno()
+        if channel >= 0:
+            self._loop.remove_writer(channel)
+        for fd in (channel, self.stdout.fd, self.stderr.fd, self.body.fd, self.body.report_fd):
+            if fd is not None and fd >= 0:
+                self._loop.remove_reader(fd)
+
+    def give_up_session(self) -> None:
+        """After its death: nothing that is kept of it will be wanted."""
+        self.body.kill()
+        self._release()
+
+    def give_up_copies(self) -> None:
+        """If it is dead and its session is not: nobody will go back to what is kept there."""
+        if self.death is not None and self.death.cells:
+            self.give_up_session()
+
+    def let_go(self) -> None:
+        """After `leave`: its session goes on with other streams."""
+        self._channel.close()
+        self.stdout.close()
+        self.stderr.close()
+
+    def hang_up_channel(self) -> None:
+        """After `leave`, for good."""
+        self._channel.close()
+
+    def post(
+        self,
+        op: str,
+        body: bytes,
+        statuses: frozenset[GuestStatus],
+        reply_bytes: int,
+        fields: Mapping[str, str | int],
+        *,
+        calls: bool = False,
+        on_piece: OnPiece | None = None,
+    ) -> None:
+        """Send a request; `end` then gives its one end, and `called`, where `calls` will be answered, those before it."""
+        self._id = _new_id()
+        self._open(self._id, statuses, reply_bytes, self._on_call if calls else None, on_piece)
+        if self.death is None:
+            more = {"calls": True} if calls else {}
+            self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
+
+    async def ask(self, op: str, body: bytes, reply_bytes: int, limit_s: float, **fields: str | int) -> End | None:
+        """How a request that is no cell ended; None if it has not in time."""
+        self.post(op, body, ASK_STATUSES, reply_bytes, fields)
+        try:
+            return await asyncio.wait_for(self.end(), limit_s)
+        except TimeoutError:
+            return None
+
+    def give(self, fd: int) -> None:
+        """Between two requests, to a guest that waits for it. Raises OSError."""
+        socket.send_fds(self._channel, [b"\0"], [fd])
+
+    @property
+    def is_busy(self) -> bool:
+        """The open request has not ended."""
+        return self._busy
+
+    async def end(self) -> End:
+        """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
+        while self._end is None:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return self._end
+
+    async def serve_calls(self, take: OnGuestCall) -> None:
+        """Until the open request has ended, or `hear_no_more`: each call of it, and each that is dropped, as it comes."""
+        self._takes = take
+        try:
+            while self._end is None and self._takes is not None:
+                self._waiter = self._loop.create_future()
+                await self._waiter
+        finally:  # or whoever was cancelled here would be given the first calls of the next request
+            self._takes = None
+
+    def stop_serving_calls(self) -> None:
+        """Of calls, though the request has not ended."""
+        self._takes = None
+        self._wake()
+
+    def answer(self, call: GuestCall, answer: EncodedAnswer) -> None:
+        """To the open request only: what comes too late is nobody's."""
+        self._reader.open_calls -= 1
+        if self._busy and self._end is None and self.death is None:
+            header = {"id": self._id, "op": "answer", "call": call.number, **answer.header}
+            self._send(*frame_parts(header, answer.parts))
+
+    async def run_nested(
+        self, call: int, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None
+    ) -> Ran | None:
+        """Have the program that waits for this call run a command meanwhile, and tell how it ended. One at a time.
+
+        None if it has not told in time, or has ended first. What it tells later is dropped.
+        """
+        if not self._busy or self.death is not None:
+            return None
+        number = self._reader.expect_command(self._on_ran, on_piece)
+        words: dict[str, object] = {"id": self._id, "op": "nested", "call": call, "command": number}
+        request_id, ran = self._id, self._loop.create_future()
+        self._nested = number, ran
+        self._send(frame({**words, "head": head, "tell": on_piece is not None}, command))
+        try:
+            return await asyncio.wait_for(ran, limit_s)
+        except TimeoutError:
+            return None
+        finally:
+            self._nested = None
+            if ran.cancelled() and self._busy and self._id == request_id and self.death is None:
+                self._send(frame({"id": request_id, "op": "stop", "command": number}))
+
+    def interrupt(self) -> None:
+        """Ctrl-C for the guest and for what it runs in the foreground."""
+        if not self._busy or self.death is not None:
+            return
+        # The frame first: a cell that has not started yet looks for it, and cannot miss both.
+        self._send(frame({"id": self._id, "op": "interrupt"}))
+        self.body.interrupt()
+        self._is_interrupted = True
+
+    async def settle_interrupt(self) -> None:
+        """An interrupt that was sent is not on its way any more: a program that starts now would be ended by it."""
+        if self._is_interrupted and self.death is None:
+            self._is_interrupted = False
+            with suppress(SandboxUnavailable):  # then its end is near, and `_on_exit` says how
+                await self.body.wait_for_interrupt()
+
+    def kill(self, why: str) -> None:
+        if self.death is None and self._killed_for is None:
+            self._killed_for = why
+            if self._closing:
+                self.body.kill()
+            else:
+                self.body.end_program()
+                self._loop.call_later(END_S, self._kill_all)
+            self._loop.call_later(KILL_S, self._give_up)
+
+    def _kill_all(self) -> None:
+        if self.death is None:
+            self.body.kill()
+
+    async def kill_and_wait(self, why: str) -> None:
+        """Kill it and see it dead."""
+        self.hang_up()
+        self.kill(why)
+        await self.end()
+        self.give_up_copies()
+
+    async def stop_program(self, why: str) -> Death:
+        """After a reply: end its program with all that it started, and see them dead. Copies stay."""
+        self._busy, self._end = True, self.death
+        self.kill(why)
+        await self.end()
+        return self.death or Death(how=why, ours=True)
+
+    def hang_up(self) -> None:
+        """The last request: the guest leaves by itself, closing the program's files. Its end is a Death."""
+        self._busy = self._closing = True
+        self._end = self.death
+        if self.death is None:
+            self.body.prepare_close()
+            with suppress(OSError):
+                self._channel.shutdown(socket.SHUT_WR)
+
+    def drain(self) -> None:
+        if self.stdout.fd < 0:
+            return
+        for fd, _ in self._written.poll(0):
+            (self.stdout if fd == self.stdout.fd else self.stderr).drain()
+
+    def _open(
+        self,
+        request_id: int,
+        statuses: frozenset[GuestStatus],
+        reply_bytes: int,
+        on_call: OnGuestCall | None = None,
+        on_piece: OnPiece | None = None,
+    ) -> None:
+        self._end = self.death
+        self._busy = True
+        self._reader.expect(request_id, statuses, reply_bytes, on_call, on_piece)
+
+    def _resolve(self, end: End) -> None:
+        if not self._busy:
+            return
+        self._busy = False
+        self._end = end
+        if self._nested is not None:
+            self._tell_nested(None)
+        self._wake()
+
+    def _on_ran(self, number: int, ran: Ran) -> None:
+        if self._nested is not None and self._nested[0] == number:
+            self._tell_nested(ran)
+
+    def _tell_nested(self, ran: Ran | None) -> None:
+        if self._nested is not None and not self._nested[1].done():
+            self._nested[1].set_result(ran)
+
+    def _on_call(self, call: GuestCall | int) -> None:
+        if self._takes is not None:
+            self._takes(call)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _send(self, *parts: bytes) -> None:
+        if not self._outbox and len(parts) == 1:
+            try:
+                sent = self._channel.send(parts[0])
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # it is gone; `_on_exit` says how
+            if sent == len(parts[0]):
+                return
+            parts = (parts[0][sent:],)
+        if not self._outbox:
+            self._loop.add_writer(self._channel.fileno(), self._on_writable)
+        self._outbox += (memoryview(part) for part in parts if part)
+
+    def _on_writable(self) -> None:
+        try:
+            sent = self._channel.send(self._outbox[0])
+        except BlockingIOError:
+            return
+        except OSError:
+            self._outbox.clear()
+        else:
+            if left := self._outbox.popleft()[sent:]:
+                self._outbox.appendleft(left)
+        if not self._outbox:
+            self._loop.remove_writer(self._channel.fileno())
+
+    def _on_channel(self) -> None:
+        data = self._receive()
+        if data is None:
+            return
+        if not data:
+            self._loop.remove_reader(self._channel.fileno())
+            if self.is_tried:
+                self.death = Death(how="it has ended")
+                self.leave()
+                self._resolve(self.death)
+                return
+            if self.body.fd is None:
+                self._poll_exit()
+            self._loop.call_later(EXIT_S, self.kill, "its channel was broken: the program closed it")
+            return
+        try:
+            self._accept(data)
+        except ChannelBroken as broken:
+            self._loop.remove_reader(self._channel.fileno())
+            self.kill(f"its channel was broken: {broken}")
+
+    def _receive(self) -> bytes | None:
+        """What has come; empty at the end of the channel, None when there is nothing now."""
+        try:
+            return self._channel.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def _accept(self, data: bytes) -> None:
+        reply = self._reader.feed(data)
+        # Who is being killed ends by that, whatever it still says.
+        if reply is not None and self._killed_for is None:
+            self.drain()
+            self._resolve(reply)
+
+    def _on_output(self, output: Output) -> None:
+        if not output.read():
+            self._loop.remove_reader(output.fd)
+
+    def _poll_exit(self) -> None:
+        if self.body.poll() is None:
+            self._loop.call_later(EXIT_POLL_S, self._poll_exit)
+        else:
+            self._on_exit()
+
+    def _on_report(self) -> None:
+        report = self.body.report()
+        if report is None:
+            if self.body.report_fd is not None:
+                self._loop.remove_reader(self.body.report_fd)  # the session ends, and `_on_exit` says how
+        elif report.cells:
+            self._record_death(report.code, report.out_of_memory, report.cells)
+        else:
+            self._last_report = report
+
+    def _on_exit(self) -> None:
+        last = self._last_report
+        code = last.code if last else self.body.reap()
+        self._record_death(code, last.out_of_memory if last else self.body.out_of_memory)
+
+    def _record_death(self, code: int, out_of_memory: bool, cells: tuple[int, ...] = ()) -> None:
+        # A reply it sent before it died still counts, unless it was killed.
+        with suppress(ChannelBroken):
+            while self._busy and (data := self._receive()):
+                self._accept(data)
+        self.drain()
+        if self._killed_for is not None:
+            self.death = Death(how=self._killed_for, ours=True, cells=cells)
+        else:
+            how = "it ran out of memory" if out_of_memory else how_it_died(code)
+            self.death = Death(how=how, cells=cells)
+        self.leave()
+        self._channel.close()
+        if not cells:
+            self._release()
+        self._resolve(self.death)
+
+    def _give_up(self) -> None:
+        if self.death is None:
+            self.death = Death(how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True)
+            self.leave()
+            self._channel.close()
+            self._release()
+            self._resolve(self.death)
+
+    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
+        self._loop.add_reader(fd, callback)
+
+    def _release(self) -> None:
+        self.stdout.close()
+        self.stderr.close()
+        self.body.release()
+
+
+def _new_id() -> int:
+    """A number nobody can guess: an answer cannot be written before its question is asked."""
+    return 1 + (int.from_bytes(os.urandom(8), "little") >> 2)

@@ -1,0 +1,265 @@
+"""What a guest lives in, as far as the host must reach it: to interrupt it, to end it, to learn how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec.structs import asdict
+
+from pinfold.sandbox.guards.ports import Mounts
+from pinfold.sandbox.providers.launcher_requests import send_request
+from pinfold.sandbox.providers.request_file import MESSAGE_BYTES, open_request_file
+
+INIT_S = 10.0
+REPORT_BYTES = 4096
+GUARD_S = 1.0
+"""A mount takes microseconds; an init that takes longer is being held up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How a program ended whose session lives on."""
+
+    code: int
+    out_of_memory: bool
+    cells: tuple[int, ...]
+    """States that can be woken in its place, each named by the cell it is the state after."""
+
+
+class GuestProcess(Protocol):
+    out_of_memory: bool
+    """Known once it was reaped: it was ended because the session took too much."""
+
+    @property
+    def report_fd(self) -> int | None:
+        """Readable when `report` should be called; None: with its program it ends itself."""
+        ...
+
+    def report(self) -> Report | None: ...
+
+    def end_program(self) -> None:
+        """End the program and what it started; a report follows, if there is a state to wake."""
+        ...
+
+    def prepare_close(self) -> None:
+        """With its program it shall end itself."""
+        ...
+
+    @property
+    def fd(self) -> int | None:
+        """Readable when it has ended; None where the kernel cannot say."""
+        ...
+
+    def interrupt(self) -> None: ...
+
+    async def wait_for_interrupt(self) -> None:
+        """The last interrupt has arrived: what is started from now on does not get it. Raises SandboxUnavailable."""
+        ...
+
+    def kill(self) -> None:
+        """End it and everything it started."""
+        ...
+
+    def poll(self) -> int | None:
+        """As `reap`, but None while it lives."""
+        ...
+
+    def reap(self) -> int:
+        """Once it has ended: its exit code, or a signal's number, negative. Ends what it left behind."""
+        ...
+
+    def release(self) -> None:
+        """Let go of the descriptors."""
+        ...
+
+
+class Subprocess:
+    """A plain process that leads a group of its own."""
+
+    out_of_memory = False
+    report_fd = None
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._pidfd = _pidfd(process.pid)
+
+    @property
+    def fd(self) -> int | None:
+        return self._pidfd
+
+    def report(self) -> None:
+        return None
+
+    def end_program(self) -> None:
+        self.kill()
+
+    def prepare_close(self) -> None:
+        pass
+
+    def interrupt(self) -> None:
+        self._signal(signal.SIGINT)
+
+    async def wait_for_interrupt(self) -> None:
+        """At once."""
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def reap(self) -> int:
+        # Before the process is reaped, so that the group's number is still its own.
+        self.kill()
+        return self._process.wait()
+
+    def release(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+class JailedProcess:
+    """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
+
+    def __init__(self, control: socket.socket, pidfd: int) -> None:
+        self.out_of_memory = False
+        control.setblocking(False)
+        self._control = control
+        self._pidfd = pidfd
+
+    @property
+    def fd(self) -> int:
+        """Of the init, which is gone only after everything in the session is."""
+        return self._pidfd
+
+    @property
+    def report_fd(self) -> int | None:
+        return self._control.fileno()
+
+    def report(self) -> Report | None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            said = json.loads(self._control.recv(REPORT_BYTES))
+            return Report(
+                code=int(said["code"]),
+                out_of_memory=bool(said["out_of_memory"]),
+                cells=tuple(map(int, said.get("cells", ()))),
+            )
+        return None
+
+    def end_program(self) -> None:
+        self._say(b"end")
+
+    def prepare_close(self) -> None:
+        self._say(b"close")
+
+    async def ask(self, words: bytes, request: Mapping[str, Any], *fds: int) -> tuple[dict[str, Any], list[int]]:
+        """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
+        answer, given = await send_request(self._control, words, request, INIT_S, fds, who="the session's init")
+        return json.loads(answer or b"{}"), given
+
+    async def freeze(self) -> bool:
+        """Whether no process of the session can run until `thaw`. Raises SandboxUnavailable."""
+        answer, _ = await self.ask(b"freeze", {})
+        return answer.get("frozen") is True
+
+    async def thaw(self) -> None:
+        """Raises SandboxUnavailable."""
+        await self.ask(b"thaw", {})
+
+    def signal_branch(self, pid: int, number: int) -> None:
+        with open_request_file({"pid": pid, "signal": number}) as fd, suppress(OSError):
+            socket.send_fds(self._control, [b"signal"], [fd])
+
+    def interrupt(self) -> None:
+        self._say(b"interrupt")
+
+    async def wait_for_interrupt(self) -> None:
+        await self.ask(b"reap", {})  # the init does one thing after the other
+
+    def _say(self, words: bytes) -> None:
+        with suppress(OSError):
+            self._control.send(words)
+
+    def kill(self) -> None:
+        if self._pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def guard(self, mounts: Mounts) -> None:
+        """Have the init mount these now, in the live session. What it cannot mount, the keeper looks after at cell ends."""
+        self._ask_now(b"guard", asdict(mounts))
+
+    def has_leftovers(self) -> bool:
+        """Whether anything can run in it while no cell does: another process, a thread, a signal's handler."""
+        try:
+            return bool(json.loads(self._ask_now(b"leftovers", {})).get("running", True))
+        except ValueError:
+            return True
+
+    def _ask_now(self, words: bytes, request: Mapping[str, Any]) -> bytes:
+        """Holds up everything else for an instant. Empty if no answer came."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs, open_request_file(request) as sheet, suppress(OSError):
+            socket.send_fds(self._control, [words], [sheet, theirs.fileno()])
+            theirs.close()
+            ours.settimeout(GUARD_S)
+            return ours.recv(MESSAGE_BYTES)
+        return b""
+
+    def poll(self) -> int | None:
+        return None
+
+    def reap(self) -> int:
+        report = self.report()
+        if report is None:
+            return -signal.SIGKILL
+        self.out_of_memory = report.out_of_memory
+        return report.code
+
+    def release(self) -> None:
+        """More than once means no more: by then the number may be another session's."""
+        self._control.close()
+        pidfd, self._pidfd = self._pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
+class WatchedProcess(JailedProcess):
+    """A session without a process namespace: its init ends all of it and then itself, once it hears or loses us."""
+
+    @property
+    def report_fd(self) -> None:
+        return None
+
+    def end_program(self) -> None:
+        self.kill()
+
+    def prepare_close(self) -> None:
+        pass
+
+    async def wait_for_interrupt(self) -> None:
+        """Nobody says."""
+
+    def kill(self) -> None:
+        # Not the init: it alone knows what belongs to the session.
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or one older than 5.3
+        return None

@@ -1,0 +1,207 @@
+"""Saves a session's variables while it goes on, and makes a new guest what it was: between the store and the guests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from time import perf_counter
+from typing import cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pinfold.sandbox.contract import Label, UndoRefused
+from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.session.cell_journal import CellJournal
+from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES
+from pinfold.sandbox.session.deaths import Death
+from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
+from pinfold.sandbox.session.state_store import Stalled, Store, Unsaved
+
+TRIES = 4
+"""Each with one variable less, whose own code did not end."""
+RESTORE_S = 300.0
+HUNG = "saving it does not end"
+
+
+class SavedStates:
+    """Of one session: in `folder`, else for as long as it lives."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._scratch: Folder | None = None
+        self._store: Store | None = None
+        self._hung: dict[str, str] = {}
+        self._saving = asyncio.Lock()
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.trail = CellJournal(folder / "trail" if folder else None)
+
+    @property
+    def is_durable(self) -> bool:
+        return self._folder is not None
+
+    @property
+    def cells(self) -> set[int]:
+        """Whose states are saved."""
+        return self.store.cells if self._folder or self._store else set()
+
+    def forget_last_of(self, path: Sequence[int]) -> None:
+        """Of these states, the last that is saved."""
+        cell = next((cell for cell in reversed(path) if cell in self.cells), None)
+        if cell is not None:
+            self.store.forget(cell)
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            place = self._folder / "variables" if self._folder else Folder("variables")
+            self._scratch = place if isinstance(place, Folder) else None
+            self._store = Store(place.path if isinstance(place, Folder) else place)
+        return self._store
+
+    async def save_all(
+        self, body: GuestProcess, path: Sequence[int], depth_s: float, go_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        """The last of these states, and as many before it as there is time for. Raises Unsaved, SandboxUnavailable."""
+        until = perf_counter() + depth_s
+        while path:
+            cell = await self._save(cast("JailedProcess", body), path)
+            if cell is None or perf_counter() > until or not go_on():
+                return
+            path = path[: path.index(cell)]
+
+    async def _save(self, body: JailedProcess, path: Sequence[int]) -> int | None:
+        """The last state of these of which a copy is left: its cell. None if there is none."""
+        async with self._saving:
+            for _ in range(TRIES):
+                ours, theirs = socket.socketpair()
+                with ours:
+                    with theirs:
+                        answer, _fds = await body.ask(
+                            b"save", {"cells": list(path), "known": sorted(self.store.cells)}, theirs.fileno()
+                        )
+                    cell: int | None = answer.get("cell")
+                    if cell is None or cell not in path:
+                        return None
+                    if cell in self.store.cells:
+                        return cell
+                    try:
+                        await self._receive(cell, ours)
+                    except Stalled as stalled:
+                        await body.ask(b"unsave", {})
+                        self._hung[stalled.name] = HUNG
+                    else:
+                        return cell
+        raise Unsaved("the variables could not be saved: too many of them do not let themselves be")
+
+    @asynccontextmanager
+    async def idle(self) -> AsyncGenerator[None]:
+        """Nothing is saved meanwhile: whoever saves is woken for it."""
+        async with self._saving:
+            yield
+
+    async def fork_saver(self, guest: Guest, *, anyway: bool) -> socket.socket | None:
+        """Where a fork of the guest tells its state; None if the last cell can be run again instead, unless `anyway`."""
+        try:
+            ours = await _hand_socket(guest)
+        except UndoRefused:
+            return None
+        try:
+            await _ask_guest(guest, "save", b"", REFUSAL_BYTES, anyway=int(anyway))
+        except UndoRefused:
+            ours.close()
+            return None
+        return ours
+
+    async def take(self, cell: int, told: socket.socket) -> None:
+        """Raises Unsaved."""
+        async with self._saving:
+            with told:
+                try:
+                    await self._receive(cell, told)
+                except Stalled as stalled:
+                    self._hung[stalled.name] = HUNG
+                    raise
+
+    async def _receive(self, cell: int, saver: socket.socket) -> None:
+        """A thread cannot be cancelled, but what it listens to can be ended."""
+        receiving = asyncio.ensure_future(asyncio.to_thread(self.store.receive, cell, saver, self._hung))
+        try:
+            await asyncio.shield(receiving)
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                saver.shutdown(socket.SHUT_RDWR)
+            with anyio.CancelScope(shield=True), suppress(Unsaved):
+                await receiving
+            raise
+
+    def forget_all(self) -> None:
+        """States of which nobody knows any more what led to them."""
+        for cell in self.cells:
+            self.store.forget(cell)
+
+    async def restore(self, guest: Guest, cell: int, sources: Mapping[int, str]) -> tuple[Label, ...]:
+        """Make a new guest what it was after `cell`. Raises UndoRefused."""
+        try:
+            told = await anyio.to_thread.run_sync(self.store.load_state, cell)
+        except Unsaved as error:
+            raise UndoRefused(str(error)) from error
+        told["sources"] = {str(number): code for number, code in sources.items()}
+        ours = await _hand_socket(guest)
+        Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
+        try:
+            answer = await _ask_guest(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
+            return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_Row]))
+        except (ValueError, RecursionError) as error:
+            raise UndoRefused(f"the guest broke its channel: {error}") from error
+        finally:
+            with suppress(OSError):  # or it has hung up; else code of the program's could hold the thread
+                ours.shutdown(socket.SHUT_RDWR)
+
+    async def close(self) -> None:
+        async with self._saving:
+            self.trail.close()
+            if self._scratch is not None:
+                await anyio.to_thread.run_sync(self._scratch.remove)
+
+
+class _Row(msgspec.Struct):
+    name: str
+    status: str
+    reason: str
+
+
+def _label(row: _Row) -> Label:
+    return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
+
+
+async def _hand_socket(guest: Guest) -> socket.socket:
+    """Our end of a socket that the guest has the other one of. Raises UndoRefused."""
+    await _ask_guest(guest, "receive", b"", REFUSAL_BYTES)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            guest.give(theirs.fileno())
+        except OSError as error:
+            ours.close()
+            raise UndoRefused(f"the guest is gone: {error}") from error
+    return ours
+
+
+async def _ask_guest(guest: Guest, op: str, body: bytes, reply_bytes: int, **fields: int) -> bytes:
+    end = await guest.ask(op, body, reply_bytes, RESTORE_S, **fields)
+    if end is None:
+        raise UndoRefused(f"the state did not come back within {RESTORE_S:g} s")
+    if isinstance(end, Death):
+        raise UndoRefused(f"the state did not come back: {end.how}")
+    if end.status != "ok":
+        raise UndoRefused(f"the state did not come back: {end.body.decode('utf-8', 'replace')}")
+    return end.body
