@@ -1,4 +1,4 @@
-"""docs/architecture.md follows one message through the code: every file it names is there, and the way is short."""
+"""docs/architecture.md and the map in CONTRIBUTING.md: every file they name is there, and the way of a message is short."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ def test_every_file_that_the_page_names_is_there() -> None:
     named = re.findall(r"`(src/[^`]+)`", page())
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_every_file_in_the_map_of_the_rooms_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:app|engine|events|front|guest|policy|sandbox|tools)/[^`]*)`", text)
+    assert len(named) > 15
+    assert [path for path in named if not (ROOT / "src" / "pinfold" / path).exists()] == []
+    rooms = re.findall(r"^  (\w+)/  ", text, re.MULTILINE)
+    assert sorted(rooms) == sorted(path.parent.name for path in (ROOT / "src" / "pinfold").glob("*/__init__.py"))
+    folders = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
+    assert sorted(folders) == sorted(
+        path.parent.name for path in (ROOT / "src" / "pinfold" / "app").glob("*/__init__.py")
+    )
 
 
 def test_the_way_of_a_message_has_few_stops_in_order_and_each_begins_with_its_file() -> None:
