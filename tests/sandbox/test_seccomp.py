@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from bench.escaping.calls import NUMBERS
+from bench.escape_suite.calls import NUMBERS
 
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter, compile_read_only_filter

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
-from bench.sinking.ordinary import ordinary
-from bench.sinking.secrets import Planted, planted
+from bench.sink_suite.ordinary import ordinary
+from bench.sink_suite.secrets import Planted, planted
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.timing import assert_linear, repeated
