@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, anchors, blocks, links, pages, steps
 
-from pinfold.app.trust.dotenv import keys_of
+from pinfold.app.trust.project_formats import keys_of
 from pinfold.model import DIRECT, SERVICES, key_variables
 from pinfold.policy import load_rules
 

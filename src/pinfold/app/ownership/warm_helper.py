@@ -32,28 +32,14 @@ IDLE_S = 15 * 60.0
 POOL = 1
 PROGRAM = "pinfold.front.cli.helper"
 PRELOADED = (
-    "pinfold.front.cli.main",
-    "pinfold.front.cli.commands.exec",
-    "pinfold.app.session.operator_log",
-    "pinfold.net.proxy",
-    "pinfold.sandbox.providers.namespaces",
-    "pinfold.tools.builtin",
-    "pinfold.tools.entry_points",
-    "anyio._backends._asyncio",
-    "concurrent.futures.thread",
-    "difflib",
+    *("pinfold.front.cli.main", "pinfold.front.cli.commands.exec", "pinfold.app.session.operator_log"),
+    *("pinfold.net.proxy", "pinfold.sandbox.providers.namespaces", "pinfold.tools.builtin"),
+    *("pinfold.tools.entry_points", "anyio._backends._asyncio", "concurrent.futures.thread", "difflib"),
 )
 """What `pinfold exec` imports until its first cell has run."""
 _PASSED = (
-    "HOME",
-    "PATH",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "PYENV_ROOT",
-    "PINFOLD_SANDBOX_PROVIDER",
-    "PINFOLD_SANDBOX_PYTHON",
+    *("HOME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PYENV_ROOT"),
+    *("PINFOLD_SANDBOX_PROVIDER", "PINFOLD_SANDBOX_PYTHON"),
 )
 _PASSED_STARTS = ("XDG_", "LC_", "PYTHON", "UV_", "LD_", "MALLOC_", "GLIBC_")
 _ENDING_S = 5.0

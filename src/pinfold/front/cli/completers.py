@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
 if TYPE_CHECKING:
-    from pinfold.app.storage.session_tree import SessionNode
+    from pinfold.app.storage.session_store import SessionNode
 
 _MOST = 60
 
@@ -48,7 +48,7 @@ def export_formats() -> tuple[str, ...]:
 def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
     """By id, each with its title; by title where one begins so. Sessions that cannot be looked at are not offered."""
     from pinfold.app import SessionStore
-    from pinfold.app.storage.session_tree import list_nodes
+    from pinfold.app.storage.session_store import list_nodes
     from pinfold.events import PinfoldError
 
     try:

@@ -12,7 +12,7 @@ import msgspec
 
 from pinfold.app import SessionStore, connect, read_session, resume_options
 from pinfold.app.clients.session_history import SessionHistory, build_history, entries_on_disk
-from pinfold.app.storage.session_tree import build_session_tree, list_nodes
+from pinfold.app.storage.session_store import build_session_tree, list_nodes
 from pinfold.events import FileChange, Json, PinfoldError, SessionId, plain_json
 from pinfold.front.file_pages import Contents, changes_page, diff_page
 from pinfold.front.pages import branches_page, cost_page, variables_page

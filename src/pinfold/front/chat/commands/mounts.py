@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from pinfold.app import check_paths, mounts_of, parse_named_paths
-from pinfold.app.session.mounts import refuse_overlap
+from pinfold.app.session.options import refuse_overlap
 from pinfold.front.chat.commands.output import BadArguments, require_idle, write_note
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ async def _list(talk: ChatContext) -> None:
 async def _trust(talk: ChatContext, name: str) -> None:
     """As `pinfold mcp trust`: what is agreed to is what was shown, of a connection that stands meanwhile."""
     from pinfold.app.session.mcp.inspection import ServerFailed, find_spec, inspect_servers, load_servers_for
-    from pinfold.app.trust.mcp_summary import describe_server
+    from pinfold.app.trust.mcp_reach import describe_server
     from pinfold.front.cli.commands.mcp import describe_annotations
 
     spec = find_spec(load_servers_for(talk.workspace), name)

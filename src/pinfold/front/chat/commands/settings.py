@@ -44,8 +44,7 @@ async def mode_command(talk: ChatContext, rest: str) -> None:
 async def model_command(talk: ChatContext, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
-        from pinfold.app.models.default_model import SUGGESTED
-        from pinfold.app.models.local_models import reachable_models
+        from pinfold.app.models.local_models import SUGGESTED, reachable_models
 
         now = (await talk.link.status()).model
         reachable = await reachable_models()

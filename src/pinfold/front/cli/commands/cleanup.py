@@ -6,7 +6,7 @@ import json
 
 import click
 
-from pinfold.app.ownership.cleanup import clean_up
+from pinfold.app.storage.session_store import clean_up
 from pinfold.text import presentable_line
 
 _DONE = {"process": "ended"}

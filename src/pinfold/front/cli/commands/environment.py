@@ -16,7 +16,7 @@ from pinfold.app import (
     environment_status,
     load_config,
 )
-from pinfold.app.config.layers import SandboxConfig
+from pinfold.app.config.schema import SandboxConfig
 from pinfold.app.session.environment import BUILDING, build_for_session
 from pinfold.events import plain_json
 from pinfold.front.cli.progress import make_progress_display, say

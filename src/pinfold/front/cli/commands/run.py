@@ -193,7 +193,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
 def with_model(options: Options) -> Options:
     """With one, and its weights here. What that takes is loaded only where it is needed."""
     if not options.model:
-        from pinfold.app.models.default_model import choose_model
+        from pinfold.app.models.local_models import choose_model
 
         model = anyio.run(choose_model)
         options = replace(options, model=model.name, notices=(*options.notices, model.why))
