@@ -18,7 +18,6 @@ from pinfold.sandbox import Provider
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths
 from pinfold.sandbox.providers import jail as _jail
 from pinfold.sandbox.providers import landlock, namespaces
-from pinfold.sandbox.providers import request as _request
 from pinfold.sandbox.providers.launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox.providers.launcher import Launcher
 from pinfold.sandbox.session import deadline as _deadline
@@ -139,7 +138,7 @@ def _no_masks() -> None:
     def unmasked(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
         return replace(find_guarded_paths(source, shown, steers=steers), masked=[])
 
-    _request.find_guarded_paths = unmasked
+    _jail.find_guarded_paths = unmasked
     _no_keeper()  # it would mask what a program gives a new name, sooner or later
 
 
@@ -147,7 +146,7 @@ def _no_protection() -> None:
     def unprotected(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
         return replace(find_guarded_paths(source, shown, steers=steers), protected=[])
 
-    _request.find_guarded_paths = unprotected
+    _jail.find_guarded_paths = unprotected
 
 
 def _no_keeper() -> None:

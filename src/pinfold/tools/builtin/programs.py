@@ -1,4 +1,4 @@
-"""Runs the programs of the toolbox inside the session. What comes back is the session's word, and checked."""
+"""Runs the programs of the toolbox inside the session. Replies are untrusted and checked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json, PinfoldError, parse_json, plain_json
 from pinfold.text import cap_text, first_line
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Ran
+from pinfold.tools.results import BadCall
 
 Program: TypeAlias = Literal["file_reader", "file_writer", "patcher", "file_finder", "text_search", "tables"]
 _TOOLBOX = files("pinfold") / "guest" / "toolbox"
