@@ -20,8 +20,7 @@ from pinfold.app.models.session_models import CallOptions
 from pinfold.app.paths import config_dir, private_dir
 from pinfold.app.session.environment import environment_status, is_news
 from pinfold.model import BUILTIN, DIRECT, destination_of
-from pinfold.sandbox.providers.advice import Facts
-from pinfold.sandbox.providers.doctor import gather_facts
+from pinfold.sandbox.providers.doctor import Facts, gather_facts
 
 Isolation: TypeAlias = Literal["namespaces", "landlock", "none", "unknown"]
 LIMIT_S = 0.45

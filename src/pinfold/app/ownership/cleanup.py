@@ -10,7 +10,8 @@ from pinfold.app.storage.lock import holder_of
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.events import SessionId
 from pinfold.sandbox.environment import find_unfinished
-from pinfold.sandbox.providers.leftovers import in_use, remove_folder, sweep_leftovers
+from pinfold.sandbox.kernel.folders import in_use, remove_folder
+from pinfold.sandbox.kernel.processes import sweep_leftovers
 
 _SOCKET = "socket"
 

@@ -30,7 +30,7 @@ from pinfold.events import CallTool, Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.ports import Person, Sampler
+from pinfold.tools.mcp.ports import Person, Sampler, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -246,8 +246,7 @@ def connections(
     limits: Limits | None = None,
 ) -> Servers:
     """The servers with what they are known by: pins and credentials of the user's."""
-    return Servers(
-        specs,
+    world = World(
         programs=programs,
         pins=FilePins(specs),
         credentials=StoredCredentials(specs),
@@ -256,5 +255,5 @@ def connections(
         roots=roots,
         on_changed=on_changed,
         notice=notice,
-        limits=limits,
     )
+    return Servers(specs, world, limits)
