@@ -1,7 +1,7 @@
 """What a small model needs to do well: examples before it starts, its first words put into its mouth, and a push after
 a failure.
 
-Measured with bench/tasks.py; docs/design/0023-small-models.md has what each part is worth.
+Measured with bench/tasks.py; docs/design/0020-models.md says why each part is there.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import anyio
 from rich.console import Console
 
 from pinfold.app import Link, LiveSession, Options, SessionStore, acquire, open_session
-from pinfold.app.session.mounts import Mount
+from pinfold.app.session.options import Mount
 from pinfold.events import (
     ActionFinished,
     ActionId,

@@ -216,7 +216,7 @@ _WAYS: Mapping[Kind, Callable[[Sequence[str], Installation, OnLine], None]] = {
 
 
 def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: OnLine) -> None:
-    root = Path("/")  # nobody's project settings steer it
+    root = Path("/")  # no project's settings apply there
 
     def explain(said: str) -> str:
         """uv's reason; without one, the last line, which is the script's own."""
