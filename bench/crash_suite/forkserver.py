@@ -23,7 +23,7 @@ _PRELOADED = (
     "pinfold.front.cli.commands.run",
     "pinfold.front.cli.commands.sessions",
     "pinfold.log",
-    "pinfold.sandbox.providers.unsafe_local",
+    "pinfold.sandbox.guests",
     "sqlite3",
 )
 

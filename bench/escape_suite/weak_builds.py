@@ -18,7 +18,6 @@ from pinfold.sandbox import Provider
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths
 from pinfold.sandbox.providers import jail as _jail
 from pinfold.sandbox.providers import landlock, namespaces
-from pinfold.sandbox.providers import request as _request
 from pinfold.sandbox.providers.launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox.providers.launcher import Launcher
 from pinfold.sandbox.session import deadline as _deadline
@@ -57,10 +56,10 @@ GUEST: dict[str, dict[str, str]] = {
     },
     "user-id": {"startup/launcher": "if maps_up_to(FIRST_ID + SESSION_IDS):\n    FIRST_ID, SESSION_IDS = -1, 1\n"},
     "memory-bound": {
-        "kernel/memory": "def memory_of_all(enough): return 0",
+        "kernel/processes": "def memory_of_all(enough): return 0",
         "kernel/groups": "def usable_places(): return {}",
     },
-    "watch-bound": {"kernel/watches": "def bound_watches(most): pass"},
+    "watch-bound": {"kernel/processes": "def bound_watches(most): pass"},
     "limits": {"kernel/syscalls": "import resource\nresource.setrlimit = lambda *_: None\n"},
     "descriptors": {
         "kernel/syscalls": """
@@ -139,7 +138,7 @@ def _no_masks() -> None:
     def unmasked(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
         return replace(find_guarded_paths(source, shown, steers=steers), masked=[])
 
-    _request.find_guarded_paths = unmasked
+    _jail.find_guarded_paths = unmasked
     _no_keeper()  # it would mask what a program gives a new name, sooner or later
 
 
@@ -147,7 +146,7 @@ def _no_protection() -> None:
     def unprotected(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
         return replace(find_guarded_paths(source, shown, steers=steers), protected=[])
 
-    _request.find_guarded_paths = unprotected
+    _jail.find_guarded_paths = unprotected
 
 
 def _no_keeper() -> None:

@@ -17,8 +17,8 @@ from bench.undo_suite.report import Asked, Report
 from bench.versions import make
 
 from pinfold.sandbox import Limits, Session, Spec
+from pinfold.sandbox.guests import UnsafeLocal
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
 
 ROUNDS = 100
 LIMITS = Limits(memory_bytes=12 << 30)

@@ -14,8 +14,8 @@ from bench.undo_suite.live import BIG, SIZES, digests, measured, median, pauses,
 from bench.undo_suite.report import Asked, Report
 
 from pinfold.sandbox import Limits, Session, open_session
+from pinfold.sandbox.guests import UnsafeLocal
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
 
 PICKLE = "import io, pickle, time\nbegun = time.perf_counter()\nsize = len(pickle.dumps((array, frame, words), 5))\ntime.perf_counter() - begun"
 RUIN = "array[:] = 0; frame.drop(columns='value', inplace=True); words.clear()"

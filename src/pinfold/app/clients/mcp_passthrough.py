@@ -64,7 +64,7 @@ class Upstream:
                 await line.over.event.wait()
         except Exception:
             if not made:
-                raise  # to whoever asked for it
+                raise  # in the task that asked for it
         finally:
             self._held.pop(key, None)
 

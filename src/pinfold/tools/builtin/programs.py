@@ -16,11 +16,11 @@ Program: TypeAlias = Literal["file_reader", "file_writer", "patcher", "file_find
 _TOOLBOX = files("pinfold") / "guest" / "toolbox"
 _PARTS: Mapping[Program, tuple[str, ...]] = {
     "file_reader": ("program_io", "texts", "file_reader"),
-    "file_writer": ("program_io", "texts", "differences", "file_writer"),
-    "patcher": ("program_io", "texts", "differences", "file_writer", "patches", "patcher"),
+    "file_writer": ("program_io", "texts", "file_writer"),
+    "patcher": ("program_io", "texts", "file_writer", "patches", "patcher"),
     "file_finder": ("program_io", "texts", "file_finder"),
     "text_search": ("program_io", "texts", "text_search"),
-    "tables": ("program_io", "texts", "sheets", "sources", "value_counts", "columns", "tables"),
+    "tables": ("program_io", "texts", "sheets", "sources", "tables"),
 }
 # One program of several files: a package that is on no disk.
 _START = """\
