@@ -94,12 +94,9 @@ class FileGuard:
         self._rebases = {gitdir: git.rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
         self._links = set(self._all_links())
         self._watch = NameWatch(top)
+        self.fd = self._watch.fd
         self._watch_all()
         self._watch.watch_each(guards.folders, _FEW if mounted else FOLDERS)
-
-    @property
-    def fd(self) -> int | None:
-        return self._watch.fd
 
     @property
     def sees_all(self) -> bool:
@@ -343,8 +340,6 @@ class FileGuard:
         elif path not in self._masked:
             self._say(path, "looks like a secret, and can be read here: this sandbox cannot mask it")
         self._masked[path] = inode
-
-    # Git folders
 
     def _judge_place(self, path: str) -> None:
         place, now = self._places[path], self._status(path)

@@ -16,8 +16,7 @@ from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.guards.file_guard import FileGuard
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, why_not_mountable
 from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
-from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter
-from pinfold.sandbox.kernel.syscalls import names
+from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter, names
 from pinfold.sandbox.providers.launcher import Ends, Launcher, start_guest
 from pinfold.sandbox.providers.launcher_requests import LauncherGone
 from pinfold.sandbox.session.guest import Guest
