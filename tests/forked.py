@@ -150,7 +150,7 @@ def _load() -> None:
     from pinfold.front.cli.main import _COMMANDS  # pyright: ignore[reportPrivateUsage]
 
     for module in (
-        *(f"pinfold.front.cli.{name}" for name, _ in _COMMANDS.values()),
+        *(f"pinfold.front.cli.commands.{name}" for name, _ in _COMMANDS.values()),
         "pinfold.tools.mcp.connection",
         "pinfold.front.mcp_server",
         "mcp.server.mcpserver",

@@ -20,6 +20,7 @@ import httpx2
 
 from pinfold.events import Json
 from pinfold.tools import Tool, ToolError
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
 
@@ -142,8 +143,7 @@ async def main(url: str, scenario: str) -> None:
         name=NAME, transport="http", url=url, oauth=oauth if client else None, timeout_s=20, origin="the suite"
     )
     yes = Yes()
-    async with Servers(
-        [spec],
+    world = World(
         programs=NoPrograms(),
         pins=Pins(),
         credentials=Tokens(),
@@ -152,7 +152,8 @@ async def main(url: str, scenario: str) -> None:
         roots=(),
         on_changed=lambda _: None,
         notice=lambda line: print(line, file=sys.stderr),
-    ) as servers:
+    )
+    async with Servers([spec], world) as servers:
         tools = {tool.name.removeprefix(f"{NAME}."): tool for tool in await servers.tools(NAME)}
         print("tools:", ", ".join(tools), file=sys.stderr)
         for name, args in wanted(scenario, tools):

@@ -56,10 +56,10 @@ GUEST: dict[str, dict[str, str]] = {
     },
     "user-id": {"startup/launcher": "if maps_up_to(FIRST_ID + SESSION_IDS):\n    FIRST_ID, SESSION_IDS = -1, 1\n"},
     "memory-bound": {
-        "kernel/memory": "def memory_of_all(enough): return 0",
+        "kernel/processes": "def memory_of_all(enough): return 0",
         "kernel/groups": "def usable_places(): return {}",
     },
-    "watch-bound": {"kernel/watches": "def bound_watches(most): pass"},
+    "watch-bound": {"kernel/processes": "def bound_watches(most): pass"},
     "limits": {"kernel/syscalls": "import resource\nresource.setrlimit = lambda *_: None\n"},
     "descriptors": {
         "kernel/syscalls": """

@@ -25,7 +25,7 @@ from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.egress import NETWORK, SessionEgress
 from pinfold.app.storage.session_reader import read_session
 from pinfold.app.storage.session_store import SessionStore
-from pinfold.app.trust.outbound import OutboundTotal, sum_outbound
+from pinfold.app.trust.privacy import OutboundTotal, sum_outbound
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import fold
 from pinfold.events import ActionFinished, CallTool, Event, OutputDelta, PinfoldError, SessionId

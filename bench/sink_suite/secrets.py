@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pinfold.text.shapes import KNOWN_BEGINNINGS
+from pinfold.text.secret_patterns import KNOWN_PREFIXES
 
 _LETTERS = string.ascii_letters + string.digits
 _URL = _LETTERS + "-_"
@@ -32,7 +32,7 @@ def disguised(seed: int = 7) -> tuple[Planted, ...]:
     """Keys that give themselves away, every second letter escaped."""
     ways = ("&#{};", "&#x{:x};", "%{:02x}")
     found: list[Planted] = []
-    for number, one in enumerate(one for one in planted(seed) if one.secret.startswith(KNOWN_BEGINNINGS)):
+    for number, one in enumerate(one for one in planted(seed) if one.secret.startswith(KNOWN_PREFIXES)):
         way = ways[number % len(ways)]
         secret = "".join(way.format(ord(letter)) if at % 2 else letter for at, letter in enumerate(one.secret))
         found.append(Planted(f"{one.kind}, escaped", f"it is {secret} there", secret))

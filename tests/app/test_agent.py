@@ -181,3 +181,33 @@ def withhold_grants(agent: Agent) -> None:
     assert agent._live is not None  # pyright: ignore[reportPrivateUsage]
     hands: Any = agent._live._engine.core.hands  # pyright: ignore[reportPrivateUsage]
     hands.judging.handed = frozenset()
+
+
+async def test_an_agent_reads_and_writes_nothing_before_it_is_opened(tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("CONFIG", "DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "home"))
+    agent = Agent(model="scripted:nosuch.jsonl", workspace=tmp_path / "nosuch", data=["nosuch.csv"])
+    assert agent.session_id in repr(agent)
+    assert not (tmp_path / "home").exists()
+    with pytest.raises(PinfoldError, match="nosuch"):
+        await agent.open()
+
+
+async def test_a_fork_goes_on_from_where_its_agent_is_and_leaves_that_alone(
+    workspace: Path, script: Any, cell: Any
+) -> None:
+    model = script(
+        cell("x = 41"), {"text": "set"}, cell("x += 1\nprint('x is', x)"), {"expect": "x is 42", "text": "42"}
+    )
+    async with Agent(model=model, workspace=workspace, sandbox="namespaces") as agent:
+        await agent.run("set x")
+        async with await agent.fork("second") as fork:
+            assert fork.session_id != agent.session_id
+            assert (await fork.run("add one")).text == "42"
+        assert (await agent.run("add one")).text == "42"
+
+
+async def test_an_ephemeral_agent_cannot_be_forked(workspace: Path, script: Any) -> None:
+    async with agent_of(workspace, script(), ephemeral=True) as agent:
+        with pytest.raises(PinfoldError, match="cannot be forked"):
+            await agent.fork()

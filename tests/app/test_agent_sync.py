@@ -267,7 +267,7 @@ def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Pa
     with pytest.raises(PinfoldError, match="goes with the name of a model"):
         Agent(workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)
     keys = {
-        model: Agent(model=model, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)._options.calling  # pyright: ignore[reportPrivateUsage]
+        model: Agent(model=model, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)._plan.options.calling  # pyright: ignore[reportPrivateUsage]
         for model in ("openai:gpt-5", "anthropic:claude-sonnet-5", "http://localhost:1/v1#m")
     }
     assert keys["openai:gpt-5"].keys["OPENAI_API_KEY"] == "sk-of-this-agent"
@@ -278,8 +278,8 @@ def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Pa
     for server in ("lmstudio:m", "llamacpp:m", "vllm:m"):
         access = Agent(
             model=server, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True
-        )._options.calling.access()  # pyright: ignore[reportPrivateUsage]
+        )._plan.options.calling.access()  # pyright: ignore[reportPrivateUsage]
         assert key_for(parse_model_name(server), access) == "sk-of-this-agent"
         assert key_for(parse_model_name(server), Access()) is None
     with pytest.raises(PinfoldError, match="ollama:qwen3 takes no key; leave it out"):
-        Agent(model="ollama:qwen3", workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)
+        Agent(model="ollama:qwen3", workspace=workspace, api_key="sk-of-this-agent", ephemeral=True).run_sync("go")

@@ -16,8 +16,7 @@ from pinfold import Agent
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.trust import privacy as privacy_module
-from pinfold.app.trust.outbound import OutboundTotal, sum_outbound
-from pinfold.app.trust.privacy import Privacy
+from pinfold.app.trust.privacy import OutboundTotal, Privacy, sum_outbound
 from pinfold.engine import fold
 from pinfold.events import FLOW, ActionDenied, ActionFinished, ApprovalRequested, BlobId, Image, Say, TurnId, UserSpoke
 from pinfold.model import ScriptedModel

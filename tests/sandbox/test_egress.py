@@ -20,7 +20,7 @@ from tests.net.places import GOOD, World, why_not, world
 from tests.sandbox.test_hostile_copies import LINE
 
 from pinfold.guest.kernel.groups import descendants
-from pinfold.guest.kernel.proc import pid_of
+from pinfold.guest.kernel.processes import pid_of
 from pinfold.net import AllowList, Destination, Egress, How, Proxy, ProxyLimits, Traffic
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox.providers.jail import EGRESS_PORT, EGRESS_SOCKET

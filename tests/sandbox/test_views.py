@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 from tests.sandbox.asking import as_user
 
-from pinfold.guest.kernel.proc import pid_of
+from pinfold.guest.kernel.processes import pid_of
 from pinfold.guest.startup.init import CAPABILITIES
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox.providers.canaries import find_holes

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -16,22 +16,19 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.app.errors import ConfigError, TurnError
-from pinfold.app.models.pictures import picture
-from pinfold.app.ownership.owner import acquire
+from pinfold.app.clients.agent_options import SessionPlan, keep_arguments, plan_session
+from pinfold.app.clients.attachments import picture
+from pinfold.app.clients.session_fork import fork
+from pinfold.app.clients.submit import event_of, finish_turn, follow, is_end, rewind, stop
+from pinfold.app.errors import ConfigError
+from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.session.approvals import Approve, answer_approvals
-from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS
-from pinfold.app.session.environment import normalise_package_name
-from pinfold.app.session.live_session import LiveSession, open_session
-from pinfold.app.session.mounts import mounts_of
-from pinfold.app.session.session_options import check_paths, new_session_options, resume_options
-from pinfold.app.session.toolbox import ToolOptions
+from pinfold.app.session.live_session import LiveSession
 from pinfold.app.storage.session_reader import read_session
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import LoopThread, background
-from pinfold.engine import Hook, Hooks, Model, OpenAction
+from pinfold.engine import CommandRefused, Hook, Hooks, Model
 from pinfold.events import (
-    ActionFinished,
     Configure,
     Delta,
     DisplayRef,
@@ -44,10 +41,7 @@ from pinfold.events import (
     Say,
     SessionId,
     SessionRewound,
-    TurnEnded,
-    TurnFailed,
     TurnId,
-    TurnInterrupted,
     Undo,
     Usage,
     UserSpoke,
@@ -57,10 +51,9 @@ from pinfold.events import (
 )
 from pinfold.log import Damage
 from pinfold.policy import Guards
-from pinfold.sandbox import Display, Limits, Provider, parse_named_paths
+from pinfold.sandbox import Display, Limits, Provider
 
 _HOOKS_CATCH_UP_S = 10.0
-_STOP_S = 5.0
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -70,7 +63,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     displays: tuple[Display, ...]
     session_id: SessionId
     without: tuple[str, ...] = ()
-    """What was wanted and could not be had."""
+    """Tools or models that were unavailable during the turn."""
 
     def __str__(self) -> str:
         return self.text
@@ -83,24 +76,18 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return {"text/plain": self.text, "text/html": html}
 
 
-def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
-    from pinfold.app.session.mcp.files import read_extra_servers
-
-    return replace(toolbox, more_mcp=read_extra_servers(mcp))
-
-
 class Agent:
     """One session with a model: `async with Agent(...) as agent`, or `with` and `run_sync` in code without asyncio.
 
     Where its beginning and its end are apart, as in cells of a notebook: `await agent.open()` and `await agent.close()`.
     What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
-    what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
+    what policy asks; without it, requests that need approval are denied. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
     some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
     `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
-    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is shown to the
-    model's provider and to nobody else. `tools_off` are names or patterns of tools it does not get. `limits` bound the
+    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is sent to the
+    model's provider only. `tools_off` are names or patterns of tools it does not get. `limits` bound the
     sandbox, `output_bytes` and the like how much of a result the model sees; `guards` and `imports`,
     the only modules it may import, are guard rails for code.
     """
@@ -134,64 +121,18 @@ class Agent:
         ephemeral: bool = False,
         session: str | None = None,
     ) -> None:
-        added = tuple(packages)
-        if added and sandbox is not None and not isinstance(sandbox, str):
+        self._given = keep_arguments(locals())
+        if self._given["packages"] and sandbox is not None and not isinstance(sandbox, str):
             raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
-        sources = check_paths(parse_named_paths(data))
-        place = Path(workspace) if workspace is not None else None
-        may_send_to = tuple(flows)
-        flags: dict[str, Any] = {
-            "model.name": model if isinstance(model, str) else None,
-            "run.mode": mode,
-            "run.max_steps": max_steps,
-            "checkpoint.git": git_checkpoints,
-            "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
-            "network.allow": tuple(allow_hosts) or None,
-            "tools.disable": tuple(tools_off) or None,
-            "limits.output_bytes": output_bytes,
-            "limits.output_lines": output_lines,
-            "limits.output_tokens": output_tokens,
-            "run.guards": guards,
-            "run.imports": None if imports is None else tuple(imports),
-            FLOW_HOSTS: may_send_to,
-            FLOW_TOOLS: may_send_to,
-        }
         if ephemeral and session is not None:
             raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
         if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
             raise ConfigError(f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`")
-        shelf = None if ephemeral else SessionStore()
-        self._goes_on = session is not None
-        self._folder: Path | None
-        if session is not None and shelf is not None:
-            self.session_id, self._folder = shelf.find(session)
-            options = resume_options(self.session_id, self._folder, place, flags)
-        else:
-            self.session_id = new_session_id()
-            options = new_session_options(self.session_id, place, flags)
-            self._folder = shelf.folder_of(self.session_id) if shelf else None
+        if api_key is not None and not isinstance(model, str):
+            raise ConfigError("`api_key` goes with the name of a model: Agent(model=..., api_key=...)")
+        self._new_id = new_session_id() if session is None else None
         self._hooks = Hooks()
         self._approve = approve
-        if api_key is not None:
-            if not isinstance(model, str):
-                raise ConfigError("`api_key` goes with the name of a model: Agent(model=..., api_key=...)")
-            options = replace(options, calling=options.calling.with_key(model, api_key))
-        toolbox = options.toolbox if mcp is None else _with_servers(options.toolbox, mcp)
-        self._options = replace(
-            options,
-            limits=limits or options.limits,
-            model=options.model if model is None or isinstance(model, str) else model,
-            sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
-            packages=(*options.packages, *map(normalise_package_name, added)),
-            make_environment=bool(added),
-            settings={**options.settings, **(settings or {})},
-            data=sources or None,
-            mounts=mounts_of(mounts) or None,
-            tools=tuple(tools),
-            toolbox=toolbox,
-            hooks=self._hooks,
-            unattended=approve is None,
-        )
         self._stack = AsyncExitStack()
         self._live: LiveSession | None = None
         self._turn: TurnId | None = None
@@ -201,10 +142,19 @@ class Agent:
         self._opening, self._closing = asyncio.Lock(), asyncio.Event()
         self._thread: LoopThread | None = None
 
+    @cached_property
+    def _plan(self) -> SessionPlan:
+        """Reads configuration and folders, so not before the session is opened or asked about."""
+        return plan_session(self._given, self._hooks, self._new_id)
+
+    @property
+    def session_id(self) -> SessionId:
+        return self._new_id or self._plan.session
+
     def __repr__(self) -> str:
-        model = self._options.model
+        model: str | Model | None = self._given["model"]
         name = model if model is None or isinstance(model, str) else model.name
-        parts = (name, f"session {self.session_id}", "open" if self._live else "not open")
+        parts = (name, f"session {self._new_id or self._given['session']}", "open" if self._live else "not open")
         return f"<Agent {', '.join(filter(None, parts))}>"
 
     async def open(self) -> Self:
@@ -265,6 +215,9 @@ class Agent:
     def redo_sync(self) -> SessionRewound:
         return self._loop_thread().call(self.redo)
 
+    def fork_sync(self, title: str | None = None) -> Self:
+        return self._loop_thread().call(partial(self.fork, title))
+
     def set_checkpoints_sync(self, on: bool) -> None:
         self._loop_thread().call(partial(self.set_checkpoints, on))
 
@@ -291,20 +244,18 @@ class Agent:
         return self._thread
 
     async def __aenter__(self) -> Self:
-        if not self._options.model and not self._goes_on:
-            from pinfold.app.models.default_model import choose_model
+        plan = self._plan
+        if not plan.options.model and self._given["session"] is None:
+            from pinfold.app.models.local_models import choose_model
 
             model = await choose_model()
-            notices = (*self._options.notices, model.why)
-            self._options = replace(self._options, model=model.name, notices=notices)
+            notices = (*plan.options.notices, model.why)
+            plan = self._plan = replace(plan, options=replace(plan.options, model=model.name, notices=notices))
         async with AsyncExitStack() as stack:
-            if self._folder is None:
-                live = await stack.enter_async_context(open_session(None, self.session_id, self._options))
-            else:
-                live = await stack.enter_async_context(acquire(self._folder, self.session_id, self._options))
+            live = await stack.enter_async_context(acquire_or_open(plan.folder, plan.session, plan.options))
             if self._approve:
                 tasks = await stack.enter_async_context(background())
-                tasks.start_soon(answer_approvals, live, self._find_approver)
+                tasks.start_soon(partial(answer_approvals, live, lambda _: self._approve))
             self._live = live
             self._stack = stack.pop_all()
         return self
@@ -313,7 +264,8 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         if self._live and self._turn:
-            await self._stop_turn(self._live, self._turn)
+            async with self._live.subscribe(self._live.log.seq) as feed:
+                await stop(self._live, feed, self._turn)
         self._live = None
         return await self._stack.__aexit__(kind, error, trace)
 
@@ -335,56 +287,45 @@ class Agent:
 
     async def run(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> RunResult:
         """One turn. `images` are files the model is shown. Raises TurnError if it ends without an answer."""
-        displays: list[Display] = []
-        async with aclosing(self.stream(prompt, images=images)) as events:
-            async for event in events:
-                match event:
-                    case ActionFinished(displays=shown):
-                        displays += map(self._display, shown)
-                    case TurnEnded(text=text, usage=usage, cost=cost, without=without):
-                        return RunResult(
-                            text=text,
-                            usage=usage,
-                            cost=cost,
-                            without=without,
-                            displays=tuple(displays),
-                            session_id=self.session_id,
-                        )
-                    case TurnFailed(error=words):
-                        raise TurnError(words)
-                    case TurnInterrupted(reason=words):
-                        raise TurnError(f"interrupted: {words}")
-                    case _:
-                        pass
-        raise TurnError("the session ended before the turn did")
+        live, say = await self._prepare_turn(prompt, images)
+        end, shown = await finish_turn(self._follow_turn(live, say), say)
+        return RunResult(
+            text=end.text,
+            usage=end.usage,
+            cost=end.cost,
+            without=end.without,
+            displays=tuple(map(self._display, shown)),
+            session_id=self.session_id,
+        )
 
     async def stream(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> AsyncGenerator[Event | Delta]:
         """One turn, event by event. Leaving it early interrupts the turn."""
+        live, say = await self._prepare_turn(prompt, images)
+        async with aclosing(self._follow_turn(live, say)) as feed:
+            async for item in feed:
+                yield event_of(item)
+
+    async def _prepare_turn(self, prompt: str, images: Iterable[str | PathLike[str]]) -> tuple[LiveSession, Say]:
         if self._live is None:
             await self.open()
         live = self._require_async()
         shown = tuple(picture(live.log.blobs, Path(path)) for path in images)
-        self._turn = turn = new_turn_id()
-        async with live.subscribe(live.log.seq) as feed:
-            await live.submit(Say(turn=turn, text=prompt, images=shown))
-            begun = ended = False
-            try:
+        return live, Say(turn=new_turn_id(), text=prompt, images=shown)
+
+    async def _follow_turn(self, live: LiveSession, say: Say) -> AsyncGenerator[Entry | Delta]:
+        """From its prompt on: events of an earlier turn are skipped. The hooks have seen its end before the caller."""
+        self._turn, begun = say.turn, False
+        try:
+            async with aclosing(follow(live, say, live.log.seq)) as feed:
                 async for item in feed:
-                    event = item.event if isinstance(item, Entry) else item
-                    begun = begun or (isinstance(event, UserSpoke) and event.turn == turn)
-                    if not begun:
-                        continue  # the end of an earlier turn
-                    if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
-                        ended = True
-                        await self._wait_for_hooks(live)
-                    yield event
-                    if ended:
-                        return
-            finally:
-                self._turn = None
-                if not ended:
-                    with anyio.CancelScope(shield=True):
-                        await live.submit(Interrupt(target=turn))
+                    begun = begun or (isinstance(spoke := event_of(item), UserSpoke) and spoke.turn == say.turn)
+                    if is_end(item, say.turn):
+                        with anyio.move_on_after(_HOOKS_CATCH_UP_S):
+                            await live.wait_for_hooks(live.log.seq)
+                    if begun:
+                        yield item
+        finally:
+            self._turn = None
 
     async def interrupt(self) -> None:
         """Stop the running turn; the session stays as it is."""
@@ -403,12 +344,20 @@ class Agent:
 
     async def _rewind(self, command: Undo | Redo) -> SessionRewound:
         live = self._require_async()
-        async with live.subscribe(live.log.seq) as feed:
-            await live.submit(command)
-            async for item in feed:
-                if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
-                    return item.event
-        raise TurnError("the session ended")
+        return await rewind(live, command, live.log.seq)
+
+    async def fork(self, title: str | None = None) -> Self:
+        """A second agent that goes on from where this one is: same conversation and variables, in the same folder.
+
+        It is not open yet. Raises PinfoldError.
+        """
+        if self._plan.folder is None:
+            raise ConfigError("an ephemeral session cannot be forked: nothing of it is kept")
+        if self._turn is not None:
+            raise CommandRefused("a turn is under way; wait for its end, then fork")
+        session, _ = await fork(SessionStore(), self.session_id, title)
+        given: dict[str, Any] = {**self._given, "session": session}
+        return type(self)(**given)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the session as its name ends: .ipynb, .html, .md, .py, .json, .jsonl; else as one bundle, for `load`."""
@@ -417,8 +366,8 @@ class Agent:
         target = Path(path)
         if self._live:
             save(self._live.log, form_for(target), target, Damage(), force=True)
-        elif self._folder:
-            with read_session(self._folder, self.session_id) as (log, damage):
+        elif folder := self._plan.folder:
+            with read_session(folder, self.session_id) as (log, damage):
                 save(log, form_for(target), target, damage, force=True)
         else:
             raise ConfigError("an ephemeral session is gone once it is closed; save it before")
@@ -435,9 +384,6 @@ class Agent:
             shelf.remove(session)
             raise
 
-    def _find_approver(self, _: OpenAction) -> Approve | None:
-        return self._approve
-
     def _require_open(self) -> LiveSession:
         if self._live is None:
             raise ConfigError("open the agent first: async with Agent(...) as agent")
@@ -448,20 +394,6 @@ class Agent:
         if self._thread is not None and not self._thread.is_here:
             raise ConfigError("this agent was opened without asyncio; use `agent.run_sync(...)`")
         return live
-
-    async def _wait_for_hooks(self, live: LiveSession) -> None:
-        with anyio.move_on_after(_HOOKS_CATCH_UP_S):
-            await live.wait_for_hooks(live.log.seq)
-
-    async def _stop_turn(self, live: LiveSession, turn: TurnId) -> None:
-        """Interrupt our turn and see it end, so that what others have asked for is not left behind it."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
-            async with live.subscribe(live.log.seq) as feed:
-                await live.submit(Interrupt(target=turn))
-                async for item in feed:
-                    event = item.event if isinstance(item, Entry) else None
-                    if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
-                        return
 
     def _display(self, shown: DisplayRef) -> Display:
         blobs = self._require_async().log.blobs

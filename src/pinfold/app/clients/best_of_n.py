@@ -11,8 +11,11 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
-from pinfold.app.ownership.owner import acquire
-from pinfold.app.session.live_session import LiveSession, Options, open_session
+from pinfold.app.clients.submit import finish_turn, until_end
+from pinfold.app.errors import TurnError
+from pinfold.app.ownership.owner import acquire_or_open
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.session.options import Options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
 from pinfold.app.trust.untrusted_files import Writer
@@ -22,9 +25,6 @@ from pinfold.events import (
     PinfoldError,
     Say,
     SessionId,
-    TurnEnded,
-    TurnFailed,
-    TurnInterrupted,
     new_session_id,
     new_turn_id,
 )
@@ -67,7 +67,7 @@ class BestOfN:
         self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]
         self._winner: tuple[Branch, str] | None = None
         self._untrusted: set[SessionId] = set()
-        """Branches that have read others' words."""
+        """Branches that have read outside text."""
 
     async def run(self, prompt: str, check: str) -> Winner | None:
         """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""
@@ -95,11 +95,7 @@ class BestOfN:
     async def _run_branch(self, branch: Branch, prompt: str, check: str, race: anyio.CancelScope) -> None:
         text: str | None = None
         try:
-            if branch.folder is None:
-                opening = open_session(None, branch.session, branch.options)
-            else:
-                opening = acquire(branch.folder, branch.session, branch.options)
-            async with opening as live:
+            async with acquire_or_open(branch.folder, branch.session, branch.options) as live:
                 text = await self._try_branch(branch, live, prompt, check)
         except PinfoldError as error:
             self._say(f"branch {branch.number}: {error}")
@@ -111,26 +107,18 @@ class BestOfN:
     async def _try_branch(self, branch: Branch, live: LiveSession, prompt: str, check: str) -> str | None:
         """Its answer, if it passes."""
         say = Say(turn=new_turn_id(), text=prompt)
-        async with live.subscribe(0) as feed:
-            await live.submit(say)
-            async for item in feed:
-                self._show(item)
-                match item.event if isinstance(item, Entry) else item:
-                    case TurnEnded(turn=turn, text=text) if turn == say.turn:
-                        passed = await live.passes(check)
-                        if live.is_untrusted:
-                            self._untrusted.add(branch.session)
-                        self._say(f"branch {branch.number}: {'passed' if passed else 'did not pass'} the check")
-                        return text if passed else None
-                    case TurnFailed(turn=turn, error=error) if turn == say.turn:
-                        self._say(f"branch {branch.number}: {error}")
-                        return None
-                    case TurnInterrupted(turn=turn, reason=reason) if turn == say.turn:
-                        self._say(f"branch {branch.number}: interrupted, {reason}")
-                        return None
-                    case _:
-                        pass
-        return None
+        try:
+            async with live.subscribe(0) as feed:
+                await live.submit(say)
+                end, _ = await finish_turn(until_end(feed, say.turn), say, self._show)
+        except TurnError as error:
+            self._say(f"branch {branch.number}: {error}")
+            return None
+        passed = await live.passes(check)
+        if live.is_untrusted:
+            self._untrusted.add(branch.session)
+        self._say(f"branch {branch.number}: {'passed' if passed else 'did not pass'} the check")
+        return end.text if passed else None
 
     def _apply_winner(self) -> Winner | None:
         if self._winner is None:

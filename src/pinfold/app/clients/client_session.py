@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager
 from time import monotonic
 from typing import cast
 
@@ -12,38 +12,32 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
+from pinfold.app.clients.submit import event_of, finish_turn, follow, rewind
 from pinfold.app.errors import TurnError
 from pinfold.app.session.approvals import Approve
 from pinfold.app.session.live_session import LiveSession
 from pinfold.engine import CommandRefused, OpenAction, Performed
 from pinfold.events import (
     ActionFinished,
-    ActionId,
     ActionStarted,
     CallTool,
     Changed,
     Delta,
     DisplayRef,
-    Entry,
     Event,
     Execute,
-    Interrupt,
     Noticed,
     OutputDelta,
     Redo,
     Result,
     Say,
     SessionRewound,
-    TurnEnded,
-    TurnFailed,
-    TurnId,
-    TurnInterrupted,
     Undo,
     Usage,
     new_action_id,
     new_turn_id,
 )
-from pinfold.log import BlobMissing, Subscription
+from pinfold.log import BlobMissing
 from pinfold.sandbox import Variable
 from pinfold.text import cap_text
 
@@ -51,8 +45,6 @@ SHOWN = 100_000
 """Characters of one stream of a cell that are told."""
 KEPT = "blob:"
 """How the handle of an output begins that was too long to be told."""
-_STOP_S = 10.0
-"""How long a cell or a turn may take to end after it was interrupted."""
 
 
 class CellResult(Struct, frozen=True, kw_only=True):
@@ -111,20 +103,16 @@ class ClientSession:
         cell: int | None = None
         notices: list[str] = []
         with self.mark_in_use(), self.ask_client(execute.id, approve):
-            async with (
-                self.live.subscribe(self.live.log.seq) as feed,
-                aclosing(_follow_to_end(self.live, feed, execute.id)) as events,
-            ):
-                await self.live.submit(execute)
-                async for event in events:
-                    match event:
+            async with aclosing(follow(self.live, execute, self.live.log.seq)) as feed:
+                async for item in feed:
+                    match event_of(item):
                         case OutputDelta(id=execute.id, stream=stream, text=text):
                             streams[stream].append(text)
                             if on_output:
                                 on_output(text)
                         case ActionStarted(id=execute.id, cell=number, instead_of=earlier):
                             cell = number
-                            if earlier is not None:  # what it wrote before it was taken back
+                            if earlier is not None:  # drop what it wrote before it was rolled back
                                 streams = {"stdout": [], "stderr": []}
                         case Noticed(text=text):
                             notices.append(text)
@@ -154,44 +142,23 @@ class ClientSession:
         )
 
     async def ask(
-        self, prompt: str, *, approve: Approve | None = None, on_event: Callable[[Event | Delta], None] | None = None
+        self, prompt: str, *, approve: Approve | None = None, on_event: Callable[[Event | Delta], None] = lambda _: None
     ) -> TurnResult:
         """One turn of the agent. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
         say = Say(turn=new_turn_id(), text=prompt)
         if problem := self.live.status_after(0).no_model:
             raise TurnError(problem)
-        displays: list[Mapping[str, bytes]] = []
         with self.mark_in_use(), self.ask_client(say.turn, approve):
-            async with (
-                self.live.subscribe(self.live.log.seq) as feed,
-                aclosing(_follow_to_end(self.live, feed, say.turn)) as events,
-            ):
-                await self.live.submit(say)
-                async for event in events:
-                    if on_event:
-                        on_event(event)
-                    match event:
-                        case ActionFinished(displays=shown):
-                            displays += map(self._display, shown)
-                        case TurnEnded(turn=say.turn, text=text, usage=usage, cost=cost):
-                            return TurnResult(text=text, usage=usage, cost=cost, displays=tuple(displays))
-                        case TurnFailed(turn=say.turn, error=words):
-                            raise TurnError(words)
-                        case TurnInterrupted(turn=say.turn, reason=words):
-                            raise TurnError(f"interrupted: {words}")
-                        case _:
-                            pass
-        raise TurnError("the session ended before the turn did")
+            end, shown = await finish_turn(
+                follow(self.live, say, self.live.log.seq), say, lambda item: on_event(event_of(item))
+            )
+        displays = tuple(map(self._display, shown))
+        return TurnResult(text=end.text, usage=end.usage, cost=end.cost, displays=displays)
 
     async def rewind(self, command: Undo | Redo) -> SessionRewound:
         """Raises CommandRefused."""
         with self.mark_in_use():
-            async with self.live.subscribe(self.live.log.seq) as feed:
-                await self.live.submit(command)
-                async for item in feed:
-                    if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
-                        return item.event
-        raise TurnError("the session ended")
+            return await rewind(self.live, command, self.live.log.seq)
 
     async def variables(self) -> tuple[Variable, ...]:
         with self.mark_in_use():
@@ -258,35 +225,3 @@ class ClientSession:
         """Who began what led to it."""
         keys = (waiting.proposed.id, waiting.proposed.parent, waiting.proposed.turn)
         return next((self._askers[key] for key in keys if key in self._askers), None)
-
-
-async def _follow_to_end(
-    live: LiveSession, feed: Subscription, target: ActionId | TurnId
-) -> AsyncGenerator[Event | Delta]:
-    """Events and deltas; left early, or cancelled, what was begun is interrupted and seen to end."""
-    ended = False
-    try:
-        async for item in feed:
-            event = item.event if isinstance(item, Entry) else item
-            ended = _is_end(event, target)
-            yield event
-            if ended:
-                return
-    finally:
-        if not ended:
-            with anyio.CancelScope(shield=True), suppress(CommandRefused):
-                await live.submit(Interrupt(target=target))
-                with anyio.move_on_after(_STOP_S):
-                    async for item in feed:
-                        if isinstance(item, Entry) and _is_end(item.event, target):
-                            break
-
-
-def _is_end(event: Event | Delta, target: str) -> bool:
-    match event:
-        case ActionFinished(id=id_):
-            return id_ == target
-        case TurnEnded(turn=id_) | TurnFailed(turn=id_) | TurnInterrupted(turn=id_):
-            return id_ == target
-        case _:
-            return False

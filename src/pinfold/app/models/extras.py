@@ -90,7 +90,7 @@ def requirements(name: str) -> list[str]:
 
 def extra_for(model: str, calling: CallOptions) -> str | None:
     """The one that this model needs and that is not there."""
-    from pinfold.model.availability import check_installed
+    from pinfold.model.chain import check_installed
 
     try:
         check_installed(model, calling.access())
@@ -216,7 +216,7 @@ _WAYS: Mapping[Kind, Callable[[Sequence[str], Installation, OnLine], None]] = {
 
 
 def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: OnLine) -> None:
-    root = Path("/")  # nobody's project settings steer it
+    root = Path("/")  # no project's settings apply there
 
     def explain(said: str) -> str:
         """uv's reason; without one, the last line, which is the script's own."""

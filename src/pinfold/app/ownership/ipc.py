@@ -38,7 +38,7 @@ async def send_line(stream: SocketStream, words: Json) -> None:
 
 
 async def send_request(path: Path, question: Json, who: str, limit_s: float) -> dict[str, Json]:
-    """One question, one answer. Raises OwnerGone if nobody is there, SessionBusy if nobody answers."""
+    """One question, one answer. Raises OwnerGone if no process listens, SessionBusy if it does not answer."""
     async with open_stream(path) as stream:
         try:
             with anyio.fail_after(limit_s):

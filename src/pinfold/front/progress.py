@@ -1,0 +1,167 @@
+"""Progress on stderr: a bar or a spinner on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+
+import anyio
+import click
+
+from pinfold.app import Progress
+from pinfold.events import (
+    ActionFinished,
+    ActionProposed,
+    ActionStarted,
+    CallTool,
+    Delta,
+    Entry,
+    ModelCalled,
+    ModelReplied,
+    Usage,
+)
+from pinfold.text import presentable, presentable_line
+
+_BAR = 24
+_REDRAW_S = 0.1
+_GUESS_S = 1.0
+"""Before that, the time left is not estimated."""
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_CLEAR = "\r\x1b[2K"
+_PHASES = {
+    "wait": "waiting for another build",
+    "resolve": "resolving",
+    "download": "downloading",
+    "install": "installing",
+    "compile": "compiling",
+}
+
+
+def make_progress_display(step: float = math.inf) -> ProgressDisplay:
+    """`step`: the share of the whole after which another line is printed where there is no bar."""
+    return ProgressDisplay(step)
+
+
+def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
+    """Describe the progress of a build or an installation through `show`."""
+
+    def report(progress: Progress) -> None:
+        done, total = progress.done, progress.total
+        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if progress.phase == "download" else f"{done}/{total}"
+        show(_PHASES[progress.phase], done, total, counted if total else "")
+
+    return report
+
+
+def short(count: int) -> str:
+    """1,234 as 1.2k."""
+    if count < 1000:
+        return str(count)
+    value, unit = (count / 1e6, "M") if count >= 999_500 else (count / 1e3, "k")
+    return f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
+
+
+class TimeLeft:
+    """The time left, estimated from the speed so far."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._began = (0.0, 0)
+
+    def after(self, words: str, done: int, total: int, now: float | None = None) -> str:
+        """Text to append to the count; empty while there is no estimate."""
+        now = time.monotonic() if now is None else now
+        if words != self._words or done < self._began[1]:
+            self._words, self._began = words, (now, done)
+        since, first = self._began
+        if not first < done < total or now - since < _GUESS_S:
+            return ""
+        left = (now - since) * (total - done) / (done - first)
+        return f", {left:.0f} s left" if left < 90 else f", {left / 60:.0f} min left"
+
+
+class ProgressDisplay:
+    """A bar that is redrawn on a terminal; elsewhere, for a log, a line for each thing and each further step of it."""
+
+    def __init__(self, step: float = math.inf) -> None:
+        self.began = False
+        self._left = TimeLeft()
+        self._is_bar = sys.stderr.isatty()
+        self._step = step
+        self._words = ""
+        self._share = self._drawn_at = 0.0
+
+    def show(self, words: str, done: int = 0, total: int = 0, counted: str = "") -> None:
+        self.began = True
+        is_new, self._words = words != self._words, words
+        share = done / total if total else 0.0
+        line = f"{words} {counted}{self._left.after(words, done, total)}".rstrip()
+        if self._is_bar:
+            now = time.monotonic()
+            if is_new or done == total or now - self._drawn_at >= _REDRAW_S:
+                self._drawn_at = now
+                full = round(share * _BAR)
+                click.echo(f"\r\x1b[K{'#' * full}{'-' * (_BAR - full)} {line}", err=True, nl=False)
+        elif is_new or share >= self._share + self._step:
+            say(f"{words} ..." if is_new else line)
+            self._share = share
+
+    def end(self) -> None:
+        if self.began and self._is_bar:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def say(text: str) -> None:
+    click.echo(presentable(f"pinfold: {text}"), err=True)
+
+
+class Spinner:
+    """What a turn is doing right now, for how long, and tokens so far."""
+
+    def __init__(self, doing: str = "starting") -> None:
+        self._doing, self._since = doing, time.monotonic()
+        self._usage = Usage()
+        self._proposed = "running code"
+        self._is_drawn = False
+
+    async def spin(self) -> None:
+        frame = 0
+        while True:
+            sys.stderr.write(f"{_CLEAR}{_FRAMES[frame % len(_FRAMES)]} {self.line(time.monotonic())}")
+            sys.stderr.flush()
+            self._is_drawn = True
+            frame += 1
+            await anyio.sleep(_REDRAW_S)
+
+    def line(self, now: float) -> str:
+        tokens = f"{short(self._usage.input_tokens)} in {short(self._usage.output_tokens)} out"
+        parts = [self._doing, f"{int(now - self._since)} s", tokens if self._usage.total else ""]
+        return presentable_line(" · ".join(filter(None, parts)))
+
+    def clear(self) -> None:
+        """Before anything else is written."""
+        if self._is_drawn:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+            self._is_drawn = False
+
+    def take(self, item: Entry | Delta) -> None:
+        match item.event if isinstance(item, Entry) else None:
+            case ModelCalled():
+                self._turn_to("thinking")
+            case ModelReplied(usage=usage, from_cache=cached):
+                if not cached:
+                    self._usage += usage
+            case ActionProposed(action=action):
+                self._proposed = f"running {action.tool}" if isinstance(action, CallTool) else "running code"
+            case ActionStarted():
+                self._turn_to(self._proposed)
+            case ActionFinished():
+                self._turn_to("thinking")
+            case _:
+                pass
+
+    def _turn_to(self, doing: str) -> None:
+        self._doing, self._since = doing, time.monotonic()
