@@ -212,8 +212,8 @@ def history_of(spec: Spec) -> FileHistory | str:
 def make_guard(mounts: list[MountPoint], body: JailedProcess) -> WorkspaceGuard:
     """Of the workspace, and of every other folder that the session may change."""
     others = [mount for mount in mounts[1:] if mount.writable and mount.source.is_dir()]
-    keepers = {mount.path: _make_file_guard(mount, body) for mount in (mounts[0], *others)}
-    return FileGuards(keepers) if others else keepers[mounts[0].path]
+    guards = {mount.path: _make_file_guard(mount, body) for mount in (mounts[0], *others)}
+    return FileGuards(guards) if others else guards[mounts[0].path]
 
 
 def _make_file_guard(mount: MountPoint, body: JailedProcess) -> FileGuard:

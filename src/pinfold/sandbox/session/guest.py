@@ -54,7 +54,7 @@ class Guest:
         self.body = body
         self.stdout = stdout
         self.stderr = stderr
-        self.keeper: WorkspaceGuard | None = None
+        self.guard: WorkspaceGuard | None = None
         """Looks after the workspace while this guest lives."""
         self.scratch = ""
         """A folder of this machine's disk that it has to itself, besides those it was given."""

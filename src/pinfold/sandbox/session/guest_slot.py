@@ -293,7 +293,7 @@ class GuestSlot:
         if self.guest is None:
             await self.launcher.sweep()
             self.guest = await self.launcher.launch()
-            self.set_guard(self.guest.keeper)
+            self.set_guard(self.guest.guard)
         await self.guest.settle_interrupt()
         return self.guest
 

@@ -311,8 +311,8 @@ class StateHistory(States):
 async def end_parked(parked: Guest) -> None:
     parked.listen()
     await parked.kill_and_wait("it was undone")
-    if parked.keeper:
-        parked.keeper.close()
+    if parked.guard:
+        parked.guard.close()
 
 
 def _without(back: Resumed, cut: int | None, path: Sequence[int]) -> Resumed:
