@@ -58,11 +58,22 @@ class Launcher(Protocol):
 class States:
     """What a session keeps of its states. This one keeps none; `StateHistory` does."""
 
-    path: tuple[int, ...] = ()
-    changed_files = ChangedFiles()
-    resumed: Resumed | None = None
-    has_changed_files: bool | None = None
-    """Whether what has just run changed files of the workspace; None if that is not known."""
+    @property
+    def path(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def changed_files(self) -> ChangedFiles:
+        return ChangedFiles()
+
+    @property
+    def resumed(self) -> Resumed | None:
+        return None
+
+    @property
+    def has_changed_files(self) -> bool | None:
+        """Whether what has just run changed files of the workspace; None if that is not known."""
+        return None
 
     def touched_names(self) -> Names | None:
         """Names in the workspace to which something happened since the last look; None if that is not known."""
