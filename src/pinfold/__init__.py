@@ -59,7 +59,7 @@ _HOMES = {
     "pinfold.model.errors": ("ModelError",),
     "pinfold.sandbox": ("SandboxError", "SandboxUnavailable"),
     "pinfold.tools": ("tool",),
-    "pinfold.tools.errors": ("ToolError",),
+    "pinfold.tools.results": ("ToolError",),
 }
 
 
