@@ -230,19 +230,20 @@ class GuestSlot:
 
     @asynccontextmanager
     async def freeze(self) -> AsyncGenerator[None]:
-        is_cells = self.calls is not None and self.calls.is_open  # the cell holds the lock, and waits for us
-        async with self.states.pause_saving(), nullcontext() if is_cells else self.lock:
-            guest = self.guest if is_cells else await self.live_guest()
-            body = guest.body if guest else None
-            if not isinstance(body, JailedProcess):
-                raise NotSupported("the processes of this sandbox cannot be stopped")
-            try:
-                if not await body.freeze():
-                    raise SandboxUnavailable(RESTLESS)
-                yield
-            finally:
-                with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
-                    await body.thaw()
+        async with self.states.pause_saving():
+            is_cells = self.calls is not None and self.calls.is_open  # the cell holds the lock, and waits for us
+            async with nullcontext() if is_cells else self.lock:
+                guest = self.guest if is_cells else await self.live_guest()
+                body = guest.body if guest else None
+                if not isinstance(body, JailedProcess):
+                    raise NotSupported("the processes of this sandbox cannot be stopped")
+                try:
+                    if not await body.freeze():
+                        raise SandboxUnavailable(RESTLESS)
+                    yield
+                finally:
+                    with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
+                        await body.thaw()
 
     async def interrupt(self) -> None:
         if self.runs and self.guest is not None:
