@@ -15,9 +15,8 @@ from typing import Any
 
 import click
 
-from pinfold.app.config import databases
-from pinfold.app.config import layers as config
-from pinfold.events import commands, happened, ids, talk
+from pinfold.app.config import databases, layers, schema
+from pinfold.events import actions, commands, event_types, messages
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli
 from pinfold.policy.judge import Row as Rule
@@ -148,7 +147,7 @@ def _helps(command: click.Command, path: str, above: click.Context | None) -> It
 
 
 def config_page() -> str:
-    known = describe_structs(config) | describe_structs(databases)
+    known = describe_structs(schema) | describe_structs(databases)
     parts = [f"# Configuration\n\n{_MADE}\n"]
     parts.append(
         "Your settings are in `~/.config/pinfold/config.toml` ([schema](config.schema.json)). A trusted project's `pinfold.toml` may lower\n"
@@ -189,7 +188,7 @@ def _toml(annotation: str) -> str:
     if plain.startswith("Literal["):
         values = ast.literal_eval(plain.removeprefix("Literal"))
     else:
-        values = typing.get_args(vars(config).get(plain))
+        values = typing.get_args(vars(schema).get(plain))
     return " ".join(f"`{value}`" for value in values) or _TOML[plain]
 
 
@@ -201,12 +200,12 @@ def _preset(one: Field) -> str:
 
 
 def _projects(dotted: str) -> str:
-    private = vars(config)
+    private = vars(layers)
     return "lower it" if dotted in private["_LIMITS"] else "add to it" if dotted in private["_ADDED"] else ""
 
 
 def events_page() -> str:
-    known = describe_structs(happened) | describe_structs(talk)
+    known = describe_structs(event_types) | describe_structs(actions) | describe_structs(messages)
     asked = describe_structs(commands)
     parts = [f"# Events and commands\n\n{_MADE}\n"]
     parts.append(
@@ -214,15 +213,15 @@ def events_page() -> str:
         "object per line; `kind` is the name used here. New versions may add fields; existing fields stay.\n"
     )
     parts.append("## Events\n")
-    parts += [_struct(known[name]) for name in _names(happened.Event) if name != "Unknown"]
+    parts += [_struct(known[name]) for name in _names(event_types.Event) if name != "Unknown"]
     parts.append("## Broadcast only\n\nThese are never in the log: an event with the whole follows.\n")
-    parts += [_struct(known[name]) for name in _names(happened.Delta)]
+    parts += [_struct(known[name]) for name in _names(event_types.Delta)]
     parts.append("## Commands\n\nWhat a front end may submit to a session.\n")
     parts += [_struct(asked[name]) for name in _names(commands.Command)]
     parts.append("## Parts of them\n")
     parts += [_struct(known[name]) for name in _parts(known)]
     parts.append("## Closed sets\n")
-    sets = closed_sets(happened) | closed_sets(talk) | closed_sets(ids)
+    sets = closed_sets(event_types) | closed_sets(messages) | closed_sets(actions)
     parts.append(
         table(
             ("name", "values", ""),
@@ -239,12 +238,12 @@ def _names(union: Any) -> list[str]:
 def _parts(known: dict[str, StructPage]) -> list[str]:
     """Structs that events and commands contain, directly or not."""
     found: list[str] = []
-    open_ = [*_names(happened.Event), *_names(commands.Command)]
+    open_ = [*_names(event_types.Event), *_names(commands.Command)]
     seen = set(open_)
     while open_:
         struct = known.get(open_.pop(0))
         for name in re.findall(r"\w+", " ".join(one.type for one in struct.fields)) if struct else ():
-            inner = _names(happened.Action) if name == "Action" else [name]
+            inner = _names(actions.Action) if name == "Action" else [name]
             new = [one for one in inner if one in known and one not in seen]
             seen.update(new)
             open_ += new
@@ -311,7 +310,7 @@ def what_is_asked() -> str:
     """The table that policy judges by."""
     rules = vars(import_module("pinfold.policy.judge"))  # by that name the room's door gives a function
     known = [row for row in rules.values() if isinstance(row, Rule)]
-    modes: tuple[happened.Mode, ...] = typing.get_args(happened.Mode)
+    modes: tuple[actions.Mode, ...] = typing.get_args(actions.Mode)
     return table(
         ("", *(f"`{mode}`" for mode in modes)), *((row.name, *(row.answer(mode) for mode in modes)) for row in known)
     )
