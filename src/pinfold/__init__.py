@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pinfold.model.errors import ModelError
     from pinfold.sandbox import SandboxError, SandboxUnavailable
     from pinfold.tools import tool
-    from pinfold.tools.errors import ToolError
+    from pinfold.tools.results import ToolError
 
 __all__ = [
     "Agent",
@@ -59,7 +59,7 @@ _HOMES = {
     "pinfold.model.errors": ("ModelError",),
     "pinfold.sandbox": ("SandboxError", "SandboxUnavailable"),
     "pinfold.tools": ("tool",),
-    "pinfold.tools.errors": ("ToolError",),
+    "pinfold.tools.results": ("ToolError",),
 }
 
 

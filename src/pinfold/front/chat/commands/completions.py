@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pinfold.app import SessionStore
 from pinfold.app.clients.session_history import SessionHistory, build_history, entries_of
@@ -125,6 +125,6 @@ def sessions(talk: ChatContext, typed: str) -> Sequence[str]:
 
 
 def formats(_: ChatContext, typed: str) -> Sequence[str]:
-    from pinfold.front.cli.completers import export_formats
+    from pinfold.app.storage.exports import SessionExport
 
-    return [] if " " in typed else [f"{one} " for one in _filter_by_prefix(export_formats(), typed)]
+    return [] if " " in typed else [f"{one} " for one in _filter_by_prefix(get_args(SessionExport), typed)]

@@ -19,8 +19,7 @@ from pinfold.app.clients.notebooks import (
 )
 from pinfold.app.storage.exports import Target, display_label
 from pinfold.front.cli.commands.run import stop_on_signal
-from pinfold.front.cli.streams import Streams, write
-from pinfold.front.cli.turn_output import JsonLines
+from pinfold.front.cli.turn_output import JsonLines, Streams, write
 from pinfold.text import presentable_line
 
 
