@@ -107,7 +107,7 @@ from pinfold.sandbox import SandboxUnavailable, open_session, provider_named
 async def main():
     provider = provider_named(sys.argv[1])
     try:
-        async with open_session(provider=provider) as session:
+        async with open_session(sandbox=provider) as session:
             print("ran", (await session.run("6 * 7")).value, provider.name, provider.notice)
     except SandboxUnavailable as refused:
         print("refused:", refused)
