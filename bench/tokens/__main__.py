@@ -16,7 +16,7 @@ from bench.tokens.report import as_json, as_text
 from bench.tokens.suite import SETS, SetName, measure_bfcl, measure_live, measure_tasks
 
 from pinfold.events import PinfoldError
-from pinfold.front.cli.progress import make_progress_display
+from pinfold.front.progress import make_progress_display
 from pinfold.text import presentable_line
 
 

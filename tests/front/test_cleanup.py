@@ -93,7 +93,7 @@ def leftovers(pinfold: Pinfold, *more: str) -> list[str]:
 def test_nothing_left_is_said(pinfold: Pinfold) -> None:
     done = pinfold("cleanup")
     assert done.code == 0
-    assert done.out == "nothing was left behind\n" or "removed: control group" in done.out
+    assert done.out == "Nothing to clean up.\n" or "removed: control group" in done.out
 
 
 def test_the_folder_of_a_killed_host_goes_and_that_of_a_living_one_stays(

@@ -110,7 +110,7 @@ def test_the_command_says_where_and_what_goes_before_it(
     assert (done.code, done.out) == (0, "")
     assert done.err.splitlines() == [
         f"{file}, line 4: run.max_steps = 8",
-        "pinfold: PINFOLD_RUN_MAX_STEPS sets run.max_steps too, and goes before it",
+        "pinfold: PINFOLD_RUN_MAX_STEPS also sets run.max_steps, and takes precedence",
     ]
     assert pinfold("config", "get", "run.max_steps").out == "9\n"
     assert pinfold("config", "path").out == f"{file}\n"

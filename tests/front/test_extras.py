@@ -12,7 +12,7 @@ import pytest
 from tests.wheels import Index, pinfold_in, uv
 
 from pinfold.app.models.extras import EXTRAS, requirements
-from pinfold.front.cli.progress import TimeLeft
+from pinfold.front.progress import TimeLeft
 from pinfold.sandbox.environment import Progress
 from pinfold.sandbox.environment.progress import progress_of_uv
 
@@ -51,7 +51,7 @@ def test_in_an_environment_what_the_metadata_names_is_installed_there(plain: Pat
     said = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (0, "")
     assert said[0] == f"pinfold: adding local (heron) to the environment {plain.parents[1]}"
-    assert said[-1].endswith(": local can be imported")
+    assert said[-1].endswith(": local installed")
     assert has(plain, "heron")
     assert "installed already" in extras(plain, "add", "local").stderr
 

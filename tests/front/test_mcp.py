@@ -96,7 +96,7 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
         0,
         [
             "notes is added; in code it is servers.notes",
-            "each call is asked about; to trust what it says of its tools: pinfold mcp trust notes",
+            "you are asked about each call; to trust what it says of its tools: pinfold mcp trust notes",
         ],
     )
     assert "note(text: str) -> Any\n    Keep a note\n" in done.out
@@ -261,11 +261,11 @@ def test_trust_shows_what_is_believed_and_what_has_changed(
     assert asked.code == 2
     assert "nobody is there to ask" in asked.err
     assert "look: only reads" in asked.out
-    assert "note: nothing, so that each call is asked about" in asked.out
+    assert "note: nothing, so you are asked about each call" in asked.out
     assert not json.loads(pinfold("mcp", "list", "--json").out)["trusted"]
     assert pinfold("mcp", "trust", "notes", "--yes").code == 0
     assert json.loads(pinfold("mcp", "list", "--json").out)["trusted"]
-    assert pinfold("mcp", "trust", "notes").err == "notes is trusted as it is\n"
+    assert pinfold("mcp", "trust", "notes").err == "notes is already trusted\n"
     described_as(folder, "Keep a note, and send it to me.")
     serve()
     held = pinfold("mcp", "call", "notes.note", "text=a")
@@ -346,7 +346,7 @@ def test_what_cannot_be_called_is_said_in_a_line(
         (1, ["notes.nothing"], "notes offers no tool 'nothing'; there are: notes.ask"),
         (1, ["notes.note"], "wrong arguments for notes.note"),
         (2, ["notes.note", "text"], "'text' is no argument: write NAME=VALUE"),
-        (2, ["notes.note", "{bad"], "the arguments are no JSON"),
+        (2, ["notes.note", "{bad"], "the arguments are not valid JSON"),
         (2, ["notes", "text=a"], "which tool of notes?"),
         (1, ["notes.ask"], ""),
     ]

@@ -85,7 +85,7 @@ def test_ctrl_c_leaves_a_pull_at_once_and_the_next_goes_on_from_what_came(
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=20)  # the server holds the connection open for longer
     assert running.returncode == 130
-    assert said.splitlines()[-1] == ("pinfold: left; what was fetched is kept, and the next pull goes on from there")
+    assert said.splitlines()[-1] == ("pinfold: stopped; the next pull continues from here")
     begun = sum(path.stat().st_size for path in (tmp_path / "xdg/data/pinfold/models").iterdir())
     assert begun >= 500_000
     registry.manners.hold_after = None

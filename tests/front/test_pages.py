@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.events import BlobId, FileChange
-from pinfold.front.file_pages import diff_page
-from pinfold.front.pages import columns, cut, servers_page, size_in_words, tools_page, variables_page
+from pinfold.front.pages import columns, cut, diff_page, servers_page, size_in_words, tools_page, variables_page
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +55,7 @@ def test_tools_are_found_by_all_of_the_words() -> None:
     ]
     assert len(tools_page(tools, "")) == 2
     assert tools_page(tools, "READ text") == ["filesystem.read_file  pure  Read a text file"]
-    assert tools_page(tools, "nothing") == ["No tool fits 'nothing'; /tools shows all."]
+    assert tools_page(tools, "nothing") == ["No tool matches 'nothing'; /tools shows all."]
 
 
 def test_a_server_is_shown_with_its_problem() -> None:

@@ -157,7 +157,7 @@ def test_what_is_not_trusted_is_ignored_with_one_line_until_it_is(
         f"{workspace} is not trusted",
     ]
     assert pinfold("trust").code == 2  # nobody can be asked in a pipe
-    assert pinfold("trust", "--yes").err == f"{workspace} is trusted, as long as none of these changes\n"
+    assert pinfold("trust", "--yes").err == f"{workspace} is trusted until one of these changes\n"
     assert pinfold("trust", "--show").code == 0
     assert "ignored" not in pinfold(*run).err
     assert "run.max_steps = 1\n" in pinfold("config", "show").out

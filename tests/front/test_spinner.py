@@ -9,7 +9,7 @@ import pytest
 from tests.front.chat.terminal import Terminal, cell, chat, environment
 
 from pinfold.events import ActionId, ActionProposed, ActionStarted, CallTool, Entry, SessionId
-from pinfold.front.cli.progress import Spinner
+from pinfold.front.progress import Spinner
 
 pytestmark = pytest.mark.integration
 UNTIL_GO = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.005)\n"

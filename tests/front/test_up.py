@@ -93,7 +93,7 @@ def test_status_and_stop(up: Running, pinfold: Pinfold) -> None:
     assert pinfold("up", "--stop").code == 0
     assert up.wait(timeout=10) == 0
     done = pinfold("up", "--status")
-    assert (done.code, done.out) == (1, "pinfold up does not run\n")
+    assert (done.code, done.out) == (1, "pinfold up is not running\n")
     assert pinfold("up", "--stop").code == 1
 
 

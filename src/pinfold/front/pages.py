@@ -1,61 +1,48 @@
-"""What is known of a session, as lines of plain text: for the chat and for the command line alike.
-
-Whatever came from a program, a model or a file is made fit to print here.
-"""
+"""What is known of a session, as lines of plain text that are safe to print: for the chat and the command line."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import unified_diff
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from rich.cells import cell_len, set_cell_size
 
 from pinfold.app import OutboundTotal
-from pinfold.app.clients.session_history import ModelBill, SessionHistory, TurnRecord
-from pinfold.app.storage.session_store import SessionNode, SessionTree
-from pinfold.events import Json, Rewindable
+from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
+from pinfold.app.storage import SessionNode, SessionTree
+from pinfold.events import BlobId, FileChange, Json, Rewindable
 from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.diagnostics import SystemMap
 
 WIDTH = 80
 _GAP = 2
 _NAMED = 6
-"""Files that are told by name."""
+"""Files that are named."""
 _LEAST = 8
-"""Of a last column that has no room."""
+"""Width of the last column, at least."""
 
 
 def columns(rows: Iterable[Sequence[str]], *, width: int = WIDTH, indent: int = 0) -> list[str]:
-    """Side by side, each as wide as its widest; the last one is cut at the edge."""
+    """A table; each column is as wide as its widest cell, and the last one is cut at the edge."""
     table = [[presentable_line(cell) for cell in row] for row in rows]
     if not table:
         return []
-    wide = [max(map(cells_of, column)) for column in zip(*table, strict=True)]
+    wide = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
     room = width - indent - sum(each + _GAP for each in wide[:-1])
     lines: list[str] = []
     for row in table:
-        cells = [cell + " " * (each - cells_of(cell) + _GAP) for cell, each in zip(row[:-1], wide, strict=False)]
+        cells = [cell + " " * (each - cell_len(cell) + _GAP) for cell, each in zip(row[:-1], wide, strict=False)]
         lines.append((" " * indent + "".join(cells) + cut(row[-1], max(room, _LEAST))).rstrip())
     return lines
 
 
 def cut(text: str, room: int) -> str:
-    """As much of a line as fits, in cells of a terminal."""
-    if cells_of(text) <= room:
-        return text
-    kept, used = "", 1
-    for char in text:
-        used += cells_of(char)
-        if used > room:
-            break
-        kept += char
-    return f"{kept.rstrip()}…"
-
-
-def cells_of(text: str) -> int:
-    """Columns a terminal needs for it."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
+    """As much of a line as fits, in columns of a terminal."""
+    return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…"
 
 
 def size_in_words(count: int | None) -> str:
@@ -73,21 +60,19 @@ def variables_page(variables: Sequence[Mapping[str, Json]], width: int = WIDTH) 
         return ["No variables."]
     rows = [("name", "type", "shape", "size", "cell")]
     for one in variables:
-        shape, size, cell = one.get("shape"), one.get("size"), one.get("cell")
-        rows.append(
-            (
-                str(one.get("name", "")),
-                str(one.get("type", "")),
-                "" if shape is None else str(shape),
-                size_in_words(size if isinstance(size, int) else None),
-                "" if cell is None else str(cell),
-            )
-        )
+        size = one.get("size")
+        name, kind, shape, cell = (_field(one, key) for key in ("name", "type", "shape", "cell"))
+        rows.append((name, kind, shape, size_in_words(size if isinstance(size, int) else None), cell))
     return columns(rows, width=width)
 
 
+def _field(row: Mapping[str, Json], name: str) -> str:
+    value = row.get(name)
+    return "" if value is None else str(value)
+
+
 def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WIDTH) -> list[str]:
-    """Those that all the words fit."""
+    """Tools that match all the words."""
     wanted = words.lower().split()
     found = [
         one
@@ -95,16 +80,16 @@ def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WID
         if all(word in f"{one.get('name')} {one.get('server')} {one.get('words')}".lower() for word in wanted)
     ]
     if not found:
-        return [f"No tool fits {presentable_line(words)!r}; /tools shows all." if wanted else "No tools."]
+        return [f"No tool matches {presentable_line(words)!r}; /tools shows all." if wanted else "No tools."]
     rows = [
-        (_full_name(one), str(one.get("effect", "")), first_line(str(one.get("words") or "")))
+        (_full_name(one), _field(one, "effect"), first_line(_field(one, "words")))
         for one in sorted(found, key=_full_name)
     ]
     return columns(rows, width=width)
 
 
 def _full_name(tool: Mapping[str, Json]) -> str:
-    name, server = str(tool.get("name", "")), str(tool.get("server") or "")
+    name, server = _field(tool, "name"), _field(tool, "server")
     return f"{server}.{name}" if server and not name.startswith(f"{server}.") else name
 
 
@@ -113,10 +98,10 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
         return ["No MCP servers. Add one: pinfold mcp add NAME (URL | -- COMMAND)"]
     rows = [
         (
-            str(one.get("name", "")),
-            str(one.get("state", "")),
+            _field(one, "name"),
+            _field(one, "state"),
             _tools_in_words(one.get("tools")),
-            first_line(str(one.get("problem") or "")),
+            first_line(_field(one, "problem")),
         )
         for one in servers
     ]
@@ -124,19 +109,14 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
 
 
 def _tools_in_words(tools: Json) -> str:
-    match tools:
-        case int():
-            return f"{tools} tools"
-        case list():
-            return f"{len(tools)} tools"  # pyright: ignore[reportUnknownArgumentType] - plain JSON
-        case _:
-            return "never seen"
+    count = len(cast("list[Json]", tools)) if isinstance(tools, list) else tools
+    return "never seen" if count is None else f"{count} tools"
 
 
 def cost_page(story: SessionHistory, width: int = WIDTH) -> list[str]:
-    """By model, with the whole of it last."""
+    """By model, and the total."""
     if not story.bills:
-        return ["No model was asked yet."]
+        return ["No model has been used yet."]
     rows = [("model", "replies", "in", "out", "cached", "cost")]
     rows += [_bill(bill) for bill in story.bills]
     if len(story.bills) > 1:
@@ -163,7 +143,7 @@ def dollars(cost: float | None) -> str:
 
 def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
     if not gone:
-        return ["Nothing left this machine."]
+        return ["Nothing was sent from this machine."]
     rows = [("to", "times", "bytes out", "bytes back", "tokens in/out")]
     rows += [
         (
@@ -179,9 +159,9 @@ def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
 
 
 def sessions_page(sessions: Sequence[SessionNode], here: str = "", *, width: int = WIDTH, words: str = "") -> list[str]:
-    """The last used first; `here` is marked."""
+    """Last used first; `here` is marked."""
     if not sessions:
-        return [f"No session fits {presentable_line(words)!r}." if words else "No sessions yet."]
+        return [f"No session matches {presentable_line(words)!r}." if words else "No sessions yet."]
     return columns([_session(kin, here) for kin in sessions], width=width)
 
 
@@ -200,7 +180,7 @@ def title_of(kin: SessionNode) -> str:
 
 
 def branches_page(story: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
-    """Where a session came from, itself, and what was forked from it."""
+    """A session with its ancestors and its forks."""
     rows: list[tuple[str, str, str]] = []
     depth = 0
     for kin in reversed(family.ancestors):
@@ -214,7 +194,7 @@ def branches_page(story: SessionHistory, family: SessionTree, width: int = WIDTH
 
 
 def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> list[str]:
-    """What would go and what would stay, fit to print."""
+    """What a rewind would take back, and what stays."""
     turns = [one for one in story.turns if one.number >= turn.number and not one.forgotten]
     cells = tuple(cell for cell in story.path if cell > turn.before)
     files = story.files_of(cells)
@@ -229,4 +209,93 @@ def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> li
     if what == "chat" and cells:
         lines.append(f"  stays: what {join_numbers('cell', cells)} did to variables and files")
     stays = [first_line(presentable(effect), 100) for effect in story.lasting_effects(cells)]
-    return [*lines, *(f"  stays, it cannot be undone: {effect}" for effect in stays)]
+    return [*lines, *(f"  cannot be undone: {effect}" for effect in stays)]
+
+
+Contents: TypeAlias = Mapping[BlobId, bytes]
+_SHOWN = 400
+"""Lines of one file's diff."""
+_LISTED = 100
+
+
+def changes_page(changes: Sequence[FileChange], others: int = 0, width: int = WIDTH) -> list[str]:
+    rows = [(change.how, change.path) for change in changes[:_LISTED]]
+    lines = columns(rows, width=width, indent=2)
+    more = max(0, len(changes) - _LISTED) + others
+    return [*lines, f"  and {more:,} more"] if more else lines
+
+
+def diff_page(changes: Sequence[FileChange], contents: Contents, most: int = _SHOWN, whole: str = "") -> Iterator[str]:
+    """A heading for each file with lines added and removed, then at most so many; the first character of a line says how.
+
+    `whole`: what shows the rest.
+    """
+    for change in changes:
+        lines = _diff(change, contents)
+        if lines is None:
+            yield presentable_line(f"{change.path} ({change.how})")
+            yield f"  not shown: {_why(change, contents)}"
+            continue
+        added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+        yield presentable_line(f"{change.path} ({change.how}, +{added:,} -{removed:,})")
+        yield from lines[:most]
+        if len(lines) > most:
+            yield f"  and {len(lines) - most:,} lines more{whole and f'; {whole}'}"
+
+
+def _diff(change: FileChange, contents: Contents) -> list[str] | None:
+    old = _text(change.before, contents) if change.how != "added" else ""
+    new = _text(change.after, contents) if change.how != "removed" else ""
+    if old is None or new is None:
+        return None
+    # Without the names, which are said already.
+    return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3))[2:]
+
+
+def _text(blob: BlobId | None, contents: Contents) -> str | None:
+    """None where it is no text, or not kept. Made presentable as a whole, so that no secret is cut in two."""
+    data = contents.get(blob) if blob is not None else None
+    if data is None or b"\0" in data:
+        return None
+    try:
+        return presentable(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return None
+
+
+def _why(change: FileChange, contents: Contents) -> str:
+    kept = [contents.get(blob) for blob in (change.before, change.after) if blob is not None]
+    sizes = [len(data) for data in kept if data is not None]
+    if not sizes:
+        return "it is too large to be kept"
+    return f"it is no text ({' -> '.join(map(size_in_words, sizes))})"
+
+
+_ANNOTATIONS = {
+    "readOnlyHint": "only reads",
+    "destructiveHint": "may destroy",
+    "idempotentHint": "can be repeated",
+    "openWorldHint": "reaches others",
+}
+
+
+def annotations_page(server: str, annotations: Mapping[str, Mapping[str, Json]]) -> str:
+    """What a server says of its tools, which trusting it takes at its word."""
+    lines = [f"{server} says of its tools:"]
+    for tool, said in annotations.items():
+        words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
+        lines.append(f"  {tool}: {', '.join(words) or 'nothing, so you are asked about each call'}")
+    return "\n".join(lines)
+
+
+def map_page(found: SystemMap, width: int = 0) -> Iterator[str]:
+    """A map as text: each node with its details and the nodes it leads to."""
+    titles = {node.id: presentable_line(node.title) for node in found.nodes}
+    width = width or shutil.get_terminal_size().columns
+    for node in found.nodes:
+        yield cut(f"{titles[node.id]}{' (fault)' if node.faulty else ''}", width)
+        yield from (cut(f"    {presentable_line(line)}", width) for line in node.lines)
+        for edge in found.edges:
+            if edge.source == node.id:
+                words = f"{presentable_line(edge.words)} " if edge.words else ""
+                yield cut(f"  -> {words}{titles[edge.target]}", width)

@@ -139,19 +139,19 @@ async def test_wrong_words_get_one_line_that_says_how(workspace: Path) -> None:
         talk.paper.width = 200
         for line, words in {
             "/undo 7": "/undo: 7 cells cannot be undone: there are none",
-            "/undo x": "/undo: 'x' is no number of cells; give its number",
+            "/undo x": "/undo: 'x' is not a number of cells; give its number",
             "/undo one two three": "/undo: write /undo, /undo N for the last N cells, or /undo to CELL",
-            "/rewind": "/rewind: nothing was said yet that could be gone back to",
-            "/diff 3": "/diff: there is no cell 3; nothing was run yet",
-            "/output": "/output: nothing was run yet",
-            "/mode brave": "/mode: there is no mode 'brave'; there are read-only, ask, auto, full",
-            "/grants revoke 1": "/grants: there is no grant 1; /grants lists 0",
-            "/checkpoint x": "/checkpoint: 'x' is no checkpoint; give its number",
+            "/rewind": "/rewind: there is no turn to go back to yet",
+            "/diff 3": "/diff: no cell 3; nothing has run yet",
+            "/output": "/output: nothing has run yet",
+            "/mode brave": "/mode: no mode 'brave'; there are read-only, ask, auto, full",
+            "/grants revoke 1": "/grants: no permission 1; /grants lists 0",
+            "/checkpoint x": "/checkpoint: 'x' is not a checkpoint; give its number",
             "/rename": "/rename: what name? /rename TITLE",
             "/export": "/export: which format? /export FORMAT [FILE], e.g. /export md report.md",
             "/resume nobody": "/resume: there is no session 'nobody'; `pinfold sessions` lists them",
-            "/hlep": "there is no command /hlep; did you mean /help?",
-            "/zzz\x1b[2J": "there is no command /zzz\\x1b[2J; /help lists them",
+            "/hlep": "no command /hlep; did you mean /help?",
+            "/zzz\x1b[2J": "no command /zzz\\x1b[2J; /help lists them",
         }.items():
             assert await talk.type(line) == f"{words}\n", line
         await talk.type("/tmp/sales.csv what is in it?")
@@ -265,7 +265,7 @@ async def test_a_fork_is_a_branch_that_can_be_gone_to(workspace: Path) -> None:
         await talk.type("/resume second try")
         assert talk.went[-1] == new
         await talk.type("/resume", new)
-        assert "this is that session" in await talk.type(f"/resume {talk.session}")
+        assert "you are in that session" in await talk.type(f"/resume {talk.session}")
         assert arguments(talk, "resume", new[:6]) == [new]
 
 
@@ -342,12 +342,12 @@ async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows
         talk.paper.width = 250
         page = await talk.type("/help")
         assert re.search(r"^Yours\n  /review FILE +Review \$1 closely\.$", page, re.MULTILINE)
-        assert "your /undo is never used: there is a built-in one" in page
-        assert f"ignored, this folder is not trusted: /deploy; see and allow: pinfold trust {workspace}" in page
+        assert "your /undo is ignored: a built-in command has that name" in page
+        assert f"ignored, as this folder is not trusted: /deploy; review with: pinfold trust {workspace}" in page
         assert "never used" not in await talk.type("/help")
         await talk.type("/review a.py")
         assert await talk.type("/deploy") == (
-            f"/deploy: it comes with this folder, which is not trusted; see and allow: pinfold trust {workspace}\n"
+            f"/deploy: it belongs to this folder, which is not trusted; review with: pinfold trust {workspace}\n"
         )
         assert "cannot be undone" in await talk.type("/undo 1")
         assert talk.said == ["Review a.py closely."]
@@ -375,7 +375,7 @@ async def test_a_server_is_listed_and_what_it_offers_agreed_to(
         assert arguments(talk, "mcp", "t") == ["trust notes"]
         shown = await talk.type("/mcp trust notes", "y")
         assert "notes says of its tools:" in shown
-        assert "notes is trusted, as long as none of it changes" in shown
+        assert "notes is trusted until it changes" in shown
         assert FilePins(load_user_servers().specs).is_trusted("notes")
         assert "no MCP server is called 'nobody'" in await talk.type("/mcp trust nobody")
         assert "write /mcp" in await talk.type("/mcp restart")

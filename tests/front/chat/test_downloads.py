@@ -63,7 +63,7 @@ def test_a_database_has_its_extra_offered(start: Callable[..., Terminal], tmp_pa
     terminal.wait("This needs the extra `sql` (databases: PostgreSQL, SQLite, DuckDB). Install it into")
     terminal.wait_on_screen("y yes")
     terminal.feed("n")
-    terminal.wait("Databases cannot be read without it; later: pinfold extras add sql")
+    terminal.wait("Without it code cannot read databases.")
     terminal.wait_on_screen("auto · ")
 
 
@@ -99,7 +99,7 @@ def test_one_ctrl_c_leaves_while_the_environment_is_built(
     terminal.wait("building the Python that code runs in, once")
     assert index.held.wait(30)
     terminal.feed("\x03")
-    terminal.wait("pinfold: left; what was fetched is kept")
+    terminal.wait("pinfold: stopped; the part that was downloaded is kept")
     assert terminal.exit_code() == 130
     assert [path.name for path in (tmp_path / "xdg/data/pinfold/environments").iterdir()] == [".lock"]
 
@@ -136,7 +136,7 @@ def test_one_ctrl_c_leaves_while_weights_are_fetched(start: Callable[..., Termin
         )
         terminal.wait_on_screen("fetching builtin: 3 of 1,117 MB")
         terminal.feed("\x03")
-        terminal.wait("pinfold: left; what was fetched is kept")
+        terminal.wait("pinfold: stopped; the part that was downloaded is kept")
         assert terminal.process.wait(timeout=30) == 130
     finally:
         over.set()

@@ -32,9 +32,9 @@ from pinfold.front.chat.pictures import BadPicture, Frame, draw_picture
 from pinfold.front.chat.renderers import diffs, tables
 from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.markdown import MarkdownStream
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
 from pinfold.front.chat.status import Status
-from pinfold.front.cli.commands.map import mermaid
+from pinfold.front.cli.commands.diagnostics import mermaid, svg
 
 pytestmark = pytest.mark.safety
 _MB = 1 << 20
@@ -308,7 +308,6 @@ def test_nothing_steers_a_terminal_from_the_status_line() -> None:
 
 def test_no_name_breaks_out_of_a_map() -> None:
     from pinfold.app.diagnostics.system_map import Edge, Node, SystemMap
-    from pinfold.front.cli.svg import svg
 
     evil = '"]; click n0 href "javascript:x" %%{init}%%\n</text><script>x</script>\x1b]0;t\x07'
     nodes = (Node(id="a", kind="server", title=evil, lines=(evil,)), Node(id=evil, kind="model", title="m"))

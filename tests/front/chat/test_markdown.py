@@ -11,7 +11,7 @@ from tests.front.chat.sheets import KeptPaper
 from tests.timing import assert_linear, repeated
 
 from pinfold.front.chat.renderers.markdown import MarkdownStream
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
 
 pytestmark = pytest.mark.unit
 REPLY = """# Cars

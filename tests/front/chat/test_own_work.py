@@ -183,7 +183,7 @@ async def test_agents_md_is_written_after_a_yes_and_replaced_after_another(works
         assert "rm" not in text.split()
         (workspace / "AGENTS.md").write_text("mine", encoding="utf-8")
         await talk.type("/init", None)
-        assert talk.asked[-1] == "Replace AGENTS.md, which is there already, by this?"
+        assert talk.asked[-1] == "Replace the existing AGENTS.md with this?"
         assert (workspace / "AGENTS.md").read_text(encoding="utf-8") == "mine"
 
 

@@ -18,11 +18,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pinfold.front.chat.pictures import BadPicture, Frame, choose_way, draw_picture
-from pinfold.front.chat.pictures.half_blocks import render_half_blocks, sharpen_lines
-from pinfold.front.chat.pictures.inline import CHUNK, place_on_rows
-from pinfold.front.chat.pictures.png import SIGNATURE, decode_png
-from pinfold.front.chat.pictures.raster import Raster
-from pinfold.front.chat.pictures.sixel import encode_sixel, quantise
+from pinfold.front.chat.pictures.encoders import (
+    CHUNK,
+    encode_sixel,
+    place_on_rows,
+    quantise,
+    render_half_blocks,
+    sharpen_lines,
+)
+from pinfold.front.chat.pictures.png import SIGNATURE, Raster, decode_png
 
 pytestmark = pytest.mark.unit
 Pixel: TypeAlias = tuple[int, int, int]

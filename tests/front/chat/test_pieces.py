@@ -17,7 +17,7 @@ from pinfold.events import ModelReplied, SessionOpened, Usage, new_turn_id
 from pinfold.front.chat.completion import ChatCompleter, files_below, rank_paths
 from pinfold.front.chat.history import FileHistory
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion
-from pinfold.front.chat.pastes import Pastes
+from pinfold.front.chat.keys import Pastes
 from pinfold.front.chat.status import Status, short
 
 pytestmark = pytest.mark.unit

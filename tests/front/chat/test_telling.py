@@ -417,7 +417,7 @@ async def test_displays_are_counted_over_the_session_and_can_be_opened() -> None
         "    [ok 0.02 s]",
         "",
         "  4 │ b",
-        "    picture (it is no PNG): pinfold sessions show s_0123456789ab --display 2",
+        "    picture (it is not a PNG): pinfold sessions show s_0123456789ab --display 2",
         "    page: pinfold sessions show s_0123456789ab --display 3",
         "    [ok 0.02 s]",
     ]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from pinfold.events import Action, CallTool, Json, NotPlain, RunCell, plain_json
 from pinfold.front.chat.renderers.code import highlight_code, language_of
-from pinfold.front.chat.renderers.hanging_text import with_gutter
-from pinfold.front.chat.renderers.lines import cut
+from pinfold.front.chat.renderers.lines import cut, with_gutter
 from pinfold.text import presentable, presentable_line
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 CODE_LINES = 120
 """Of a cell; of a longer one the middle is left out."""
@@ -88,7 +85,5 @@ def _elide_lines(lines: list[Text], most: int) -> list[Text]:
 
 
 def _words(text: str, style: str) -> Text:
-    from rich.text import Text
-
     made = Text()
     return made.append(presentable(text), style)

@@ -1,4 +1,4 @@
-"""Approvals and the agent's own questions, answered in place."""
+"""Asks the user for approvals, and the agent's own questions."""
 
 from __future__ import annotations
 
@@ -28,24 +28,31 @@ from pinfold.events import (
 )
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.renderers.diffs import colour_lines
-from pinfold.front.chat.renderers.hanging_text import HangingText
+from pinfold.front.chat.renderers.lines import HangingText
 from pinfold.front.chat.renderers.transcript import Transcript
 from pinfold.text import cap_text, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]
 _SHOWN = 200_000
 _GUTTER = "  │ "
-"""Before all that others wrote: what stands there alone is ours."""
+"""Stands before all text that is not ours."""
 _SEEN = 20
-"""Lines that are surely on the screen with the question."""
+"""Lines that are certainly visible with the question."""
 _BLANKS = 2
-"""Empty lines after each other; of more it is said how many they are, lest they push the rest out of sight."""
+"""Consecutive empty lines that are shown; more are counted, so they cannot push text out of sight."""
 _OF_SERVER = re.compile(r"(\S+) of server [0-9a-f]+")
+_ALLOWS = {
+    "shell": "the command `{}`",
+    "network": "connections to {}",
+    "install": "installing {}",
+    "tool": "calls of {}",
+    "flow": "sending to {}",
+}
 _SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
 
 
 class Approvals:
-    """Those that wait, the oldest asked first; what is answered elsewhere disappears."""
+    """Open requests, oldest first; one that is answered elsewhere disappears."""
 
     def __init__(self, desk: InputQueue, paper: Transcript, submit: Submit) -> None:
         self._desk = desk
@@ -55,7 +62,7 @@ class Approvals:
         self._asked: tuple[ActionId, anyio.CancelScope] | None = None
         self._ours: set[ActionId] = set()
         self._by_user: set[ActionId] = set()
-        """What the user runs without the agent, and what that calls."""
+        """Actions the user runs without the agent, and what they call."""
         self._woken = anyio.Event()
 
     def __len__(self) -> int:
@@ -67,7 +74,7 @@ class Approvals:
                 self._by_user.add(event.id)
             case ApprovalRequested():
                 self._waiting[event.id] = event
-                self._dismiss(event.id)  # asked anew: what was shown is not so any more
+                self._dismiss(event.id)  # asked again: what was shown is outdated
                 self._woken.set()
             case ApprovalDecided() if event.id in self._waiting:
                 self._withdraw(event.id)
@@ -103,13 +110,13 @@ class Approvals:
         self._asked = None
 
     async def _decide(self, event: ApprovalRequested, decide: Decide | None) -> None:
-        """None: no, and whatever wants it stops."""
+        """None denies it and interrupts the turn."""
         self._ours.add(event.id)
         self._waiting.pop(event.id, None)
         no = Decide(id=event.id, digest=event.digest, verdict="deny", words="the user stopped it")
         try:
             await self._submit(decide or no)
-        except CommandRefused as refusal:  # somebody was faster
+        except CommandRefused as refusal:  # another process answered first
             self._paper.write(Text(f"  {presentable(str(refusal))}", style="dim"))
             return
         if decide is None:
@@ -121,7 +128,7 @@ class Approvals:
             return None
         if key in _SCOPES:
             return _decision(event, "allow", _SCOPES[key])
-        if event.id in self._by_user:  # there is no agent to tell what to do instead
+        if event.id in self._by_user:  # no agent is waiting for instructions
             return _decision(event, "deny")
         why = WordsQuestion(
             "Denied. Tell the agent what to do instead, or press Enter.", "no:", may_be_empty=True, follows=True
@@ -131,9 +138,7 @@ class Approvals:
 
     async def _question(self, event: ApprovalRequested) -> Decide | None:
         label = "number or words:" if event.options else "answer:"
-        words = await self._desk.ask(
-            WordsQuestion(self._title("The agent waits for your answer."), label, may_be_empty=False)
-        )
+        words = await self._desk.ask(WordsQuestion(self._title("The agent has a question."), label, may_be_empty=False))
         if words is None:
             return None
         if words.isdecimal() and len(words) < 5 and 1 <= int(words) <= len(event.options):
@@ -152,7 +157,7 @@ def _decision(
 
 
 def _keys(event: ApprovalRequested) -> dict[str, str]:
-    if len(event.shows) > _SHOWN:  # nobody agrees to what they do not see
+    if len(event.shows) > _SHOWN:  # what is not shown cannot be allowed
         return {"n": "no", "esc": "stop"}
     keys = {"y": "once"}
     if event.pattern:
@@ -164,7 +169,7 @@ def _keys(event: ApprovalRequested) -> dict[str, str]:
 
 
 def render_request(event: ApprovalRequested) -> list[RenderableType]:
-    """What is asked, for good: a yes can be read up on."""
+    """What is asked, as it stays in the transcript."""
     asked = HangingText(Text(exact(event.reason), "bold yellow"), "? ", _GUTTER, "bold yellow")
     if event.question:
         return [
@@ -194,38 +199,26 @@ def _render_grants(event: ApprovalRequested) -> RenderableType:
 def describe_pattern(pattern: str) -> str:
     """What a pattern allows."""
     kind, _, what = pattern.partition(": ")
-    if of_server := _OF_SERVER.fullmatch(what):  # the digits are its program, which the user knows by name
+    if of_server := _OF_SERVER.fullmatch(what):  # the digits identify the program, which the user knows by name
         what = f"{of_server[1]} (while the server {of_server[1].partition('.')[0]} is the same program)"
-    match kind:
-        case "edit":
-            folder = what.removesuffix("/*")
-            return "edits in this folder" if folder == "." else f"edits in {folder}/"
-        case "shell" if what.endswith(" *"):
-            return f"commands that begin with `{what.removesuffix(' *')}`"
-        case "shell":
-            return f"the command `{what}`"
-        case "network":
-            return f"connections to {what}"
-        case "install":
-            return f"installing {what}"
-        case "tool":
-            return f"calls of {what}"
-        case "flow":
-            return f"sending to {what}"
-        case _:
-            return pattern
+    if kind == "edit":
+        folder = what.removesuffix("/*")
+        return "edits in this folder" if folder == "." else f"edits in {folder}/"
+    if kind == "shell" and what.endswith(" *"):
+        return f"commands that begin with `{what.removesuffix(' *')}`"
+    return _ALLOWS[kind].format(what) if kind in _ALLOWS else pattern
 
 
 def _format_question(event: ApprovalRequested) -> str:
-    """What is not to be seen beside the question is said in it."""
+    """Says so if the request is longer than the screen."""
     if len(event.shows) > _SHOWN:
-        return f"Too long to be shown whole ({len(event.shows):,} characters), so it can only be denied."
+        return f"Too long to show ({len(event.shows):,} characters), so it can only be denied."
     lines = event.shows.count("\n") + 1
     return f"Allow this? It is {lines:,} lines long, see above." if lines > _SEEN else "Allow this?"
 
 
 def _render_effect(shows: str) -> list[RenderableType]:
-    """Every line of it: a diff by its signs, anything else as it is."""
+    """Every line; a diff in colours."""
     lines = _strip_blank_lines(cap_text(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
     is_diff = any(line.startswith("@@ -") for line in lines)
     styled = colour_lines(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]

@@ -1,4 +1,4 @@
-"""The conversation: opens a session, says what was entered, follows what comes of it."""
+"""The conversation: opens a session, sends what the user enters, shows its events."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -32,75 +32,57 @@ from pinfold.app import (
     start_operator_log,
 )
 from pinfold.events import (
-    ActionFinished,
     ActionId,
     ApprovalRequested,
-    BlobId,
     Continue,
     Delta,
     Entry,
     Execute,
-    Interrupt,
     PinfoldError,
     Say,
     SessionId,
-    TurnEnded,
-    TurnFailed,
     TurnId,
-    TurnInterrupted,
     UserSpoke,
     new_action_id,
     new_turn_id,
 )
 from pinfold.front.chat.approvals import Approvals, render_request
 from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_command
-from pinfold.front.chat.downloads import UserLeft
-from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.dialogs import UserDialog
+from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.event_renderer import EventRenderer
-from pinfold.front.chat.renderers.transcript import Surface, TerminalTranscript
+from pinfold.front.chat.renderers.transcript import Terminal, TerminalTranscript
 from pinfold.front.chat.session_target import Past, SessionTarget, last_session_here, load_past, resolve_session
 from pinfold.front.chat.status import Status
+from pinfold.front.chat.turns import Turns
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.clients.notebooks import AttachedNotebook
-    from pinfold.app.session.options import Mount
+    from pinfold.app.clients import AttachedNotebook
+    from pinfold.app.session import Mount
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
 _IDLE_S = 0.25
 _BREATH_S = 0.008
-"""How long events are told before keys are looked at again."""
-_STOP_S = 10.0
+"""How long events are shown before keys are handled again."""
 _CATCH_UP_S = 2.0
 
 
-class Terminal(Surface, Protocol):
-    """What the conversation needs of the frame."""
-
-    steered: bool
-
-    def set_completions(
-        self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
-    ) -> None:
-        """What can be completed."""
-        ...
-
-
 def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """What goes wrong where nobody waits for it must not be printed over the prompt."""
+    """Log errors of background tasks: printing them would spoil the prompt."""
     logger.error("unexpected: %s", context.get("message"), exc_info=context.get("exception"))
 
 
 def _preload() -> None:
-    """What the first answer needs, loaded while nobody waits for it."""
+    """Load the highlighter before the first answer needs it."""
     from pinfold.front.chat.renderers.code import highlight_code
 
     highlight_code("print(1)", "python")
 
 
 async def converse(desk: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> int:
-    """Until the user leaves; the exit code."""
+    """Run the chat until the user leaves; the exit code."""
     start_operator_log(given.get("log_level"))
     asyncio.get_running_loop().set_exception_handler(_log_exception)
     talk = Conversation(desk, terminal, given)
@@ -108,39 +90,32 @@ async def converse(desk: InputQueue, terminal: Terminal, given: Mapping[str, Any
     return await talk.run(name)
 
 
-class Conversation:
-    """Is the `Talk` of commands."""
+class Conversation(UserDialog):
+    """Is the `ChatContext` of commands."""
 
     link: Link
     teller: EventRenderer
     session: SessionId
     workspace: Path
     _place: SessionTarget
+    _turns: Turns
+    _approvals: Approvals
 
     def __init__(self, desk: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> None:
-        self._desk = desk
+        super().__init__(desk, TerminalTranscript(terminal, steered=terminal.steered))
         self._terminal = terminal
         self._given = given
-        self.paper = TerminalTranscript(terminal, steered=terminal.steered)
         self.status = Status()
-        self._approvals = Approvals(desk, self.paper, self._submit)
-        self._turn: TurnId | ActionId | None = None
-        """What runs: a turn, or a cell of the user's own."""
-        self._ends: dict[TurnId | ActionId, anyio.Event] = {}
-        self._cut_off = False
-        self._spoke = False
-        """Something was said in this session, now or before."""
         self._next: tuple[SessionId | None] | None = None
         self._again: SessionTarget | None = None
-        """This session, to be opened once more and otherwise."""
-        self._stopped = asyncio.Event()
+        """This session, to be reopened with other options."""
         self._commands: asyncio.Queue[str] = asyncio.Queue()
-        self._told = 0
-        """The last event."""
-        self._moved = anyio.Event()
+        self._shown = 0
+        """The number of the last event that was shown."""
+        self._progressed = anyio.Event()
         self._pictures: PictureMode = "auto"
         self._brought: AttachedNotebook | None = None
-        """A notebook that the model has not been told of."""
+        """A notebook that the model does not know of yet."""
 
     async def run(self, name: str | None) -> int:
         self.paper.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
@@ -154,9 +129,7 @@ class Conversation:
             except OwnerGone:
                 if self._desk.leaving:
                     break
-                self.paper.write(
-                    Text("The process that held the session is gone; going on with it here.", style="yellow")
-                )
+                self.paper.write(Text("The process that ran the session has ended; it continues here.", style="yellow"))
                 place, told = replace(place, is_new=False), False
                 continue
             except PinfoldError as error:
@@ -183,23 +156,7 @@ class Conversation:
     async def say(self, text: str) -> None:
         turn = new_turn_id()
         brought, self._brought = self._brought, None
-        await self._follow_turn(turn, Say(turn=turn, text=brought.add_to_prompt(text) if brought else text))
-
-    async def ask(self, question: str, keys: Mapping[str, str]) -> str:
-        return await self._desk.ask(KeyQuestion(presentable(question), keys)) or ""
-
-    async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
-        if not options:
-            return None
-        question = ChoiceQuestion(presentable(title), [presentable_line(words) for _, words in options])
-        answer = await self._desk.ask(question)
-        return None if answer is None else options[int(answer)][0]
-
-    async def ask_secret(self, title: str, label: str, command: str) -> str:
-        if not self._terminal.steered:
-            raise ConfigError(f"this terminal would show the key while you type; use: {command}")
-        question = WordsQuestion(presentable(title), label, may_be_empty=False, hidden=True)
-        return await self._desk.ask(question) or ""
+        await self._run_turn(turn, Say(turn=turn, text=brought.add_to_prompt(text) if brought else text))
 
     async def switch(self, session: SessionId | None) -> None:
         self._next = (session,)
@@ -210,9 +167,9 @@ class Conversation:
         if place.folder is None:
             raise ConfigError("an --ephemeral session cannot be reopened; start it with --mount or --data")
         if not isinstance(self.link, LiveSession):
-            raise ConfigError("another process holds this session; end it there first, then do this here")
+            raise ConfigError("another process runs this session; end it there first")
         more = {name: given for name, given in (("data", data), ("mounts", mounts)) if given is not None}
-        # What it is now is in its log, and what was given on the command line counts as before.
+        # The log has the present model and mode; other flags stay as given.
         options = replace(place.options, model=None, mode=None, git_checkpoints=None, notices=(), **more)
         self._again = replace(place, options=options, is_new=False)
         self.progress("reopening the session")
@@ -224,7 +181,7 @@ class Conversation:
     # One session
 
     async def _run_session(self, place: SessionTarget, *, told: bool = False) -> None:
-        """`told`: what happened in it is on the screen already."""
+        """`told`: its past is on the screen already."""
         self.progress("opening the session")
         async with contextlib.AsyncExitStack() as stack:
             link = await stack.enter_async_context(place.open_link())
@@ -238,7 +195,7 @@ class Conversation:
             async with background() as tasks:
                 tasks.start_soon(self._follow, feed)
                 tasks.start_soon(self._beat)
-                tasks.start_soon(self._forward_interrupts)
+                tasks.start_soon(self._turns.forward_interrupts)
                 tasks.start_soon(self._run_queued_commands)
                 tasks.start_soon(anyio.to_thread.run_sync, _preload)
                 tasks.start_soon(self._approvals.serve)
@@ -246,25 +203,24 @@ class Conversation:
                 if place.is_new and self._given.get("notebook"):
                     await self._run_safely(self._bring_notebook, str(self._given["notebook"]))
                 await self._work()
-                await self._stop()
+                if self._next is None:
+                    await self._turns.stop()
         self.paper.live(None)
 
     def _begin(self, place: SessionTarget, link: Link, standing: SessionStatus, past: Past) -> None:
         self.link, self.session, self._place = link, place.session, place
         self.workspace = Path(standing.workspace)
-        self.teller = EventRenderer(self.paper, self._blob, picture=self._pictures, displays=past.displays)
+        self.teller = EventRenderer(self.paper, link.blob, picture=self._pictures, displays=past.displays)
         self.status = past.status
         self.status.join(standing)
-        self._turn, self._spoke = None, standing.turn is not None
         desk = self._desk
+        self._turns = Turns(desk, link, standing.turn)
+        self._approvals = Approvals(desk, self.paper, link.submit)
         desk.doing, desk.status = self._describe_activity, self.status.line
-        desk.interrupted, desk.at_once = self._stopped.set, self._queue_command
+        desk.at_once = self._queue_command
         self._terminal.set_completions(list_commands(self), partial(arguments, self), self.workspace)
         if standing.no_model:
             self.paper.write(Text(presentable(standing.no_model), style="yellow"))
-
-    async def _blob(self, id_: BlobId) -> bytes:
-        return await self.link.blob(id_)
 
     async def _tell_past(self, past: Past) -> None:
         if past.older:
@@ -272,22 +228,22 @@ class Conversation:
         for entry in past.entries:
             await self.teller.render(entry)
             event = entry.event
-            # Those that still wait are asked once more.
+            # Open questions are asked again.
             if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
                 self.paper.write(*render_request(event))
             await anyio.lowlevel.checkpoint()
 
     def _resume(self, standing: SessionStatus, link: Link, past: Past) -> None:
-        """A turn that is not at its end: another process is at it, or it was cut off."""
+        """A turn without an end: another process runs it, or it was cut off."""
         if standing.end != "open" or standing.turn is None:
             return
         for event in past.asked.values():
             self._approvals.take(event)
         if isinstance(link, LiveSession):
-            self._cut_off = True
-            self.paper.write(Text("The last turn was cut off: `continue` goes on with it.", style="yellow"))
+            self._turns.was_cut_off = True
+            self.paper.write(Text("The last turn was cut off; type `continue` to finish it.", style="yellow"))
         else:
-            self._mark_busy(standing.turn)
+            self._turns.mark_busy(standing.turn)
 
     async def _work(self) -> None:
         while self._next is None and self._again is None:
@@ -297,8 +253,8 @@ class Conversation:
             await self._run_safely(self._handle_line, line)
 
     async def _bring_notebook(self, notebook: str) -> None:
-        """Its cells run before the first word, which tells the model of them."""
-        from pinfold.app.clients.notebooks import AttachedNotebook
+        """Run its cells; the first prompt shows them to the model."""
+        from pinfold.app.clients import AttachedNotebook
 
         brought = await anyio.to_thread.run_sync(
             partial(AttachedNotebook, Path(notebook), run=not self._given["no_run"], say=self.tell)
@@ -307,7 +263,7 @@ class Conversation:
         self._brought = brought
 
     async def _run_safely(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
-        """The chat outlives what goes wrong with a line."""
+        """Report errors of one line; the chat goes on."""
         try:
             await what(line)
         except OwnerGone:
@@ -320,10 +276,10 @@ class Conversation:
             self.paper.write(Text(presentable(words), style="red"))
 
     def _queue_command(self, line: str) -> bool:
-        """Whether it need not wait for the end of the turn; then it does not."""
+        """True if the line is a command that can run now; it is queued then."""
         words = line.strip()
         known = COMMANDS.get(words[1:].partition(" ")[0]) if words.startswith("/") else None
-        if self._turn is None or known is None or known.at_rest:
+        if self._turns.current is None or known is None or known.at_rest:
             return False
         self._commands.put_nowait(words)
         return True
@@ -345,114 +301,32 @@ class Conversation:
             await self._wait_until_shown()
         elif words.startswith("!") and words.strip("! "):
             id_ = new_action_id()
-            self._spoke = True
-            await self._follow_turn(id_, Execute(id=id_, code=words))
-        elif words == "continue" and self._cut_off:
+            await self._run_turn(id_, Execute(id=id_, code=words))
+        elif words == "continue" and self._turns.was_cut_off:
             standing = await self.link.status()
             if standing.turn is not None:
-                await self._follow_turn(standing.turn, Continue())
+                await self._run_turn(standing.turn, Continue())
         else:
             await self.say(line)
 
-    async def _follow_turn(self, turn: TurnId | ActionId, command: Say | Continue | Execute) -> None:
-        """Submit it and wait for its end, or until it is time to leave."""
-        ended = self._ends[turn] = anyio.Event()
-        self._cut_off = False
-        self._mark_busy(turn)
-        try:
-            await self.link.submit(command)
-        except BaseException:
-            self._mark_idle(turn)
-            raise
-        async with background() as tasks:
-            tasks.start_soon(self._end_on_leave, ended)
-            await ended.wait()
-        self._ends.pop(turn, None)
+    async def _run_turn(self, turn: TurnId | ActionId, command: Say | Continue | Execute) -> None:
+        await self._turns.run(turn, command)
         self.status.join(await self.link.status())
 
-    async def _end_on_leave(self, ended: anyio.Event) -> None:
-        await self._desk.left.wait()
-        ended.set()
-
-    async def _stop(self) -> None:
-        """What still runs when the user leaves is interrupted; its state is kept."""
-        if self._turn is None or self._next is not None:
-            return
-        ended = self._ends[self._turn] = anyio.Event()
-        await self._submit(Interrupt(target=self._turn))
-        with anyio.move_on_after(_STOP_S):
-            await ended.wait()
-
     async def _wait_until_shown(self) -> None:
-        """What a command led to is told before the next line is taken."""
+        """Show the events of a command before the next line is handled."""
         if isinstance(self.link, LiveSession):
             with anyio.move_on_after(_CATCH_UP_S):
-                while self._told < self.link.log.seq:
-                    await self._moved.wait()
-
-    def _mark_busy(self, turn: TurnId | ActionId) -> None:
-        self._turn = turn
-        if self._desk.busy_since is None:
-            self._desk.busy_since = time.monotonic()
-        self._desk.changed()
-
-    def _mark_idle(self, turn: TurnId | ActionId) -> None:
-        if self._turn == turn:
-            self._turn = None
-            self._desk.busy_since = None
-            self._desk.changed()
-
-    async def _forward_interrupts(self) -> None:
-        """Keys only leave word: what they call runs outside any task."""
-        while True:
-            await self._stopped.wait()
-            self._stopped.clear()
-            if self._turn is not None:
-                await self._submit(Interrupt(target=self._turn))
-
-    async def _submit(self, command: Any) -> None:
-        await self.link.submit(command)
+                while self._shown < self.link.log.seq:
+                    await self._progressed.wait()
 
     def _describe_activity(self) -> str:
         return "waiting for you" if len(self._approvals) else self.teller.describe_activity()
 
-    # While a session is being chosen
-
-    def tell(self, *lines: str) -> None:
-        for line in lines:
-            self.paper.write(line)
-
-    def progress(self, words: str) -> None:
-        self._desk.status = lambda _: words
-        self._desk.changed()
-
-    async def confirm(self, question: str) -> bool:
-        self.progress("waiting for you")
-        return await self.ask(f"{question}?", {"y": "yes", "n": "no"}) == "y"
-
-    @contextlib.asynccontextmanager
-    async def let_user_cancel(self) -> AsyncGenerator[None]:
-        """Meanwhile one Ctrl-C leaves, and ends what is being fetched. Raises Left."""
-        desk, before = self._desk, self._desk.interrupted
-        desk.busy_since, desk.interrupted = time.monotonic(), desk.leave
-
-        async def watch(scope: anyio.CancelScope) -> None:
-            await desk.left.wait()
-            scope.cancel()
-
-        try:
-            async with background() as tasks:
-                tasks.start_soon(watch, tasks.cancel_scope)
-                yield
-        finally:
-            desk.busy_since, desk.interrupted = None, before
-        if desk.leaving:
-            raise UserLeft("left; what was fetched is kept")
-
     # Events
 
     async def _follow(self, feed: AsyncIterator[Entry | Delta]) -> None:
-        """However fast they come, keys are looked at in between."""
+        """Show events, and let keys be handled in between."""
         breath = time.monotonic()
         async for item in feed:
             await self._tell(item)
@@ -464,32 +338,23 @@ class Conversation:
         if isinstance(item, Entry):
             self.status.take(item.event)
             if isinstance(item.event, UserSpoke):
-                self._spoke = True
-                self._mark_busy(item.event.turn)
+                self._turns.take(item.event)
         try:
             await self.teller.render(item)
-        except Exception as error:  # what cannot be shown does not end the chat
+        except Exception as error:  # one event that cannot be shown does not end the chat
             logger.exception("unexpected")
             words = f"this could not be shown, please report it: {type(error).__name__}"
             self.paper.write(Text(words, style="red"))
         if isinstance(item, Entry):
             self._approvals.take(item.event)
-            match item.event:
-                case (
-                    TurnEnded(turn=turn) | TurnFailed(turn=turn) | TurnInterrupted(turn=turn) | ActionFinished(id=turn)
-                ):
-                    self._mark_idle(turn)
-                    if turn in self._ends:
-                        self._ends[turn].set()
-                case _:
-                    pass
-            self._told = item.seq
-            self._moved.set()
-            self._moved = anyio.Event()
+            self._turns.take(item.event)
+            self._shown = item.seq
+            self._progressed.set()
+            self._progressed = anyio.Event()
             self._desk.changed()
 
     async def _beat(self) -> None:
-        """A few times a second: what the teller put off."""
+        """Redraw the live region a few times a second."""
         while True:
             await anyio.sleep(_BEAT_S if self._desk.is_busy else _IDLE_S)
             self.teller.refresh()
@@ -497,14 +362,14 @@ class Conversation:
     # The end
 
     async def _remove_if_empty(self, place: SessionTarget) -> None:
-        """A session in which nothing was said is not kept."""
+        """Delete a session in which nothing was said."""
         if place.folder is None:
             forget_scratch(place.session)
-        elif place.is_new and not self._spoke:
+        elif place.is_new and not self._turns.has_any:
             with contextlib.suppress(PinfoldError, OSError):
                 await anyio.to_thread.run_sync(SessionStore().remove, place.session)
 
     def _farewell(self, place: SessionTarget) -> None:
-        if place.folder is not None and self._spoke:
-            words = f"Go on with: pinfold -c   or: pinfold resume {place.session}"
+        if place.folder is not None and self._turns.has_any:
+            words = f"Continue with: pinfold -c   or: pinfold resume {place.session}"
             self.paper.write(Text(words, style="dim"))

@@ -1,50 +1,25 @@
-"""What a session needs and is not here yet, fetched while the user watches: weights, packages for cells, extras, keys."""
+"""Gets what a session still needs, with progress: weights, packages for cells, extras, keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio.from_thread
 import anyio.to_thread
 
-from pinfold.events import PinfoldError
-from pinfold.front.cli.progress import TimeLeft
+from pinfold.front.chat.dialogs import UserInteraction
+from pinfold.front.progress import TimeLeft, make_reporter
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.models.session_models import CallOptions
-
-
-class UserInteraction(Protocol):
-    """How the user is told and asked."""
-
-    def tell(self, *lines: str) -> None: ...
-
-    def progress(self, words: str) -> None: ...
-
-    async def confirm(self, question: str) -> bool: ...
-
-    async def ask_secret(self, title: str, label: str, command: str) -> str:
-        """What is typed is not shown; empty for Esc. Where the terminal would show it, raises ConfigError, which names the command."""
-        ...
-
-    def let_user_cancel(self) -> AbstractAsyncContextManager[None]:
-        """Lets the user end what is fetched meanwhile, and leave."""
-        ...
-
-
-class UserLeft(PinfoldError):
-    """By the user, while something was fetched."""
-
-    exit_code = 130
+    from pinfold.app.models import CallOptions
 
 
 async def fetch_weights(model: str, user: UserInteraction) -> None:
     """Raises PinfoldError."""
-    from pinfold.app.models.local_models import Pulling, pull_model
+    from pinfold.app.models import Pulling, pull_model
 
     show = _make_reporter(user)
 
@@ -57,9 +32,8 @@ async def fetch_weights(model: str, user: UserInteraction) -> None:
 
 
 async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserInteraction) -> None:
-    """For the code of a new session, unless it is there or not wanted."""
-    from pinfold.app.session.environment import BUILDING, build_for_session, packages_to_build
-    from pinfold.front.cli.commands.environment import make_reporter
+    """Build the Python environment of a new session, if it is wanted and missing."""
+    from pinfold.app.session import BUILDING, build_for_session, packages_to_build
 
     packages = await anyio.to_thread.run_sync(lambda: packages_to_build(workspace, sandbox, model=model))
     if packages is None:
@@ -72,9 +46,8 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
 
 
 async def offer_extra(name: str, user: UserInteraction) -> bool:
-    """Asked about, and installed after a yes. Raises ExtraFailed."""
-    from pinfold.app.models.extras import EXTRAS, add_extras, installation
-    from pinfold.front.cli.commands.environment import make_reporter
+    """Ask, and install after a yes. Raises ExtraFailed."""
+    from pinfold.app.models import EXTRAS, add_extras, installation
 
     here = installation()
     question = f"This needs the extra `{name}` ({EXTRAS[name].words}). Install it into {here.folder} now"
@@ -87,16 +60,16 @@ async def offer_extra(name: str, user: UserInteraction) -> bool:
 
 
 async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -> bool:
-    """Where the model's provider wants one that is not here; it is kept as a secret. False: none was given. Raises PinfoldError."""
-    from pinfold.app.models.session_models import is_usable
-    from pinfold.app.trust.secrets import Secrets
+    """Ask for the provider's key if it is missing, and store it. False if the user gave none. Raises PinfoldError."""
+    from pinfold.app.models import is_usable
+    from pinfold.app.trust import Secrets
 
     missing = None if is_usable(model, calling) else calling.missing_key(model)
     if missing is None:
         return True
     title = (
-        f"{missing.provider} needs a key ({missing.variable}). It is kept as a secret, sent to {missing.host} alone, "
-        "and not shown. Paste it, or press Esc."
+        f"{missing.provider} needs a key ({missing.variable}). It is stored as a secret, sent only to {missing.host} "
+        "and never shown. Paste it, or press Esc."
     )
     value = await user.ask_secret(title, "key:", f"pinfold secret set {missing.variable} --host {missing.host}")
     if not value:
@@ -104,7 +77,7 @@ async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -
     kept = await anyio.to_thread.run_sync(Secrets().set, missing.variable, value, [missing.host])
     where = "the keyring" if kept.where == "keyring" else str(Secrets().path)
     forget = f"pinfold secret rm {missing.variable}"
-    user.tell(presentable_line(f"{missing.variable} is kept in {where}; forget it: {forget}"))
+    user.tell(presentable_line(f"{missing.variable} is stored in {where}; delete it with: {forget}"))
     return True
 
 
@@ -116,7 +89,7 @@ def _make_reporter(user: UserInteraction) -> Callable[[str, int, int, str], None
 
 
 def _report_from_thread(show: Callable[[str, int, int, str], None]) -> Callable[[str, int, int, str], None]:
-    """Ends the work of the thread, too, once nobody waits for it."""
+    """Also ends the thread once it is cancelled."""
 
     def report(words: str, done: int, total: int, counted: str) -> None:
         anyio.from_thread.check_cancelled()

@@ -13,7 +13,6 @@ import signal
 import struct
 import sys
 import termios
-import textwrap
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,10 +34,9 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from pinfold.front.chat.completion import ChatCompleter
 from pinfold.front.chat.history import FileHistory, history_path
-from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
-from pinfold.front.chat.keys import bindings
-from pinfold.front.chat.pastes import Pastes
-from pinfold.front.chat.renderers.fragments import cut, format_elapsed, join_lines, merge_fragments
+from pinfold.front.chat.input_queue import InputQueue, WordsQuestion
+from pinfold.front.chat.keys import Pastes, bindings
+from pinfold.front.chat.prompt_view import SPIN_S, PromptView, merge_fragments
 from pinfold.front.chat.terminal_writer import ThrottledApplication, stdout_writer
 
 if TYPE_CHECKING:
@@ -47,12 +45,9 @@ if TYPE_CHECKING:
 
 _BEAT_S = 0.04
 """The terminal is written to at most so often."""
-_SPIN_S = 0.1
 _AT_ONCE = 1 << 16
 """Letters that go to the terminal in one beat; the rest follows."""
 _INPUT_ROWS = 8
-_QUEUED_ROWS = 3
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ESCAPE_S = 0.05
 _REFLOWS = {
     "ALACRITTY_WINDOW_ID",
@@ -103,6 +98,7 @@ class Frame:
             enable_history_search=False,
             on_text_insert=lambda _: desk.note_key(),
         )
+        self._view = PromptView(desk, self.pastes, self._pen.get_size)
         self._app = self._application()
         self._pen.region, self._pen.wrapped = self._region, self._count_wrapped_rows
         self._pen.lost = desk.leave
@@ -110,7 +106,6 @@ class Frame:
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
         self._echoed_at = 0.0
-        self._live: list[StyleAndTextTuples] = []
         self._made_for = -1
         self._made: StyleAndTextTuples = []
         self._shrunk = False
@@ -134,9 +129,9 @@ class Frame:
             height=Dimension(min=1, max=_INPUT_ROWS),
             dont_extend_height=True,
             wrap_lines=True,
-            get_line_prefix=self._prefix,
+            get_line_prefix=self._view.prefix,
         )
-        bottom = Window(FormattedTextControl(self._bottom), height=1, dont_extend_height=True)
+        bottom = Window(FormattedTextControl(self._view.bottom), height=1, dont_extend_height=True)
         app = ThrottledApplication(
             layout=Layout(
                 HSplit(
@@ -180,8 +175,8 @@ class Frame:
         self._flush_soon()
 
     def set_live_lines(self, lines: list[str]) -> None:
-        self._shrunk = self._shrunk or len(lines) < len(self._live)
-        self._live = [merge_fragments(to_formatted_text(ANSI(line))) for line in lines]
+        self._shrunk = self._shrunk or len(lines) < len(self._view.live)
+        self._view.live = [merge_fragments(to_formatted_text(ANSI(line))) for line in lines]
         self._flush_soon()
 
     def set_completions(
@@ -216,7 +211,7 @@ class Frame:
 
     async def _spin(self) -> None:
         while True:
-            await asyncio.sleep(_SPIN_S)
+            await asyncio.sleep(SPIN_S)
             if self.desk.is_busy:
                 self._app.invalidate()
 
@@ -283,7 +278,7 @@ class Frame:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        text, self._pending, self._live = "".join(self._pending), [], []
+        text, self._pending, self._view.live = "".join(self._pending), [], []
         if text:
             self._put(text)
 
@@ -300,72 +295,11 @@ class Frame:
         if not self._pending:  # what the question is about stands above it
             self.desk.on_drawn()
 
-    def _prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
-        question = self.desk.question
-        if line or wrapped:
-            return [("class:prompt", "  ")]
-        if self.desk.armed and question is not None:
-            label = question.label if isinstance(question, WordsQuestion) else "?"
-            return [("class:question", f"{label} ")]
-        return [("class:prompt.busy" if self.desk.is_busy else "class:prompt", "> ")]
-
     def _upper(self) -> StyleAndTextTuples:
         """Made once for a drawing, which asks for it several times."""
         if self._made_for != self._app.render_counter:
-            self._made_for, self._made = self._app.render_counter, self._above()
+            self._made_for, self._made = self._app.render_counter, self._view.above()
         return self._made
-
-    def _above(self) -> StyleAndTextTuples:
-        lines: list[StyleAndTextTuples] = [*self._live]
-        if self.desk.question is not None:
-            lines += self._format_question()
-        elif self.desk.busy_since is not None:
-            seconds = time.monotonic() - self.desk.busy_since
-            glyph = _SPINNER[int(seconds / _SPIN_S) % len(_SPINNER)]
-            words = self.desk.doing() or "working"
-            lines.append(cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self.columns))
-        waiting = list(self.desk.queued)
-        for text in waiting[:_QUEUED_ROWS]:
-            shown = self.pastes.collapse(text).replace("\n", " ")
-            shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
-            lines.append(cut([("class:dim", f"  queued: {shown}")], self.columns))
-        if len(waiting) > _QUEUED_ROWS:
-            lines.append([("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more")])
-        return join_lines(lines)
-
-    def _format_question(self) -> list[StyleAndTextTuples]:
-        question = self.desk.question
-        assert question is not None
-        room = max(20, self.columns - 1)
-        lines: list[StyleAndTextTuples] = [
-            [("class:question", line)]
-            for given in question.title.splitlines()
-            for line in textwrap.wrap(given, room) or [""]
-        ]
-        if not self.desk.armed:
-            return [*lines, [("class:dim", "  ...")]]
-        if isinstance(question, KeyQuestion):
-            keys: StyleAndTextTuples = [("", "  ")]
-            for key, words in question.keys.items():
-                keys += [("class:key", key), ("", f" {words}   ")]
-            lines.append(keys)
-        elif isinstance(question, ChoiceQuestion):
-            lines += self._options(question)
-        return lines
-
-    def _options(self, question: ChoiceQuestion) -> list[StyleAndTextTuples]:
-        room = max(3, self.rows - 12)
-        first = max(0, min(question.at - room // 2, len(question.options) - room))
-        lines: list[StyleAndTextTuples] = []
-        for number in range(first, min(first + room, len(question.options))):
-            style = "reverse" if number == question.at else ""
-            lines.append(cut([(style, f"  {number + 1}. {question.options[number]}")], self.columns))
-        lines.append([("class:dim", "  arrows or a number, Enter; Esc leaves it")])
-        return lines
-
-    def _bottom(self) -> StyleAndTextTuples:
-        text = self.desk.hint or self.desk.status(self.columns)
-        return cut([("class:status", text)], self.columns)
 
     # The input
 

@@ -1,4 +1,4 @@
-"""Which session the chat is about: a new one, or one that goes on; and what of its past is shown."""
+"""Finds or prepares the session of the chat, and reads what of its past is shown."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from pinfold.app import (
     read_session,
     resume_options,
 )
-from pinfold.app.models.extras import extra_for, missing_modules
-from pinfold.app.models.session_models import is_usable
+from pinfold.app.models import extra_for, is_usable, missing_modules
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -38,13 +37,14 @@ from pinfold.events import (
     UserSpoke,
     new_session_id,
 )
-from pinfold.front.chat.downloads import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
+from pinfold.front.chat.dialogs import UserInteraction
+from pinfold.front.chat.downloads import ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
-from pinfold.front.cli.flags import flags_of, mount_settings
+from pinfold.front.flags import flags_of, mount_settings
 from pinfold.text import exact_line, presentable_line
 
 TURNS = 20
-"""Of the past that are shown."""
+"""Past turns that are shown."""
 
 
 class SessionTarget(Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ async def resolve_session(given: Mapping[str, Any], name: str | None, user: User
     options = await _choose_model(place.options, user)
     model = str(options.model)
     if options.toolbox.data and missing_modules("sql") and not await offer_extra("sql", user):
-        user.tell("Databases cannot be read without it; later: pinfold extras add sql")
+        user.tell("Without it code cannot read databases. Install it later with: pinfold extras add sql")
     extra = extra_for(model, options.calling)
     if (not extra or await offer_extra(extra, user)) and await ask_for_key(model, options.calling, user):
         options = replace(options, calling=options.calling.with_stored_keys())
@@ -101,8 +101,8 @@ async def resolve_session(given: Mapping[str, Any], name: str | None, user: User
 
 
 async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
-    """What a folder tells the agent is obeyed after one yes, for as long as none of it changes."""
-    from pinfold.app.trust.workspace_trust import question, trust
+    """Ask once whether to follow the folder's instructions; again when they change."""
+    from pinfold.app.trust import question, trust
 
     asked = await anyio.to_thread.run_sync(question, workspace)
     if asked is None:
@@ -116,7 +116,7 @@ async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
 
 
 def last_session_here(given: Mapping[str, Any]) -> str:
-    """The session used last in this folder; of all, where the folder is too wide to be worked in. Raises NoSuchSession."""
+    """The session used last in this folder; of all sessions in folders such as $HOME. Raises NoSuchSession."""
     folder = (given["workspace"] or current_folder()).resolve()
     return "last" if is_too_wide(folder) else SessionStore().last_in(folder)
 
@@ -138,10 +138,10 @@ def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget
 
 
 async def _choose_model(options: Options, user: UserInteraction) -> Options:
-    """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
+    """If no model is named: show what was found, and ask only if text would leave this machine."""
     if not options.model:
-        from pinfold.app.diagnostics.first_run import agree_on_model, detect_setup
-        from pinfold.front.cli.first_screen import first_screen
+        from pinfold.app.diagnostics import agree_on_model, detect_setup
+        from pinfold.front.chat.first_screen import first_screen
 
         there = await detect_setup()
         user.tell(*first_screen(there))

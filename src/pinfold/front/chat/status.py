@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from pinfold.app import SessionStatus
 from pinfold.events import ActionFinished, Event, ModelReplied, SessionChanged, SessionOpened, Usage
+from pinfold.front.progress import short
 from pinfold.text import homely, presentable_line
 
 _NAME = 12
@@ -82,14 +83,6 @@ class Status(Struct):
         if not self.context:
             return f"{short(self.filled)} of context" if self.filled else ""
         return f"{min(1.0, self.filled / self.context):.0%} of {short(self.context)}"
-
-
-def short(count: int) -> str:
-    """1,234 as 1.2k."""
-    if count < 1000:
-        return str(count)
-    value, unit = (count / 1e6, "M") if count >= 999_500 else (count / 1e3, "k")
-    return f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
 
 
 def _last(name: str, limit: int) -> str:

@@ -15,45 +15,45 @@ import click
 from pinfold import __version__
 
 _YOUNG = 10_000
-"""New objects before garbage is looked for."""
+"""New objects before the garbage collector runs."""
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
-    "chat": ("chat", "Talk with the agent; what `pinfold` alone does."),
-    "run": ("run", "One task, one answer; never prompts."),
-    "exec": ("exec", "Run Python in a session, without any model."),
+    "chat": ("chat", "Chat with the agent. `pinfold` alone does the same."),
+    "run": ("run", "Do one task and print the answer; never asks."),
+    "exec": ("exec", "Run Python in a sandboxed session, without a model."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
-    "checkpoint": ("checkpoint", "Git checkpoints of a session: on, off, list, restore."),
-    "resume": ("run", "Go on with a session."),
-    "undo": ("rewind", "Take back what the last cell did to variables and files."),
-    "redo": ("rewind", "Take the last undo back."),
-    "fork": ("rewind", "A second session that goes on from where one is."),
+    "checkpoint": ("rewind", "Git checkpoints of a session: on, off, list, restore."),
+    "resume": ("run", "Continue a session."),
+    "undo": ("rewind", "Undo what the last cell did to variables and files."),
+    "redo": ("rewind", "Reverse the last undo."),
+    "fork": ("rewind", "Start a second session from where one is."),
     "export": ("export_import", "Write a session to a file."),
-    "import": ("export_import", "Bring a session in from a file."),
-    "mcp-server": ("mcp_server", "Offer the sandbox, and the agent, to MCP clients."),
+    "import": ("export_import", "Import a session from a file."),
+    "mcp-server": ("mcp_server", "Serve the sandbox, and the agent, to MCP clients."),
     "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
-    "doctor": ("doctor", "Say what works here, and how to fix what does not."),
-    "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
-    "map": ("map", "Draw how this installation is wired."),
-    "model": ("models", "List, fetch and serve models of this machine."),
+    "doctor": ("diagnostics", "Check what works here, and how to fix the rest."),
+    "cleanup": ("diagnostics", "Remove what a killed Pinfold left behind."),
+    "map": ("diagnostics", "Draw how this installation is connected."),
+    "model": ("models", "List, download and serve local models."),
     "env": ("environment", "Build and show the Python environment cells run in."),
-    "extras": ("extras", "Add parts of Pinfold that not everybody needs."),
-    "trust": ("trust", "Let the agent obey what a folder tells it."),
+    "extras": ("environment", "List and install optional parts of Pinfold."),
+    "trust": ("trust", "Let the agent follow a folder's instructions."),
     "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
-    "secret": ("secret", "Keep secrets for tools and requests."),
-    "policy": ("policy", "Say what policy would do with a command, and why."),
+    "secret": ("secret", "Store secrets for tools and requests."),
+    "policy": ("policy", "Explain what the policy allows, asks or denies."),
     "demo": ("demo", "See what Pinfold does: a recorded model, a real sandbox."),
-    "bench": ("bench", "Run a benchmark of a Pinfold checkout."),
+    "bench": ("diagnostics", "Run a benchmark (in a checkout of Pinfold)."),
     "config": ("configuration", "Show and change the configuration."),
-    "completion": ("completion", "Make bash, zsh or fish complete all of these."),
+    "completion": ("completion", "Shell completion for bash, zsh or fish."),
 }
-"""Each with the module it lives in and its line of help."""
+"""Command -> its module, and its line of help."""
 
 
 class _Lazy(click.Group):
-    """Imports a command's module only to run it; the help page needs none of them."""
+    """Imports a command's module only when the command runs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a command it is the chat, which has flags of its own."""
+        """Without a command, insert `chat`, which has its own flags."""
         at = _first_beyond(args)
         if ctx.resilient_parsing and at == len(args):
             return super().parse_args(ctx, args)
@@ -69,19 +69,19 @@ class _Lazy(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"pinfold.front.cli.commands.{_COMMANDS[cmd_name][0]}")
-        # All that is loaded stays: it was not searched for garbage, and never will be. What follows rarely goes in circles.
+        # What is loaded now stays for good, so the garbage collector need not look at it.
         gc.freeze()
         gc.set_threshold(_YOUNG)
         gc.enable()
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if not ctx.resilient_parsing:
             return command
-        from pinfold.front.cli.completers import with_completers
+        from pinfold.front.cli.commands.completion import with_completers
 
         return with_completers(command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """The names of commands without loading any; the options also of the chat, which needs no name."""
+        """Complete command names without loading them, and options of the chat."""
         from click.shell_completion import CompletionItem
 
         found = [(name, words) for name, (_, words) in _COMMANDS.items() if name.startswith(incomplete)]
@@ -106,7 +106,7 @@ class _Lazy(click.Group):
 
 
 def _first_beyond(args: list[str]) -> int:
-    """Where the flags that every command has end."""
+    """The index after the flags that every command has."""
     at = 0
     while at < len(args) and (args[at] in ("--debug", "--log-level") or args[at].startswith("--log-level=")):
         at += 2 if args[at] == "--log-level" else 1
@@ -115,15 +115,15 @@ def _first_beyond(args: list[str]) -> int:
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="pinfold %(version)s")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much goes to the operator log."
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Level of the operator log."
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, log_level: str | None) -> None:
     """An agent that works by writing Python, in a persistent session on your own machine.
 
-    Without a command: the chat, which takes the flags of `pinfold chat --help`.
+    Without a command it starts the chat, with the flags of `pinfold chat --help`.
     """
     if debug:
         os.environ["PINFOLD_DEBUG"] = "1"
@@ -136,12 +136,12 @@ def cli(ctx: click.Context, debug: bool, log_level: str | None) -> None:
 
 
 def run_command_line(args: list[str] | None = None) -> None:
-    """Never a traceback for the user, unless asked for. Exit codes: 0, 1 failed, 2 usage, 75 later, 130 interrupted."""
+    """Run a command; tracebacks only with --debug. Exit codes: 0, 1 failed, 2 usage, 75 later, 130 interrupted."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # a shell's `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     if "_PINFOLD_COMPLETE" in os.environ:
-        import_module("pinfold.front.cli.completers")  # for what it registers
+        import_module("pinfold.front.cli.commands.completion")  # for what it registers
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
         sys.stdout.flush()
@@ -159,8 +159,8 @@ def run_command_line(args: list[str] | None = None) -> None:
 
 
 def _say_last_words() -> int:
-    """What a session left to say of its workspace when it was closed. The exit code, if that is not as promised."""
-    if "pinfold.app.session.protected_files" not in sys.modules:
+    """Print what a session reported while closing; 1 if the workspace is not as promised."""
+    if "pinfold.app.session.closing_notices" not in sys.modules:
         return 0
     from pinfold.app import pop_closing_notices
 
@@ -171,7 +171,7 @@ def _say_last_words() -> int:
 
 
 def _was_interrupted(error: BaseException) -> bool:
-    """Ctrl-C during an import comes out as the cause of something else."""
+    """Ctrl-C during an import becomes the cause of another error."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, KeyboardInterrupt):
         seen = seen.__cause__ or seen.__context__
@@ -207,7 +207,7 @@ def _report(error: Exception) -> int:
 
 
 def _show(error: click.ClickException) -> None:
-    """In one line, but for the help of a group that was called alone. It may quote what was typed, or a file's name."""
+    """One line; the whole help for a group without a subcommand."""
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # not in click 8.1
         _write(f"{error.format_message()}\n")
         return

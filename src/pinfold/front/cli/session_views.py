@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Literal, TypeAlias, assert_never, cast
 
@@ -10,20 +12,29 @@ import anyio
 import click
 import msgspec
 
-from pinfold.app import SessionStore, connect, read_session, resume_options
-from pinfold.app.clients.session_history import SessionHistory, build_history, entries_on_disk
-from pinfold.app.storage.session_store import build_session_tree, list_nodes
+from pinfold.app import SessionStore, StoredSession, connect, read_session, resume_options
+from pinfold.app.clients import SessionHistory, build_history, entries_on_disk
+from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.events import FileChange, Json, PinfoldError, SessionId, plain_json
-from pinfold.front.file_pages import Contents, changes_page, diff_page
-from pinfold.front.pages import branches_page, cost_page, variables_page
+from pinfold.front.pages import (
+    Contents,
+    branches_page,
+    changes_page,
+    columns,
+    cost_page,
+    diff_page,
+    size_in_words,
+    variables_page,
+)
+from pinfold.text import first_line, homely, presentable, presentable_line
 
 View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
 _VIEWS: Mapping[View, str] = {
-    "vars": "Its variables; opens it.",
-    "files": "Files it changed.",
-    "diff": "How it changed them.",
-    "cost": "Tokens and dollars, by model.",
-    "branches": "What it was forked from, and what from it.",
+    "vars": "Print its variables; opens the session.",
+    "files": "Print the files it changed.",
+    "diff": "Print how it changed them.",
+    "cost": "Print tokens and dollars, by model.",
+    "branches": "Print its parent and its forks.",
 }
 
 
@@ -104,3 +115,63 @@ def _print(rows: Iterable[Json], lines: Iterable[str], *, as_json: bool, nothing
         click.echo(line.encode("utf-8", "backslashreplace"))
     if not shown and nothing and not as_json:
         click.echo(nothing, err=True)
+
+
+_WIDE = 80
+_FOLDER = 32
+
+
+def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]:
+    """A heading and a line for each session, fitted to the terminal; the title takes the room that is left."""
+    width = width or shutil.get_terminal_size().columns
+    table = {
+        "ID": [str(item.id) for item in stored],
+        "LAST USED": [ago(item.summary.last) for item in stored],
+        "SIZE": [size_in_words(item.size) for item in stored],
+        "STATE": [session_status(item) for item in stored],
+        "FOLDER": [_last(folder_of(item), max(8, min(_FOLDER, width // 4))) for item in stored],
+        "TITLE": [title_of(item) for item in stored],
+    }
+    if not any(table["STATE"]):
+        del table["STATE"]
+    if width < _WIDE:
+        del table["SIZE"]
+    return columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
+
+
+def _last(text: str, room: int) -> str:
+    return text if len(text) <= room else f"…{text[1 - room :]}"
+
+
+def folder_of(item: StoredSession) -> str:
+    return presentable_line(homely(item.summary.workspace))
+
+
+def title_of(item: StoredSession) -> str:
+    return first_line(presentable(item.summary.title)) or "(untitled)"
+
+
+def session_status(item: StoredSession) -> str:
+    if item.owner is not None:
+        return "live"
+    return "cut off" if item.summary.cut_off else ""
+
+
+def ago(at: str, now: datetime | None = None) -> str:
+    """`3 min ago`; the day, where that says more."""
+    try:
+        then = datetime.fromisoformat(at)
+    except ValueError:
+        return at[:10]
+    then = then if then.tzinfo else then.replace(tzinfo=UTC)
+    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min ago"
+    if seconds < 24 * 3600:
+        return f"{seconds // 3600:.0f} h ago"
+    if seconds < 7 * 24 * 3600:
+        days = seconds // (24 * 3600)
+        return f"{days:.0f} {'day' if days == 1 else 'days'} ago"
+    return then.astimezone().strftime("%Y-%m-%d")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from pinfold.app import changed_in_words
+from pinfold.app import changed_in_words, event_of
 from pinfold.events import (
     ActionDenied,
     ActionFinished,
+    ActionId,
     ActionProposed,
+    ApprovalDecided,
     CallTool,
     Delta,
     Entry,
     ModelFailed,
     Noticed,
+    OutputDelta,
     RunCell,
     SessionOpened,
     TurnEnded,
@@ -28,7 +32,8 @@ from pinfold.events import (
 from pinfold.text import cap_text, presentable
 
 if TYPE_CHECKING:
-    from pinfold.front.cli.progress import Spinner
+    from pinfold.front.progress import Spinner
+
 
 _SHOWN = 2000
 
@@ -60,7 +65,7 @@ class Plain:
         self._quiet = quiet
         self.spinner: Spinner | None = None
         if not quiet and can_be_redrawn(sys.stderr):
-            from pinfold.front.cli.progress import Spinner
+            from pinfold.front.progress import Spinner
 
             self.spinner = Spinner()
 
@@ -108,9 +113,9 @@ class Plain:
                 pass
 
 
-def show_notice(entry: Entry) -> None:
-    """What the user must know before anything else, if this is it."""
-    match entry.event:
+def show_notice(item: Entry | Delta) -> None:
+    """Print a notice, or what was lost when the session was reopened; nothing for other events."""
+    match event_of(item):
         case Noticed(text=text):
             _say(f"pinfold: {text}")
         case SessionOpened(lost=lost) if lost:
@@ -126,3 +131,56 @@ def _indent_text(text: str) -> str:
 
 def _say(text: str) -> None:
     click.echo(presentable(text), err=True)
+
+
+ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"
+
+
+_EXIT = re.compile(r"(?:\A|\n)SystemExit(?:: (?:None|(?P<code>-?\d{1,9})))?\s*\Z")
+
+
+class Streams:
+    """Prints the streams of one cell at a time."""
+
+    spinner: Spinner | None = None
+
+    def __init__(self, cell: ActionId | None = None) -> None:
+        self._cell = cell
+
+    def follow(self, cell: ActionId) -> None:
+        self._cell = cell
+
+    def show(self, item: Entry | Delta) -> None:
+        match event_of(item):
+            case OutputDelta(id=id_, stream=stream, text=text) if id_ == self._cell:
+                write(sys.stderr if stream == "stderr" else sys.stdout, text)
+            case Noticed() | SessionOpened():
+                show_notice(item)
+            case ApprovalDecided(by="nobody"):
+                write(sys.stderr, f"pinfold: {ALLOWED}\n")
+            case ActionFinished(id=id_, value=value, error=error, outcome=outcome, notices=notices) if (
+                id_ == self._cell
+            ):
+                for notice in notices:
+                    write(sys.stderr, f"pinfold: {presentable(notice)}\n")
+                if value is not None:
+                    write(sys.stdout, f"{value}\n")
+                if exit_code(error) is None and (error or outcome != "ok"):
+                    # What was never run said nothing itself: these are our words.
+                    whose = "pinfold: " if outcome == "not_run" else ""
+                    write(sys.stderr, f"{whose}{(error or outcome).rstrip()}\n")
+            case _:
+                pass
+
+
+def exit_code(error: str | None) -> int | None:
+    """What a program wants to end with: it called `sys.exit` with a number, or with nothing. None: it did not."""
+    found = _EXIT.search(error or "")
+    return None if found is None else int(found["code"] or 0) & 0xFF
+
+
+def write(stream: Any, text: str) -> None:
+    if stream.isatty():
+        text = presentable(text)
+    stream.buffer.write(text.encode("utf-8", "backslashreplace"))
+    stream.flush()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
 import msgspec
 from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, CallToolResult, Tool
+from mcp.types import INVALID_PARAMS, CallToolResult, ContentBlock, ImageContent, TextContent, Tool
 
 from pinfold.app import NoSuchSession, rewound_in_words
-from pinfold.app.clients.client_session import CellResult, ClientSession
-from pinfold.app.clients.client_sessions import ANYONE, ClientSessions
+from pinfold.app.clients import ANYONE, CellResult, ClientSession, ClientSessions
 from pinfold.events import (
     ActionProposed,
     CallTool,
@@ -28,12 +27,12 @@ from pinfold.events import (
     TextDelta,
     Undo,
 )
-from pinfold.front.mcp_server import tool_schemas as ask_for
+from pinfold.front.mcp_server import tool_schemas as schemas
 from pinfold.front.mcp_server.clients import Client, client_of, progress
-from pinfold.front.mcp_server.contents import failure, result
 from pinfold.text import first_line
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
+_Result = TypeVar("_Result", bound=msgspec.Struct)
 _Do: TypeAlias = Callable[[Client, Any], Awaitable[CallToolResult]]
 _SHOWN = 100_000
 """Characters of a file that are told twice: as text, and in the structured result."""
@@ -49,7 +48,7 @@ class Calls:
         self._own: dict[str, SessionId] = {}
         """The session of a client that names none."""
         self._finding = anyio.Lock()
-        everything = (*ask_for.SANDBOX, ask_for.AGENT) if with_agent else ask_for.SANDBOX
+        everything = (*schemas.SANDBOX, schemas.AGENT) if with_agent else schemas.SANDBOX
         self._declared = {one.name: one for one in everything}
 
     @property
@@ -80,70 +79,59 @@ class Calls:
 
     # --- one for each tool
 
-    async def _run_python(self, client: Client, given: ask_for.RunPython) -> CallToolResult:
+    async def _run_python(self, client: Client, given: schemas.RunPython) -> CallToolResult:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
             ran = await offered.run(given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say)
         structure = _cell(offered, ran)
         return result(_format_result(offered, ran), structure, displays=ran.displays, failed=ran.status != "ok")
 
-    async def _fork(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
+    async def _fork(self, client: Client, given: schemas.Fork) -> CallToolResult:
         offered = await self._session(client, given.session)
         other = await self._offering.fork(offered, f"{offered.title} (fork)")
         return result(f"{other.id} goes on from where {offered.id} is.", _describe_session(other))
 
-    async def _undo(self, client: Client, given: ask_for.UndoArguments) -> CallToolResult:
+    async def _undo(self, client: Client, given: schemas.UndoArguments) -> CallToolResult:
         return await self._apply_rewind(client, given.session, Undo(to=given.to, what=given.what))
 
-    async def _redo(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
+    async def _redo(self, client: Client, given: schemas.RedoArguments) -> CallToolResult:
         return await self._apply_rewind(client, given.session, Redo())
 
     async def _apply_rewind(self, client: Client, name: str | None, command: Undo | Redo) -> CallToolResult:
         offered = await self._session(client, name)
         done = await offered.rewind(command)
-        structure = ask_for.RewoundResult(
-            session=offered.id,
-            to=done.to,
-            what=done.what,
-            undone=done.undone,
-            redone=done.redone,
-            effects=done.effects,
-            notices=done.notices,
-        )
+        structure = _fill(schemas.RewoundResult, done, session=offered.id)
         return result(rewound_in_words(done), structure)
 
-    async def _variables(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
+    async def _variables(self, client: Client, given: schemas.Variables) -> CallToolResult:
         offered = await self._session(client, given.session)
-        there = tuple(
-            ask_for.VariableResult(name=one.name, type=one.type, shape=one.shape, size=one.size, cell=one.cell)
-            for one in await offered.variables()
-        )
+        there = tuple(_fill(schemas.VariableResult, one) for one in await offered.variables())
         lines = [f"{one.name}: {one.type}{f' {one.shape}' if one.shape else ''}" for one in there]
-        structure = ask_for.VariablesResult(session=offered.id, variables=there)
+        structure = schemas.VariablesResult(session=offered.id, variables=there)
         return result("\n".join(lines) or "(no variables)", structure)
 
-    async def _get_file(self, client: Client, given: ask_for.GetFile) -> CallToolResult:
+    async def _get_file(self, client: Client, given: schemas.GetFile) -> CallToolResult:
         offered = await self._session(client, given.session)
         data = await offered.get(given.path, approve=client.approve)
         text = _text(data)
         encoded = None if text is not None else base64.b64encode(data).decode()
-        structure = ask_for.FileResult(session=offered.id, path=given.path, size=len(data), text=text, base64=encoded)
+        structure = schemas.FileResult(session=offered.id, path=given.path, size=len(data), text=text, base64=encoded)
         shown = text if text is not None and len(text) <= _SHOWN else None
         return result(
             shown if shown is not None else f"[{given.path}: {len(data):,} bytes, in the structured result]", structure
         )
 
-    async def _put_file(self, client: Client, given: ask_for.PutFile) -> CallToolResult:
+    async def _put_file(self, client: Client, given: schemas.PutFile) -> CallToolResult:
         offered = await self._session(client, given.session)
         written = await offered.put(given.path, content=given.content, encoded=given.base64, approve=client.approve)
-        return result(written, ask_for.PutResult(session=offered.id, written=written))
+        return result(written, schemas.PutResult(session=offered.id, written=written))
 
-    async def _sessions(self, client: Client, _: ask_for.Nothing) -> CallToolResult:
+    async def _sessions(self, client: Client, _: schemas.ListSessions) -> CallToolResult:
         there = tuple(map(_describe_session, self._offering.list_for(client.key)))
         lines = [f"{one.session}  {one.title}{'  (busy)' if one.busy else ''}" for one in there]
-        return result("\n".join(lines) or "(no sessions)", ask_for.SessionsResult(sessions=there))
+        return result("\n".join(lines) or "(no sessions)", schemas.SessionsResult(sessions=there))
 
-    async def _open_session(self, client: Client, given: ask_for.OpenSession) -> CallToolResult:
+    async def _open_session(self, client: Client, given: schemas.OpenSession) -> CallToolResult:
         if given.name is None:
             offered = await self._offering.open(f"{OWN} {client.name}, another")
             return result(f"{offered.id} is open.", _describe_session(offered))
@@ -153,17 +141,17 @@ class Calls:
             offered = offered or await self._offering.open(title)
         return result(f"{offered.id} is open as {given.name!r}.", _describe_session(offered))
 
-    async def _close_session(self, client: Client, given: ask_for.CloseSession) -> CallToolResult:
+    async def _close_session(self, client: Client, given: schemas.CloseSession) -> CallToolResult:
         offered = self._require_session(given.session, client)
         about = _describe_session(offered)
         await self._offering.close(offered)
         return result(f"{offered.id} is closed.", about)
 
-    async def _ask(self, client: Client, given: ask_for.Ask) -> CallToolResult:
+    async def _ask(self, client: Client, given: schemas.Ask) -> CallToolResult:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
             answer = await offered.ask(given.prompt, approve=client.approve, on_event=partial(_report_activity, say))
-        structure = ask_for.AskResult(
+        structure = schemas.AskResult(
             session=offered.id,
             text=answer.text,
             input_tokens=answer.usage.input_tokens,
@@ -210,27 +198,16 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-def _cell(offered: ClientSession, ran: CellResult) -> ask_for.CellResult:
-    changed = ran.variables
-    names = (
-        ask_for.VariableNames(added=changed.added, changed=changed.changed, removed=changed.removed)
-        if changed
-        else ask_for.VariableNames()
-    )
-    return ask_for.CellResult(
-        session=offered.id,
-        status=ran.status,
-        cell=ran.cell,
-        stdout=ran.stdout,
-        stderr=ran.stderr,
-        value=ran.value,
-        error=ran.error,
-        variables=names,
-        displays=tuple(tuple(display) for display in ran.displays),
-        rolled_back=ran.rolled_back,
-        duration_s=ran.duration_s,
-        notices=ran.notices,
-    )
+def _fill(kind: type[_Result], source: object, **fields: Any) -> _Result:
+    """With the attributes of `source` that have the same names."""
+    rest = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
+    return kind(**fields, **rest)
+
+
+def _cell(offered: ClientSession, ran: CellResult) -> schemas.CellResult:
+    names = _fill(schemas.VariableNames, ran.variables or schemas.VariableNames())
+    displays = tuple(tuple(display) for display in ran.displays)
+    return _fill(schemas.CellResult, ran, session=offered.id, variables=names, displays=displays)
 
 
 def _format_result(offered: ClientSession, ran: CellResult) -> str:
@@ -239,8 +216,8 @@ def _format_result(offered: ClientSession, ran: CellResult) -> str:
     return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
 
 
-def _describe_session(offered: ClientSession) -> ask_for.SessionResult:
-    return ask_for.SessionResult(
+def _describe_session(offered: ClientSession) -> schemas.SessionResult:
+    return schemas.SessionResult(
         session=offered.id, title=offered.title, workspace=offered.workspace, busy=bool(offered.busy)
     )
 
@@ -255,3 +232,61 @@ def _report_activity(say: Callable[[str], None], event: Event | Delta) -> None:
             say(text)
         case _:
             pass
+
+
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MOST = 8
+_BYTES = 4 << 20
+"""Of all pictures of one result."""
+
+
+def result(
+    text: str,
+    structure: msgspec.Struct | None = None,
+    *,
+    displays: Sequence[Mapping[str, bytes]] = (),
+    failed: bool = False,
+) -> CallToolResult:
+    pictures, left_out = _pictures(displays)
+    if left_out:
+        text += f"\n[{left_out} more pictures were left out]"
+    content: list[ContentBlock] = [TextContent(text=sendable(text)), *pictures]
+    plain = None if structure is None else _plain(msgspec.to_builtins(structure))
+    return CallToolResult(content=content, structured_content=plain, is_error=failed)
+
+
+def failure(words: str) -> CallToolResult:
+    return result(words, failed=True)
+
+
+def sendable(text: str) -> str:
+    """Half a surrogate pair has no place in JSON."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str():
+            return sendable(value)
+        case dict():
+            return {key: _plain(one) for key, one in cast("dict[str, Any]", value).items()}
+        case list() | tuple():
+            return [_plain(one) for one in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _pictures(displays: Sequence[Mapping[str, bytes]]) -> tuple[list[ImageContent], int]:
+    shown: list[ImageContent] = []
+    spent = left_out = 0
+    for display in displays:
+        mime = next((mime for mime in PICTURES if mime in display), None)
+        if mime is None:
+            continue
+        data = display[mime]
+        if len(shown) >= _MOST or spent + len(data) > _BYTES:
+            left_out += 1
+            continue
+        spent += len(data)
+        shown.append(ImageContent(data=base64.b64encode(data).decode(), mime_type=mime))
+    return shown, left_out

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
 import anyio
 from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.types import METHOD_NOT_FOUND
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 
 from pinfold.app import Approval, Approve, Decision, background
@@ -118,3 +121,87 @@ async def progress(context: ServerRequestContext[Any, Any]) -> AsyncGenerator[Ca
     async with background() as tasks:
         tasks.start_soon(report)
         yield say
+
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+_TO_ALL = (
+    "notifications/tools/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/prompts/list_changed",
+    "notifications/resources/updated",
+    "notifications/elicitation/complete",
+)
+"""What no request leads to."""
+
+
+class _Message(BaseModel):
+    method: str
+    params: dict[str, Any] | None = None
+
+
+class _Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class ClientPeer:
+    def __init__(self) -> None:
+        self._under_way: list[Context] = []
+        self._last: Context | None = None
+
+    @contextmanager
+    def track_request(self, context: Context) -> Generator[None]:
+        """What is asked meanwhile most likely belongs to this request; the protocol does not say."""
+        self._under_way.append(context)
+        self._last = context
+        try:
+            yield
+        finally:
+            self._under_way.remove(context)
+
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        context = self._under_way[-1] if self._under_way else None
+        if context is None or not context.session.can_send_request:
+            raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method} now")
+        answer = await context.session.send_request(
+            cast("Any", _message(method, params)),
+            _Anything,
+            metadata=ServerMessageMetadata(related_request_id=context.request_id),
+        )
+        return answer.model_dump(by_alias=True, mode="json")
+
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        message = cast("Any", _message(method, params))
+        context = self._under_way[-1] if self._under_way else None
+        if context is not None and method not in _TO_ALL:
+            await context.session.send_notification(message, related_request_id=context.request_id)
+        elif self._last is not None:
+            await self._last.session.send_notification(message)
+
+    async def on_resumed(self) -> None:
+        """A server that lets a client come again for the rest may do so here as well."""
+        for context in self._under_way:
+            if context.close_sse_stream is not None:
+                await context.close_sse_stream()
+
+
+class RequestPeer:
+    """For a connection that serves one request, or, without `context`, only looks at a server."""
+
+    def __init__(self, context: Context | None = None) -> None:
+        self._context = context
+
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        del params
+        raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method}")
+
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        if self._context is not None:
+            message = cast("Any", _message(method, params))
+            await self._context.session.send_notification(message, related_request_id=self._context.request_id)
+
+    async def on_resumed(self) -> None:
+        """This version of the protocol has no resumption."""
+
+
+def _message(method: str, params: Mapping[str, Any] | None) -> _Message:
+    return _Message(method=method, params=None if params is None else dict(params))

@@ -16,13 +16,10 @@ from pydantic import BaseModel, ConfigDict
 
 from pinfold import __version__
 from pinfold.app import CommandRefused, ConfigError
-from pinfold.app.clients.client_sessions import ClientSessions
-from pinfold.app.clients.mcp_passthrough import LATEST, Line, Speech, Upstream
+from pinfold.app.clients import LATEST, ClientSessions, Line, Speech, Upstream
 from pinfold.events import PinfoldError
-from pinfold.front.mcp_server.calls import Calls, Context
-from pinfold.front.mcp_server.clients import Client, client_of
-from pinfold.front.mcp_server.contents import failure
-from pinfold.front.mcp_server.peers import ClientPeer, NoClientPeer, RequestPeer
+from pinfold.front.mcp_server.calls import Calls, Context, failure
+from pinfold.front.mcp_server.clients import Client, ClientPeer, RequestPeer, client_of
 
 Wire: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]
@@ -106,7 +103,7 @@ class Exports:
 
     async def _line_of_all(self, upstream: Upstream, name: str) -> Line:
         """In the newer version of the protocol if the server has it, for what need not know the client."""
-        nobody = NoClientPeer()
+        nobody = RequestPeer()
         speech = Speech(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
         if name in self._modern or name not in self._seen:
             try:

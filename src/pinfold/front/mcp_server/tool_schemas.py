@@ -1,4 +1,4 @@
-"""What a client is told of the tools: names, arguments, results, and what each may do. One source for schema and check."""
+"""The tools a client is offered: arguments, results and hints. Schemas and checks come from the same types."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-_SESSION = "Which session: an id or a name. Yours unless given."
+_SESSION = "Which session: an id or a name. Your own unless given."
 Named = Annotated[str | None, Meta(description=_SESSION)]
 
 
 class _Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
+    """The arguments of a tool; the docstring of each is the tool's description."""
 
 
 class RunPython(_Arguments, frozen=True, kw_only=True):
+    """Run Python in a persistent, isolated session: variables, imports and files of the workspace stay for later calls,
+    and `undo` takes a call back. Returns output, the value of the last expression and pictures."""
+
     code: Annotated[str, Meta(description="Python. The value of the last expression is shown.")]
     session: Named = None
     timeout_s: Annotated[
@@ -24,47 +27,73 @@ class RunPython(_Arguments, frozen=True, kw_only=True):
     ] = None
 
 
-class OfSession(_Arguments, frozen=True, kw_only=True):
+class Fork(_Arguments, frozen=True, kw_only=True):
+    """Start a second session that continues from where this one is: with its variables, in the same workspace."""
+
     session: Named = None
 
 
 class UndoArguments(_Arguments, frozen=True, kw_only=True):
+    """Take back the last call of run_python or put_file: variables and files of the workspace."""
+
     session: Named = None
     to: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="The state after this cell, 0 being the start; before the last unless given."),
+        Meta(description="Go back to the state after this cell, 0 being the start; before the last unless given."),
     ] = None
     what: Literal["all", "variables", "files"] = "all"
 
 
+class RedoArguments(_Arguments, frozen=True, kw_only=True):
+    """Take the last undo back, if nothing has run since."""
+
+    session: Named = None
+
+
+class Variables(_Arguments, frozen=True, kw_only=True):
+    """List the variables of a session: names, types, shapes and sizes."""
+
+    session: Named = None
+
+
 class GetFile(_Arguments, frozen=True, kw_only=True):
+    """Read a whole file of the workspace, up to 8 MB."""
+
     path: Annotated[str, Meta(description="Relative to the workspace; or `blob:HANDLE` of an output that was cut.")]
     session: Named = None
 
 
 class PutFile(_Arguments, frozen=True, kw_only=True):
+    """Write a whole file of the workspace, up to 8 MB."""
+
     path: Annotated[str, Meta(description="Relative to the workspace; missing folders are made.")]
     content: Annotated[str | None, Meta(description="The file's text; or give base64.")] = None
     base64: Annotated[str | None, Meta(description="The file's bytes, in base64.")] = None
     session: Named = None
 
 
+class ListSessions(_Arguments, frozen=True, kw_only=True):
+    """List the sessions that are open here."""
+
+
 class OpenSession(_Arguments, frozen=True, kw_only=True):
+    """Open a session beside your own. One with a name can be continued later."""
+
     name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=80)] | None,
-        Meta(description="Goes on with the session of this name if there was one."),
+        Meta(description="Continues the session of this name if there was one."),
     ] = None
 
 
 class CloseSession(_Arguments, frozen=True, kw_only=True):
+    """End a session's processes. One with a name is kept, and can be opened again."""
+
     session: Annotated[str, Meta(description="An id or a name.")]
 
 
-class Nothing(_Arguments, frozen=True, kw_only=True):
-    pass
-
-
 class Ask(_Arguments, frozen=True, kw_only=True):
+    """Have an agent with a model of its own do a task in the session, by writing and running Python."""
+
     prompt: Annotated[str, Meta(description="The task, in words.", min_length=1)]
     session: Named = None
 
@@ -99,7 +128,7 @@ class RewoundResult(Struct, frozen=True, kw_only=True):
     undone: tuple[int, ...]
     redone: tuple[int, ...]
     effects: tuple[str, ...]
-    """What has happened and cannot be undone."""
+    """Effects that cannot be undone."""
     notices: tuple[str, ...]
 
 
@@ -150,11 +179,10 @@ class AskResult(Struct, frozen=True, kw_only=True):
     cost: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ToolDeclaration:
     name: str
     title: str
-    description: str
     takes: type[Struct]
     gives: type[Struct]
     reads_only: bool = False
@@ -163,11 +191,11 @@ class ToolDeclaration:
     reaches_out: bool = False
 
     def wire(self) -> dict[str, Any]:
-        """As `tools/list` tells it."""
+        """As `tools/list` has it."""
         return {
             "name": self.name,
             "title": self.title,
-            "description": self.description,
+            "description": " ".join((self.takes.__doc__ or "").split()),
             "inputSchema": _schema(self.takes),
             "outputSchema": _schema(self.gives),
             "annotations": {
@@ -184,101 +212,21 @@ def _schema(type_: type[Struct]) -> dict[str, Any]:
     whole = components.pop(str(reference["$ref"]).rpartition("/")[2])
     for part in (whole, *components.values()):
         part.pop("title", None)
+        part.pop("description", None)
     return {**whole, "$defs": components} if components else whole
 
 
 SANDBOX = (
-    ToolDeclaration(
-        name="run_python",
-        title="Run Python",
-        description=(
-            "Run Python in a persistent, isolated session: variables, imports and files of the workspace stay for later "
-            "calls, and `undo` takes a call back. Returns output, the value of the last expression and pictures."
-        ),
-        takes=RunPython,
-        gives=CellResult,
-        destroys=True,
-        reaches_out=True,  # to hosts the user has listed, or agrees to
-    ),
-    ToolDeclaration(
-        name="fork",
-        title="Fork a session",
-        description="A second session that goes on from where this one is: with its variables, in the same workspace.",
-        takes=OfSession,
-        gives=SessionResult,
-    ),
-    ToolDeclaration(
-        name="undo",
-        title="Undo",
-        description="Take back the last call of run_python or put_file: variables and files of the workspace.",
-        takes=UndoArguments,
-        gives=RewoundResult,
-        destroys=True,
-    ),
-    ToolDeclaration(
-        name="redo",
-        title="Redo",
-        description="Take the last undo back, if nothing has run since.",
-        takes=OfSession,
-        gives=RewoundResult,
-        destroys=True,
-    ),
-    ToolDeclaration(
-        name="variables",
-        title="Variables",
-        description="The variables of a session: names, types, shapes and sizes.",
-        takes=OfSession,
-        gives=VariablesResult,
-        reads_only=True,
-    ),
-    ToolDeclaration(
-        name="get_file",
-        title="Get a file",
-        description="Read a whole file of the workspace, up to 8 MB.",
-        takes=GetFile,
-        gives=FileResult,
-        reads_only=True,
-    ),
-    ToolDeclaration(
-        name="put_file",
-        title="Put a file",
-        description="Write a whole file of the workspace, up to 8 MB.",
-        takes=PutFile,
-        gives=PutResult,
-        destroys=True,
-        repeatable=True,
-    ),
-    ToolDeclaration(
-        name="sessions",
-        title="List sessions",
-        description="The sessions that are open here.",
-        takes=Nothing,
-        gives=SessionsResult,
-        reads_only=True,
-    ),
-    ToolDeclaration(
-        name="open_session",
-        title="Open a session",
-        description="A session beside your own. One with a name can be gone on with later.",
-        takes=OpenSession,
-        gives=SessionResult,
-    ),
-    ToolDeclaration(
-        name="close_session",
-        title="Close a session",
-        description="End a session's processes. One with a name is kept, and can be opened again.",
-        takes=CloseSession,
-        gives=SessionResult,
-        destroys=True,
-        repeatable=True,
-    ),
+    # It reaches hosts that the user has listed, or agrees to.
+    ToolDeclaration("run_python", "Run Python", RunPython, CellResult, destroys=True, reaches_out=True),
+    ToolDeclaration("fork", "Fork a session", Fork, SessionResult),
+    ToolDeclaration("undo", "Undo", UndoArguments, RewoundResult, destroys=True),
+    ToolDeclaration("redo", "Redo", RedoArguments, RewoundResult, destroys=True),
+    ToolDeclaration("variables", "Variables", Variables, VariablesResult, reads_only=True),
+    ToolDeclaration("get_file", "Get a file", GetFile, FileResult, reads_only=True),
+    ToolDeclaration("put_file", "Put a file", PutFile, PutResult, destroys=True, repeatable=True),
+    ToolDeclaration("sessions", "List sessions", ListSessions, SessionsResult, reads_only=True),
+    ToolDeclaration("open_session", "Open a session", OpenSession, SessionResult),
+    ToolDeclaration("close_session", "Close a session", CloseSession, SessionResult, destroys=True, repeatable=True),
 )
-AGENT = ToolDeclaration(
-    name="ask",
-    title="Ask the agent",
-    description="Have an agent with a model of its own do a task in the session, by writing and running Python.",
-    takes=Ask,
-    gives=AskResult,
-    destroys=True,
-    reaches_out=True,
-)
+AGENT = ToolDeclaration("ask", "Ask the agent", Ask, AskResult, destroys=True, reaches_out=True)

@@ -43,7 +43,7 @@ _LASTS_S = 7 * 24 * 3600.0
 """Of the cell's own time, which does not count what it spends in calls."""
 _GRACE_S = 1.0
 """For the program to end by itself when there is nothing more to read."""
-_START = "from _pinfold_guest import relay\nrelay.start({argv!r}, {env!r}, {cwd!r})\nrelay.relay()"
+_START = "from _pinfold_guest.tool_calls import relay\nrelay.start({argv!r}, {env!r}, {cwd!r})\nrelay.relay()"
 _GO_ON = "relay.relay()"
 
 

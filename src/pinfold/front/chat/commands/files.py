@@ -1,27 +1,34 @@
-"""/files and /diff: what the session did to the files of its workspace."""
+"""/files, /diff, /copy, /open and /init: files of the workspace and of the session."""
 
 from __future__ import annotations
 
+from base64 import b64encode
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from rich.text import Text
 
-from pinfold.app import list_folder
-from pinfold.events import FileChange
+from pinfold.app import SessionStore, list_folder
+from pinfold.app.storage.exports import Form, Target, display_file, displays_in
+from pinfold.events import FileChange, TurnEnded
 from pinfold.front.chat.commands.output import (
     BadArguments,
+    load_entries,
     load_story,
     parse_number,
     write_lines,
     write_note,
     write_section,
 )
-from pinfold.front.file_pages import Contents, changes_page, diff_page
+from pinfold.front.displays import open_file
+from pinfold.front.pages import Contents, changes_page, diff_page
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
     from pinfold.front.chat.commands.context import ChatContext
+
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -31,7 +38,7 @@ async def files_command(talk: ChatContext, _: str) -> None:
     changes = story.changes()
     if changes:
         write_section(talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width))
-        write_note(talk, "how: /diff; take it back: /undo")
+        write_note(talk, "details: /diff; revert: /undo")
     else:
         write_note(talk, "this session has changed no files")
     lines = await anyio.to_thread.run_sync(list_folder, talk.workspace)
@@ -48,7 +55,7 @@ async def diff_command(talk: ChatContext, rest: str) -> None:
     if rest and rest != "all":
         number = parse_number(rest, "cell")
         if story.cell(number) is None:
-            raise BadArguments(f"there is no cell {number}; {story.last_cell}")
+            raise BadArguments(f"no cell {number}; {story.last_cell}")
         changes = story.changes_of(number)
         nothing = f"cell {number} changed no files"
     else:
@@ -65,6 +72,110 @@ async def diff_command(talk: ChatContext, rest: str) -> None:
 
 
 async def contents(talk: ChatContext, changes: tuple[FileChange, ...]) -> Contents:
-    """Of each, before and after, as far as they are kept."""
+    """The contents before and after each change, as far as they are stored."""
     wanted = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
     return {blob: await talk.link.blob(blob) for blob in sorted(wanted)}
+
+
+_CLIPBOARD = 70_000
+"""Bytes that terminals accept at once."""
+_PASSIVE = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".pdf", ".txt", ".md", ".log", ".json"}
+"""Files that programs display and never run."""
+_PAGE = 20 << 20
+_PAGES = {".html": "text/html", ".htm": "text/html", ".svg": "image/svg+xml"}
+"""Files that may run scripts in a browser."""
+
+
+async def copy_command(talk: ChatContext, rest: str) -> None:
+    texts = [entry.event.text for entry in await load_entries(talk) if isinstance(entry.event, TurnEnded)]
+    answer = next((text for text in reversed(texts) if text.strip()), "")
+    if not answer:
+        raise BadArguments("there is no answer yet")
+    data = answer.encode("utf-8", "replace")
+    if rest:
+        outside = (await talk.link.status()).outside
+        await anyio.to_thread.run_sync(_write, talk.workspace, rest, data, outside)
+        write_note(talk, f"wrote the last answer to {rest}")
+    elif not talk.paper.steered:
+        raise BadArguments("this terminal has no clipboard; /copy FILE writes the last answer to a file")
+    elif len(data) > _CLIPBOARD:
+        raise BadArguments(f"the last answer is too long for a clipboard ({len(data):,} bytes); use /copy FILE")
+    else:
+        talk.paper.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
+        write_note(
+            talk,
+            f"sent the last answer ({len(answer):,} characters) to your terminal's clipboard (OSC 52); "
+            "if it did not arrive: /copy FILE",
+        )
+
+
+def _write(workspace: Path, name: str, data: bytes, outside: str, *, force: bool = False) -> None:
+    with Target(workspace / name, [workspace]) as target:
+        target.write(data, force=force, outside=outside)
+
+
+async def open_command(talk: ChatContext, rest: str) -> None:
+    if rest and not rest.isdecimal():
+        path = await anyio.to_thread.run_sync(_file, talk, rest)
+    else:
+        path = await _display(talk, int(rest or 0))
+    await anyio.to_thread.run_sync(open_file, path)
+    write_note(talk, f"opened {path}")
+
+
+async def _display(talk: ChatContext, number: int) -> Path:
+    """A display by its number, or the last one, as a file that runs nothing. Raises BadArguments."""
+    entries = await load_entries(talk)
+    shown = displays_in(entries)
+    number = number or len(shown)
+    if not 1 <= number <= len(shown):
+        has = f"there are {len(shown)} figures and tables" if shown else "nothing was shown yet"
+        raise BadArguments(f"{has}; /open FILE opens a file of this folder")
+    blobs = {id_: await talk.link.blob(id_) for id_ in shown[number - 1].mime.values()}
+    return display_file(_place(talk), entries, blobs.__getitem__, number, safe=True)
+
+
+def _place(talk: ChatContext) -> Path:
+    folder = SessionStore().folder_of(talk.session)
+    if not folder.is_dir():
+        raise BadArguments("an --ephemeral session has no files to open")
+    return folder
+
+
+def _file(talk: ChatContext, name: str) -> Path:
+    """The file itself if it is passive; for HTML and SVG, a page without scripts. Raises BadArguments."""
+    path = (talk.workspace / name).resolve()
+    if not path.is_file():
+        raise BadArguments(f"there is no file {name}")
+    kind = path.suffix.lower()
+    if kind in _PASSIVE:
+        return path
+    if kind not in _PAGES:
+        raise BadArguments(f"{kind or 'such'} files may run something when opened; open it yourself: {path}")
+    from pinfold.app import private_dir
+    from pinfold.app.storage.exports.html import display_page
+    from pinfold.app.storage.exports.transcript import ShownDisplay
+
+    if path.stat().st_size > _PAGE:
+        raise BadArguments(f"{name} is too large to be opened safely; it is at {path}")
+    form = Form(mime=_PAGES[kind], data=path.read_bytes())
+    page = private_dir(_place(talk) / "displays") / f"{path.stem}-safe.html"
+    with Target(page) as target:
+        target.write(display_page(ShownDisplay(number=1, forms={form.mime: form})), force=True)
+    return page
+
+
+async def init_command(talk: ChatContext, _: str) -> None:
+    from pinfold.app.diagnostics.first_run import NAME, draft
+
+    text = await anyio.to_thread.run_sync(draft, talk.workspace)
+    write_lines(talk, text.splitlines())
+    is_there = await anyio.Path(talk.workspace / NAME).exists()
+    question = f"Replace the existing {NAME} with this?" if is_there else f"Write this to {NAME}?"
+    if await talk.ask(question, {"y": "yes", "n": "no"}) != "y":
+        write_note(talk, "nothing was written")
+        return
+    outside = (await talk.link.status()).outside
+    write = partial(_write, talk.workspace, NAME, text.encode("utf-8", "replace"), outside, force=True)
+    await anyio.to_thread.run_sync(write)
+    write_note(talk, f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")

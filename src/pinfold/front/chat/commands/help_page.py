@@ -1,4 +1,4 @@
-"""/help: what can be typed, by groups; only what works."""
+"""/help: the commands by group, and keys."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _USAGE = 27
 _KEYS = {
-    "!COMMAND": "run it in the session; the model is told of it",
+    "!COMMAND": "run a shell command in the session; the model sees it",
     "@FILE": "show the model a file",
     "Esc or Ctrl-C": "stop what runs; Ctrl-D leaves",
-    "Alt-Enter": "a new line; Ctrl-R searches, Ctrl-X Ctrl-E edits",
+    "Alt-Enter": "new line; Ctrl-R searches history, Ctrl-X Ctrl-E opens an editor",
 }
 
 

@@ -1,4 +1,4 @@
-"""What is in the session: variables, tools, servers, outputs, and what it all cost."""
+"""/vars, /tools, /cost, /sent, /thinking, /output and /mcp: what is in the session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import anyio.to_thread
 
 from pinfold.app import Link, sum_outbound
-from pinfold.app.session.session_queries import Sight
+from pinfold.app.session import Sight
 from pinfold.events import FLOW, BlobId, Json
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.output import (
@@ -26,14 +26,15 @@ from pinfold.front.chat.commands.output import (
     write_table,
 )
 from pinfold.front.chat.renderers.lines import LineSanitizer
-from pinfold.front.pages import cost_page, egress_page, tools_page, variables_page
-from pinfold.text import cap_text
+from pinfold.front.pages import annotations_page, cost_page, egress_page, servers_page, tools_page, variables_page
+from pinfold.text import cap_text, presentable
 
 if TYPE_CHECKING:
     from pinfold.front.chat.commands.context import ChatContext
 
+
 _LOOKED_AT = 8 << 20
-"""Characters of an output that are made fit to be shown."""
+"""Characters of an output that are prepared for the screen."""
 _PRINTED = 1 << 20
 """Characters of an output that are printed where there is no pager."""
 
@@ -48,7 +49,7 @@ async def vars_command(talk: ChatContext, rest: str) -> None:
     found = await query_session(talk.link, "variables")
     fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
     if found and not fitting:
-        raise BadArguments(f"no variable fits {rest!r}; /vars shows all {len(found)}")
+        raise BadArguments(f"no variable matches {rest!r}; /vars shows all {len(found)}")
     write_table(talk, variables_page(fitting, talk.paper.width))
 
 
@@ -68,7 +69,7 @@ async def sent_command(talk: ChatContext, _: str) -> None:
     if flows := [pattern for pattern in patterns if pattern.startswith(FLOW)]:
         write_note(
             talk,
-            f"May leave without asking: {', '.join(describe_pattern(one).removeprefix('sending to ') for one in flows)}; /grants takes it back",
+            f"May be sent without asking: {', '.join(describe_pattern(one).removeprefix('sending to ') for one in flows)}; revoke with /grants",
         )
 
 
@@ -88,7 +89,7 @@ async def output_command(talk: ChatContext, rest: str) -> None:
         if not outputs:
             raise BadArguments(f"{name} has no output; {story.last_cell}")
     if not outputs:
-        raise BadArguments("nothing was run yet")
+        raise BadArguments("nothing has run yet")
     chosen = outputs[-1]
     data = await _blob(talk, chosen.blob)
     text = chosen.text if data is None else data.decode("utf-8", "replace")
@@ -97,7 +98,7 @@ async def output_command(talk: ChatContext, rest: str) -> None:
 
 
 def _format_output(text: str) -> str:
-    """Line by line, so that keys are looked at in between; of more than anybody reads, its two ends."""
+    """Line by line, in a thread; of a very long output only its two ends."""
     lines = LineSanitizer()
     text = cap_text(text, _LOOKED_AT, whole="pinfold export")
     return "\n".join(line for one in text.split("\n") if (line := lines.line(one)) is not None).rstrip()
@@ -114,7 +115,7 @@ async def _show_in_pager(talk: ChatContext, text: str) -> None:
         return
 
     def show() -> None:
-        env = {"LESS": "-FRX", **os.environ}  # by itself it would take the screen and give it back blank
+        env = {"LESS": "-FRX", **os.environ}  # without it less would clear the screen at its end
         subprocess.run(pager, input=text.encode("utf-8", "replace"), env=env, check=False)
 
     from prompt_toolkit.application import get_app_or_none, in_terminal
@@ -127,7 +128,7 @@ async def _show_in_pager(talk: ChatContext, text: str) -> None:
 
 
 def _pager() -> Sequence[str] | None:
-    """The user's, where there is a terminal to page on."""
+    """The command in $PAGER, if there is a terminal for it."""
     try:
         argv = shlex.split(os.environ.get("PAGER", ""))
     except ValueError:
@@ -135,3 +136,43 @@ def _pager() -> Sequence[str] | None:
     if not argv or shutil.which(argv[0]) is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     return argv
+
+
+async def mcp_command(talk: ChatContext, rest: str) -> None:
+    match rest.split():
+        case []:
+            await _list(talk)
+        case ["trust", name]:
+            await _trust(talk, name)
+        case _:
+            raise BadArguments("write /mcp, or /mcp trust SERVER")
+
+
+async def _list(talk: ChatContext) -> None:
+    servers = await query_session(talk.link, "servers")
+    write_lines(talk, servers_page(servers, talk.paper.width))
+    if any(one.get("problem") for one in servers):
+        write_note(talk, "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER.")
+
+
+async def _trust(talk: ChatContext, name: str) -> None:
+    """As `pinfold mcp trust`. Trusts exactly what was shown: the connection stays open meanwhile."""
+    from pinfold.app.session.mcp import ServerFailed, find_spec, inspect_servers, load_servers_for
+    from pinfold.app.trust import describe_server
+
+    spec = find_spec(load_servers_for(talk.workspace), name)
+    write_note(talk, f"starting {spec.name} to read its tools")
+    async with inspect_servers((spec,), talk.workspace) as found:
+        if failed := await found.connect(spec.name):
+            raise ServerFailed(failed[spec.name])
+        difference = found.difference(spec.name)
+        if found.is_trusted(spec.name) and not difference:
+            write_note(talk, f"{spec.name} is already trusted")
+            return
+        shown = presentable(
+            difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
+        ).splitlines()
+        write_lines(talk, [*describe_server(spec), *shown])
+        if await talk.ask(f"Accept all of this for {spec.name}?", {"y": "yes", "n": "no"}) == "y":
+            found.trust(spec.name)
+            write_note(talk, f"{spec.name} is trusted until it changes")

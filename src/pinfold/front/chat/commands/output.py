@@ -1,14 +1,18 @@
-"""How commands answer."""
+"""Output of slash commands, and what they share."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import anyio
 import anyio.to_thread
 from rich.text import Text
 
-from pinfold.app.clients.session_history import SessionHistory, build_history, entries_of
+from pinfold.app.clients import SessionHistory, build_history, entries_of
 from pinfold.events import Entry, PinfoldError
 from pinfold.text import presentable, presentable_line
 
@@ -17,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class BadArguments(PinfoldError):
-    """What was typed behind a command makes no sense; says what would."""
+    """The arguments of a command are wrong; says what is right."""
 
     exit_code = 2
 
 
 def write_lines(talk: ChatContext, lines: Iterable[str]) -> None:
-    """Lines that are fit to print already."""
+    """Lines that are safe to print."""
     talk.paper.write(Text("\n".join(lines)))
 
 
 def write_table(talk: ChatContext, lines: Sequence[str]) -> None:
-    """The same, the first of them a heading."""
+    """The same, the first line as a heading."""
     talk.paper.write(Text.assemble((lines[0], "bold"), "\n" * (len(lines) > 1), "\n".join(lines[1:])))
 
 
@@ -37,7 +41,7 @@ def write_section(talk: ChatContext, title: str, lines: Iterable[str]) -> None:
 
 
 def write_note(talk: ChatContext, text: str) -> None:
-    """One line beside the story."""
+    """A dim line."""
     talk.paper.write(Text(presentable(text), style="dim"))
 
 
@@ -56,19 +60,42 @@ async def load_story(talk: ChatContext) -> SessionHistory:
 
 
 def parse_number(text: str, what: str, *, least: int = 1) -> int:
-    """Raises BadWords."""
+    """Raises BadArguments."""
     try:
         number = int(text)
     except ValueError:
-        raise BadArguments(f"{text!r} is no {what}; give its number") from None
+        raise BadArguments(f"{text!r} is not a {what}; give its number") from None
     if number < least:
-        raise BadArguments(f"{number} is no {what}; they are counted from {least}")
+        raise BadArguments(f"{number} is not a {what}; the first is {least}")
     return number
 
 
 async def require_idle(talk: ChatContext, what: str) -> SessionHistory:
-    """Raises BadWords while something runs."""
+    """Raises BadArguments while something runs."""
     story = await load_story(talk)
     if story.is_busy:
-        raise BadArguments(f"a turn is under way; stop it (Esc) or wait for its end, then {what}")
+        raise BadArguments(f"a turn is running; stop it (Esc) or wait, then {what}")
     return story
+
+
+_LIMIT_S = 120.0
+
+
+async def run_cli_command(talk: ChatContext, *args: str, done: str = "") -> None:
+    """Run `pinfold ARGS` in a process of its own and show its output; `done` if there is none. Raises BadArguments."""
+    # `-P`: do not import modules from this folder; a session may have written them.
+    command = [sys.executable, "-P", "-m", "pinfold", *args]
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(talk.paper.width)}
+    with anyio.move_on_after(_LIMIT_S) as waiting:
+        ran = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=env)
+        out = ran.stdout.decode("utf-8", "replace").rstrip("\n")
+        said = ran.stderr.decode("utf-8", "replace").strip()
+        if out:
+            write_lines(talk, presentable(out).splitlines())
+        if ran.returncode and not out:
+            last = said.splitlines()[-1] if said else f"it exited with {ran.returncode}"
+            raise BadArguments(presentable_line(last.removeprefix("pinfold: ").removeprefix("Error: ")))
+        if said or (done and not out):
+            write_note(talk, said or done)
+    if waiting.cancelled_caught:
+        raise BadArguments(f"it took more than {_LIMIT_S:.0f} s and was stopped")

@@ -1,12 +1,12 @@
-"""Going back: by cells, by turns, by checkpoints; never without saying what stays."""
+"""/undo, /redo, /rewind and /checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
-from pinfold.app.clients.session_history import SessionHistory, TurnRecord
-from pinfold.app.session.checkpoints import checkpoints_in
+from pinfold.app.clients import SessionHistory, TurnRecord
+from pinfold.app.session import checkpoints_in
 from pinfold.events import Configure, Redo, Rewind, Rewindable, Undo
 from pinfold.front.chat.commands.output import (
     BadArguments,
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _SHOWN = 30
 """Turns to choose from."""
 _WHATS: Sequence[tuple[Rewindable, str]] = (
-    ("all", "the chat, the files and the variables"),
-    ("chat", "the chat alone; files and variables stay"),
-    ("files", "the files alone"),
-    ("variables", "the variables alone"),
+    ("all", "chat, files and variables"),
+    ("chat", "only the chat; files and variables stay"),
+    ("files", "only the files"),
+    ("variables", "only the variables"),
 )
 
 
@@ -39,7 +39,7 @@ async def undo_command(talk: ChatContext, rest: str) -> None:
 
 
 def _target(story: SessionHistory, rest: str) -> int | None:
-    """The cell after which to be; None to take the last one back. Raises BadWords."""
+    """The cell to return to; None for before the last one. Raises BadArguments."""
     match rest.split():
         case []:
             return None
@@ -78,7 +78,7 @@ async def _turn(talk: ChatContext, story: SessionHistory, number: str) -> TurnRe
         return story.turn(parse_number(number, "turn"))
     turns = [turn for turn in story.turns if not turn.forgotten]
     if not turns:
-        raise BadArguments("nothing was said yet that could be gone back to")
+        raise BadArguments("there is no turn to go back to yet")
     options = [(str(turn.number), _line(turn)) for turn in reversed(turns)]
     chosen = await talk.choose("Go back to before", options[:_SHOWN])
     return next((turn for turn in turns if str(turn.number) == chosen), None)
@@ -94,8 +94,8 @@ async def _what(talk: ChatContext, word: str) -> Rewindable | None:
         for known in get_args(Rewindable):
             if known == word:
                 return known
-        raise BadArguments(f"{word!r} cannot be taken back; say all, chat, files or variables")
-    chosen = await talk.choose("What goes back", [(what, f"{what:<10}{words}") for what, words in _WHATS])
+        raise BadArguments(f"{word!r} cannot be rewound; use all, chat, files or variables")
+    chosen = await talk.choose("What to take back", [(what, f"{what:<10}{words}") for what, words in _WHATS])
     return next((what for what, _ in _WHATS if what == chosen), None)
 
 
@@ -119,8 +119,8 @@ async def _list_checkpoints(talk: ChatContext) -> None:
         rows = [("", "made", "commit", "")]
         rows += [(str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made]
         write_table(talk, columns(rows, width=talk.paper.width))
-        write_note(talk, f"checkpoints are {'on' if on else 'off'}; back to one: /checkpoint N")
+        write_note(talk, f"checkpoints are {'on' if on else 'off'}; restore one: /checkpoint N")
     elif on:
-        write_note(talk, "checkpoints are on; none was made yet")
+        write_note(talk, "checkpoints are on; there are none yet")
     else:
         write_note(talk, "checkpoints are off; /checkpoint on makes a commit after each cell that changes files")

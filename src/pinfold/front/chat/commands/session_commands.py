@@ -1,4 +1,4 @@
-"""Where the conversation goes on: here afresh, in another session, in a file."""
+"""/clear, /new, /rename, /fork, /branches, /sessions, /resume, /export and /exit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ import anyio
 import anyio.to_thread
 
 from pinfold.app import SessionStore, fork
-from pinfold.app.storage.session_store import build_session_tree, list_nodes
+from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.events import Clear, Rename, SessionId
-from pinfold.front.chat.commands.cli_process import run_cli_command
-from pinfold.front.chat.commands.output import BadArguments, load_story, require_idle, write_lines, write_note
+from pinfold.front.chat.commands.output import (
+    BadArguments,
+    load_story,
+    require_idle,
+    run_cli_command,
+    write_lines,
+    write_note,
+)
 from pinfold.front.pages import branches_page, sessions_page, title_of
 from pinfold.text import presentable_line
 
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 _SHOWN = 30
 """Sessions of a list."""
 _TO_STDOUT = ("jsonl", "replay")
-"""Where the command line writes them unless a file is named."""
+"""Formats that the command line writes to stdout unless a file is named."""
 
 
 async def exit_command(talk: ChatContext, _: str) -> None:
@@ -46,7 +52,7 @@ async def rename_command(talk: ChatContext, rest: str) -> None:
 def _refuse_unkept(talk: ChatContext) -> None:
     """Raises BadWords."""
     if not SessionStore().folder_of(talk.session).is_dir():
-        raise BadArguments("this session leaves nothing behind (--ephemeral), so there is nothing to take")
+        raise BadArguments("an --ephemeral session cannot be forked or exported")
 
 
 async def fork_command(talk: ChatContext, rest: str) -> None:
@@ -56,11 +62,11 @@ async def fork_command(talk: ChatContext, rest: str) -> None:
         write_note(talk, f"the log is damaged: {damage}; the rest was copied")
     write_note(talk, f"Forked as {new}. Same conversation and variables; shares this folder.")
     if (await load_story(talk)).is_busy:
-        write_note(talk, f"a turn is under way here; later: /resume {new}")
-    elif await talk.ask("Go on in the fork?", {"y": "yes", "n": "stay here"}) == "y":
+        write_note(talk, f"a turn is running here; continue there later: /resume {new}")
+    elif await talk.ask("Continue in the fork?", {"y": "yes", "n": "stay here"}) == "y":
         await talk.switch(new)
     else:
-        write_note(talk, f"go there with /resume {new}")
+        write_note(talk, f"continue there with /resume {new}")
 
 
 async def branches_command(talk: ChatContext, _: str) -> None:
@@ -68,7 +74,7 @@ async def branches_command(talk: ChatContext, _: str) -> None:
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     family = build_session_tree(talk.session, everyone)
     if not family.ancestors and not family.children:
-        write_note(talk, "this session has no forks and is none; /fork makes one")
+        write_note(talk, "this session has no forks; /fork makes one")
         return
     write_lines(talk, branches_page(story, family, talk.paper.width))
     there = {kin.id for kin in everyone}
@@ -76,7 +82,7 @@ async def branches_command(talk: ChatContext, _: str) -> None:
     options = [(one.id, f"{one.id}  {title_of(one)}") for one in kin if one.id in there]
     if not options or story.is_busy:
         return
-    if chosen := await talk.choose("Go on with", [*options, ("", "stay here")]):
+    if chosen := await talk.choose("Continue", [*options, ("", "stay here")]):
         await talk.switch(SessionId(chosen))
 
 
@@ -88,7 +94,7 @@ async def sessions_command(talk: ChatContext, rest: str) -> None:
     if len(found) > _SHOWN:
         write_note(talk, f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")
     if any(kin.id != talk.session for kin in found):
-        write_note(talk, "go on with one of them: /resume SESSION")
+        write_note(talk, "continue one: /resume SESSION")
 
 
 async def resume_command(talk: ChatContext, rest: str) -> None:
@@ -102,13 +108,13 @@ async def resume_command(talk: ChatContext, rest: str) -> None:
             if kin.id != talk.session
         ]
         if not options:
-            raise BadArguments("there is no other session yet; /new begins one")
-        chosen = await talk.choose("Go on with", options[:_SHOWN])
+            raise BadArguments("there is no other session yet; /new starts one")
+        chosen = await talk.choose("Continue", options[:_SHOWN])
         if chosen is None:
             return
         session = SessionId(chosen)
     if session == talk.session:
-        write_note(talk, "this is that session")
+        write_note(talk, "you are in that session")
         return
     await require_idle(talk, f"/resume {session}")
     await talk.switch(session)

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import anyio.to_thread
 
-from pinfold.app import load_config
+from pinfold.app import check_paths, load_config, mounts_of, parse_named_paths
+from pinfold.app.session import refuse_overlap
 from pinfold.events import Configure, Mode, PinfoldError
-from pinfold.front.chat.commands.cli_process import run_cli_command
 from pinfold.front.chat.commands.inspection import query_session
-from pinfold.front.chat.commands.output import BadArguments, load_story, parse_number, write_lines, write_note
+from pinfold.front.chat.commands.output import (
+    BadArguments,
+    load_story,
+    parse_number,
+    require_idle,
+    run_cli_command,
+    write_lines,
+    write_note,
+)
 from pinfold.front.pages import columns
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.models.local_models import Reachable
+    from pinfold.app.models import Reachable
     from pinfold.front.chat.commands.context import ChatContext
 
+
 MODES: Sequence[tuple[Mode, str]] = (
-    ("read-only", "changes nothing; asks before it uses a host you allowed"),
-    ("ask", "code may change files (undo); asks about other changes, sending, installing"),
-    ("auto", "changes files (undo takes it back), uses allowed hosts; asks about the rest"),
-    ("full", "asks only about protected files, other hosts and your own shell"),
+    ("read-only", "changes nothing; asks before using a host you allowed"),
+    ("ask", "code may change files (undo reverts); asks before other changes, sending, installing"),
+    ("auto", "changes files (undo reverts), uses allowed hosts; asks about the rest"),
+    ("full", "asks only about protected files, new hosts and commands outside the sandbox"),
 )
 
 
@@ -37,20 +47,20 @@ async def mode_command(talk: ChatContext, rest: str) -> None:
         return
     mode = next((mode for mode in get_args(Mode) if mode == wanted), None)
     if mode is None:
-        raise BadArguments(f"there is no mode {wanted!r}; there are {', '.join(get_args(Mode))}")
+        raise BadArguments(f"no mode {wanted!r}; choose {', '.join(get_args(Mode))}")
     await talk.link.submit(Configure(mode=mode))
 
 
 async def model_command(talk: ChatContext, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
-        from pinfold.app.models.local_models import SUGGESTED, reachable_models
+        from pinfold.app.models import SUGGESTED, reachable_models
 
         now = (await talk.link.status()).model
         reachable = await reachable_models()
         held = {key.provider for key in reachable.keys}
         away = [
-            (name, f"{name}  what is said goes to {provider}{'' if provider in held else '; needs a key'}")
+            (name, f"{name}  sends the chat to {provider}{'' if provider in held else '; needs a key'}")
             for provider, name in SUGGESTED.items()
         ]
         title = f"Model (now {presentable_line(now)}); any other: /model PROVIDER:NAME"
@@ -62,9 +72,8 @@ async def model_command(talk: ChatContext, rest: str) -> None:
 
 
 async def _can_be_had(talk: ChatContext, model: str) -> bool:
-    """After questions for what it needs; what is wrong with its name is said by who takes it."""
-    from pinfold.app.models.extras import extra_for
-    from pinfold.app.models.session_models import CallOptions
+    """Offer to install what it needs and ask for its key; a wrong name is reported when the model is set."""
+    from pinfold.app.models import CallOptions, extra_for
     from pinfold.front.chat.downloads import ask_for_key, offer_extra
 
     loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
@@ -93,7 +102,7 @@ def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
 
 
 async def grants_command(talk: ChatContext, rest: str) -> None:
-    # A yes for always is one for the session too; it is shown once, as what it is.
+    # An "always" permission is a session permission too; show it once.
     granted = list({str(one["pattern"]): str(one["scope"]) for one in await query_session(talk.link, "grants")}.items())
     match rest.split():
         case []:
@@ -102,11 +111,11 @@ async def grants_command(talk: ChatContext, rest: str) -> None:
                 return
             rows = [(f"{number:>3}", scope, pattern) for number, (pattern, scope) in enumerate(granted, 1)]
             write_lines(talk, columns(rows, width=talk.paper.width))
-            write_note(talk, "take one back: /grants revoke N")
+            write_note(talk, "revoke one: /grants revoke N")
         case ["revoke", word]:
             number = parse_number(word, "grant")
             if number > len(granted):
-                raise BadArguments(f"there is no grant {number}; /grants lists {len(granted)}")
+                raise BadArguments(f"no permission {number}; /grants lists {len(granted)}")
             await _revoke(talk, *granted[number - 1])
         case _:
             raise BadArguments("write /grants, or /grants revoke N")
@@ -114,25 +123,54 @@ async def grants_command(talk: ChatContext, rest: str) -> None:
 
 async def _revoke(talk: ChatContext, pattern: str, scope: str) -> None:
     if scope == "this run":
-        raise BadArguments(f"{pattern!r} was given on the command line and ends with this chat")
+        raise BadArguments(f"{pattern!r} was given on the command line; it ends with this chat")
     if scope == "always":
-        from pinfold.app.trust.grants import Grants
+        from pinfold.app.trust import Grants
 
         await anyio.to_thread.run_sync(Grants().revoke, pattern, talk.workspace)
     if pattern in (await load_story(talk)).granted:
         await talk.link.submit(Configure(revoke=(pattern,)))
     else:
-        write_note(talk, f"not granted any more: {pattern}")
+        write_note(talk, f"revoked: {pattern}")
 
 
 async def doctor_command(talk: ChatContext, _: str) -> None:
-    write_note(talk, "looking at every sandbox and model here")
+    write_note(talk, "checking every sandbox and model here")
     await run_cli_command(talk, "doctor")
 
 
 async def map_command(talk: ChatContext, _: str) -> None:
-    from pinfold.app.diagnostics.system_map import build_session_map
-    from pinfold.front.cli.commands.map import outline
+    from pinfold.app.diagnostics import build_session_map
+    from pinfold.front.pages import map_page
 
-    write_lines(talk, outline(await build_session_map(talk.link), talk.paper.width))
-    write_note(talk, "of the whole installation: pinfold map")
+    write_lines(talk, map_page(await build_session_map(talk.link), talk.paper.width))
+    write_note(talk, "the whole installation: pinfold map")
+
+
+async def add_command(talk: ChatContext, rest: str) -> None:
+    if not rest:
+        raise BadArguments("which path? /add PATH, or /add PATH:rw to let code write there")
+    await require_idle(talk, "/add")
+    had = (await talk.link.status()).mounts
+    given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
+    mounts = await anyio.to_thread.run_sync(mounts_of, given)
+    refuse_overlap(mounts, talk.workspace)
+    how = "code may write there; undo does not cover it" if mounts[-1].writable else "code may read it"
+    await talk.reopen(mounts=mounts)
+    write_note(talk, f"adding {mounts[-1].path}: {how}")
+
+
+async def data_command(talk: ChatContext, rest: str) -> None:
+    if not rest:
+        raise BadArguments("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
+    await require_idle(talk, "/data")
+    had = (await talk.link.status()).data
+    given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
+    data = await anyio.to_thread.run_sync(lambda: check_paths(parse_named_paths(given)))
+    await talk.reopen(data=data)
+    write_note(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
+
+
+def _at_home(text: str) -> str:
+    """Expands ~, as a shell would."""
+    return str(Path(text).expanduser()) if text.startswith("~") else text

@@ -1,4 +1,4 @@
-"""The commands of the chat, each with the module that does it, which is loaded when it is used."""
+"""The slash commands. A command's module is loaded when it is used."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Command(Struct, frozen=True, kw_only=True):
     """What it does, in one line."""
     group: Group
     run: Callable[[ChatContext, str], Awaitable[None]]
-    """Given what stands behind its name. Raises PinfoldError, whose one line is shown."""
+    """Takes the text after its name. Raises PinfoldError, which is shown in one line."""
     at_rest: bool = False
-    """It waits for the end of a turn, or is refused; the others may be obeyed while one runs."""
+    """It waits for the end of the turn; other commands run at once."""
     complete: Callable[[ChatContext, str], Iterable[str]] | None = None
-    """Whole arguments that begin with what is typed so far."""
+    """Completes arguments."""
 
 
 _Row: TypeAlias = tuple[Group, str, str, str, str, str]
-"""Group, name, arguments, what it does, the module it lives in, its completer."""
+"""Group, name, arguments, description, module, completer."""
 
 
 def _load_command(module: str, name: str) -> Callable[..., Awaitable[None]]:
@@ -55,39 +55,39 @@ def _completer(name: str) -> Callable[[ChatContext, str], Iterable[str]]:
 
 
 _TABLE: tuple[_Row, ...] = (
-    ("conversation", "help", "[COMMAND]", "this list, or one of them", "help_page", "commands"),
-    ("conversation", "clear", "", "fresh context; variables and files stay", "session_commands", ""),
-    ("conversation", "new", "", "a new session in this folder", "session_commands", ""),
-    ("conversation", "output", "[CELL]", "all of a long output: the last, or a cell's", "inspection", "cells"),
+    ("conversation", "help", "[COMMAND]", "this list, or one command", "help_page", "commands"),
+    ("conversation", "clear", "", "clear the context; variables and files stay", "session_commands", ""),
+    ("conversation", "new", "", "start a new session in this folder", "session_commands", ""),
+    ("conversation", "output", "[CELL]", "show a long output whole: the last, or a cell's", "inspection", "cells"),
     ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "inspection", ""),
-    ("conversation", "copy", "[FILE]", "the last answer: to the clipboard, or a file", "local_files", ""),
+    ("conversation", "copy", "[FILE]", "copy the last answer to the clipboard or a file", "files", ""),
     ("conversation", "exit", "", "leave; the session is kept", "session_commands", ""),
-    ("undo", "undo", "[N | to CELL]", "take back the last cell, or N, or all after CELL", "rewind", "undo"),
-    ("undo", "redo", "", "take the last undo back", "rewind", ""),
-    ("undo", "rewind", "[TURN [WHAT]]", "to before a turn: all, chat, files, variables", "rewind", "rewind"),
-    ("undo", "fork", "[TITLE]", "a second session that goes on from here", "session_commands", ""),
-    ("undo", "branches", "", "forks of this session, and where it came from", "session_commands", ""),
-    ("undo", "checkpoint", "[on | off | N]", "git checkpoints: list, on, off, back to N", "rewind", "checkpoint"),
-    ("look", "vars", "[WORDS]", "variables: type, shape, size, origin", "inspection", ""),
-    ("look", "files", "", "what the session changed, and the folder's top", "files", ""),
-    ("look", "diff", "[all|CELL]", "how files changed: in short, whole, or by a cell", "files", "cells"),
-    ("look", "open", "[FILE | N]", "show a file, or figure N, in its program", "local_files", "files"),
-    ("look", "tools", "[WORDS]", "tools that code can call", "inspection", ""),
-    ("look", "mcp", "[trust SERVER]", "MCP servers, their state and problems", "servers", "servers"),
+    ("undo", "undo", "[N | to CELL]", "undo the last cell, the last N, or all after CELL", "rewind", "undo"),
+    ("undo", "redo", "", "reverse the last undo", "rewind", ""),
+    ("undo", "rewind", "[TURN [WHAT]]", "go back to before a turn: all, chat, files, variables", "rewind", "rewind"),
+    ("undo", "fork", "[TITLE]", "start a second session from here", "session_commands", ""),
+    ("undo", "branches", "", "forks of this session, and its parent", "session_commands", ""),
+    ("undo", "checkpoint", "[on | off | N]", "git checkpoints: list, on, off, restore N", "rewind", "checkpoint"),
+    ("look", "vars", "[WORDS]", "list variables: type, shape, size, cell", "inspection", ""),
+    ("look", "files", "", "files this session changed, and the folder", "files", ""),
+    ("look", "diff", "[all|CELL]", "how files changed: short, whole, or by a cell", "files", "cells"),
+    ("look", "open", "[FILE | N]", "open a file, or figure N, in its program", "files", "files"),
+    ("look", "tools", "[WORDS]", "list tools that code can call", "inspection", ""),
+    ("look", "mcp", "[trust SERVER]", "list MCP servers and problems; trust one", "inspection", "servers"),
     ("look", "cost", "", "tokens and dollars, by model", "inspection", ""),
-    ("look", "sent", "", "what left this machine, and where to", "inspection", ""),
-    ("settings", "model", "[NAME]", "which models can be had; change to one", "settings", "models"),
-    ("settings", "mode", "[NAME]", "what may run unasked", "settings", "modes"),
-    ("settings", "grants", "[revoke N]", "what you have allowed; take it back", "settings", "grants"),
-    ("settings", "add", "PATH[:rw]", "let code see one more path, or write there", "mounts", ""),
-    ("settings", "data", "[NAME=]PATH", "give code data to read, at /mnt/datasets/NAME", "mounts", ""),
-    ("settings", "init", "", "write an AGENTS.md from a look at this folder", "local_files", ""),
-    ("settings", "doctor", "", "what works here, and how to fix the rest", "settings", ""),
-    ("settings", "map", "", "this session: model, sandbox, tools, what is allowed", "settings", ""),
-    ("sessions", "sessions", "[WORDS]", "sessions on this machine", "session_commands", ""),
-    ("sessions", "resume", "[SESSION]", "go on with another session", "session_commands", "sessions"),
+    ("look", "sent", "", "what was sent from this machine, and where to", "inspection", ""),
+    ("settings", "model", "[NAME]", "list models; change the model", "settings", "models"),
+    ("settings", "mode", "[NAME]", "what the agent may do without asking you", "settings", "modes"),
+    ("settings", "grants", "[revoke N]", "your standing permissions; revoke one", "settings", "grants"),
+    ("settings", "add", "PATH[:rw]", "let code read a path, or write there", "settings", ""),
+    ("settings", "data", "[NAME=]PATH", "let code read data at /mnt/datasets/NAME", "settings", ""),
+    ("settings", "init", "", "draft an AGENTS.md for this folder", "files", ""),
+    ("settings", "doctor", "", "check what works here, and how to fix the rest", "settings", ""),
+    ("settings", "map", "", "draw this session: model, sandbox, tools, permissions", "settings", ""),
+    ("sessions", "sessions", "[WORDS]", "list sessions on this machine", "session_commands", ""),
+    ("sessions", "resume", "[SESSION]", "continue another session", "session_commands", "sessions"),
     ("sessions", "rename", "TITLE", "give this session a name", "session_commands", ""),
-    ("sessions", "export", "FORMAT [FILE]", "write this session to a file", "session_commands", "formats"),
+    ("sessions", "export", "FORMAT [FILE]", "save this session to a file", "session_commands", "formats"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
+from pinfold.app.clients import UserCommands, fill_command, load_user_commands
 from pinfold.events import PinfoldError
 from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.text import join_names
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _NAMED = 6
 _found: dict[Path, UserCommands] = {}
-"""As they were last looked at: completion asks at every key."""
+"""A cache, as completion asks at every key."""
 _said: set[str] = set()
 
 
 def find_commands(workspace: Path, *, again: bool = False) -> UserCommands:
-    """Those that can be used; one that has the name of a built-in command is not among them."""
+    """The usable ones, without those that have the name of a built-in command."""
     if again or workspace not in _found:
         try:
             _found[workspace] = load_user_commands(workspace)
@@ -36,14 +36,16 @@ def find_commands(workspace: Path, *, again: bool = False) -> UserCommands:
 
 
 def notices(workspace: Path) -> Iterator[str]:
-    """What must be said about them: what is ignored each time, the rest once."""
+    """Warnings about them: ignored commands each time, the rest once."""
     find_commands(workspace)
     found = _found[workspace]
     if found.untrusted:
         names = join_names([f"/{name}" for name in found.untrusted], _NAMED)
-        yield f"ignored, this folder is not trusted: {names}; see and allow: pinfold trust {workspace}"
+        yield f"ignored, as this folder is not trusted: {names}; review with: pinfold trust {workspace}"
     shadowing = [
-        f"your /{name} is never used: there is a built-in one" for name in found.commands if name.lower() in COMMANDS
+        f"your /{name} is ignored: a built-in command has that name"
+        for name in found.commands
+        if name.lower() in COMMANDS
     ]
     for line in (*shadowing, *found.faults):
         if line not in _said:
@@ -62,7 +64,7 @@ async def run_user_command(talk: ChatContext, name: str, arguments: str) -> bool
         return True
     if name in found.untrusted:
         raise BadArguments(
-            f"it comes with this folder, which is not trusted; see and allow: pinfold trust {talk.workspace}"
+            f"it belongs to this folder, which is not trusted; review with: pinfold trust {talk.workspace}"
         )
     write_error(talk, no_such(name, talk))
     return False
@@ -73,4 +75,4 @@ def no_such(name: str, talk: ChatContext) -> str:
     known = [*(command.name for command in COMMANDS.values()), *find_commands(talk.workspace).commands]
     near = get_close_matches(name.lower(), known, n=1) or [one for one in known if name and one.startswith(name)]
     hint = f"did you mean /{near[0]}?" if near else "/help lists them"
-    return f"there is no command /{name}; {hint}"
+    return f"no command /{name}; {hint}"

@@ -1,36 +1,46 @@
-"""Pictures in the terminal, the best way it has: kitty, iTerm2, sixel, half-blocks; else only where to find them."""
+"""Pictures in the terminal: kitty, iTerm2, sixel or half-blocks; elsewhere only the command that shows them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+import sys
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from rich.text import Text
 
-from pinfold.front.chat.pictures.raster import BadPicture, Raster
-from pinfold.front.chat.pictures.terminal_support import Way, cell_size, choose_way
+from pinfold.app import PictureMode
+from pinfold.front.chat.pictures.encoders import (
+    encode_iterm,
+    encode_kitty,
+    encode_sixel,
+    place_on_rows,
+    render_half_blocks,
+    sharpen_lines,
+)
+from pinfold.front.chat.pictures.png import BadPicture, check_png, decode_png
 
-if TYPE_CHECKING:
-    from rich.text import Text
+__all__ = ["ROWS", "BadPicture", "Drawing", "Frame", "Way", "cell_size", "choose_way", "draw_picture"]
 
-__all__ = ["ROWS", "BadPicture", "Drawing", "Frame", "Raster", "Way", "cell_size", "choose_way", "draw_picture"]
-
+Way: TypeAlias = Literal["kitty", "iterm", "sixel", "blocks", "path"]
 ROWS = 20
 SHARE = 0.6
-"""Of the width."""
+"""Of the width of the terminal."""
 LARGEST = 16 << 20
-"""Bytes of a file that are handed to a terminal."""
+"""Bytes of a file that is sent to a terminal."""
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """The room there is: characters across and down, and pixels of one."""
+    """The room for a picture in characters, and the pixels of one character."""
 
     columns: int
     rows: int = ROWS
     cell: tuple[int, int] = (8, 16)
 
     def fit(self, width: int, height: int) -> tuple[int, int]:
-        """Characters for so many pixels: as large as it is, or as fits, in its own proportions."""
+        """The size in characters of so many pixels: scaled down to fit, in the same proportions."""
         wide, high = self.cell
         scale = min(1.0, self.columns * wide / width, self.rows * high / height)
         return (
@@ -40,7 +50,7 @@ class Frame(Struct, frozen=True, kw_only=True):
 
 
 class Drawing(Struct, frozen=True, kw_only=True):
-    """Either bytes for the terminal that take so many rows, or lines of text."""
+    """Either data for the terminal that takes `rows` rows, or lines of text."""
 
     data: str = ""
     rows: int = 0
@@ -48,32 +58,23 @@ class Drawing(Struct, frozen=True, kw_only=True):
 
 
 def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
-    """Raises BadPicture, for whatever reason it cannot be; may take a second."""
-    from pinfold.front.chat.pictures.inline import iterm, kitty, place_on_rows
-
+    """May take a second. Raises BadPicture."""
     if len(data) > LARGEST:
         raise BadPicture(f"it is too large: {len(data):,} bytes")
     if mime == "image/jpeg" and way == "iterm":
         columns, rows = frame.fit(*_jpeg_size(data))
-        return Drawing(data=place_on_rows(iterm(data, columns, rows), rows), rows=rows)
+        return Drawing(data=place_on_rows(encode_iterm(data, columns, rows), rows), rows=rows)
     if mime != "image/png":
         raise BadPicture(f"this terminal shows no {mime}")
     if way in ("kitty", "iterm"):
-        from pinfold.front.chat.pictures.png import check_png
-
         header = check_png(data)
         columns, rows = frame.fit(header.width, header.height)
-        sequence = (kitty if way == "kitty" else iterm)(data, columns, rows)
+        sequence = (encode_kitty if way == "kitty" else encode_iterm)(data, columns, rows)
         return Drawing(data=place_on_rows(sequence, rows), rows=rows)
     return _draw_decoded(data, way, frame)
 
 
 def _draw_decoded(data: bytes, way: Way, frame: Frame) -> Drawing:
-    from pinfold.front.chat.pictures.half_blocks import render_half_blocks, sharpen_lines
-    from pinfold.front.chat.pictures.inline import place_on_rows
-    from pinfold.front.chat.pictures.png import decode_png
-    from pinfold.front.chat.pictures.sixel import encode_sixel
-
     wide, high = frame.cell
     if way == "sixel":
         room = (frame.columns * wide, frame.rows * high // 6 * 6)
@@ -90,10 +91,10 @@ def _fit_within(width: int, height: int, most_wide: int, most_high: int) -> tupl
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Walks its parts up to the one that has the size. Raises BadPicture."""
+    """Walks the segments to the one that has the size. Raises BadPicture."""
     at = 2
     if not (data.startswith(b"\xff\xd8\xff") and data.rstrip(b"\0").endswith(b"\xff\xd9")):
-        raise BadPicture("it is no JPEG, or cut off")
+        raise BadPicture("it is not a JPEG, or cut off")
     while at + 9 < len(data) and data[at] == 0xFF:
         kind = data[at + 1]
         if kind in _JPEG_FRAMES:
@@ -103,3 +104,43 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
             return width, height
         at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4]))
     raise BadPicture("it is damaged")
+
+
+_KITTY = ("kitty", "ghostty")
+_ITERM = ("iterm.app", "wezterm", "mintty")
+_SIXEL = ("foot", "mlterm", "contour", "yaft", "xterm-sixel")
+_ROWS_AND_PIXELS = "HHHH"
+
+
+def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
+    """What the user asked for, else what the environment says of the terminal. Without colours there are no pictures."""
+    term = environ.get("TERM", "").lower()
+    if not colour or term in ("", "dumb") or environ.get("NO_COLOR"):
+        return "path"
+    if asked != "auto":
+        return asked
+    if "TMUX" in environ or "STY" in environ or term.startswith(("screen", "tmux")):
+        return "blocks"  # it lets graphics through only if configured to
+    program = environ.get("TERM_PROGRAM", "").lower()
+    if "KITTY_WINDOW_ID" in environ or any(name in (program, term.removeprefix("xterm-")) for name in _KITTY):
+        return "kitty"
+    if program in _ITERM or "ITERM_SESSION_ID" in environ or any(one.startswith("WEZTERM_") for one in environ):
+        return "iterm"
+    if term.startswith(_SIXEL):
+        return "sixel"
+    return "blocks"
+
+
+def cell_size() -> tuple[int, int]:
+    """Pixels of one character as the terminal reports it, else a common size."""
+    try:
+        import fcntl
+        import termios
+
+        asked = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, bytes(8))
+        rows, columns, wide, high = struct.unpack(_ROWS_AND_PIXELS, asked)
+    except (ImportError, OSError, ValueError):
+        return 8, 16
+    if not (rows and columns and wide >= 4 * columns and high >= 8 * rows):
+        return 8, 16
+    return min(64, wide // columns), min(128, high // rows)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from pinfold.events import (
     Action,
@@ -25,14 +26,9 @@ from pinfold.front.chat.renderers import diffs
 from pinfold.front.chat.renderers.displays import Displays
 from pinfold.front.chat.renderers.output import CELL, INDENT, TOOL, Stream, excerpt_bytes, render_excerpt, traceback
 from pinfold.front.chat.renderers.results import exit_code, render_status, split_observation
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
-from pinfold.text import cap_text, presentable, presentable_line
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
+from pinfold.text import presentable_line
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-SCREEN = 1 << 20
-"""Characters of an output that a terminal is given at most."""
 _LIVE_ROWS = 5
 _LIVE_CALLS = 3
 _DIFF_LINES = 24
@@ -81,7 +77,6 @@ class ActionRenderer:
         self._paper = paper
         self._displays = Displays(paper, blob, way, displays)
         self._open: dict[ActionId, _Open] = {}
-        self._last: ActionFinished | None = None
 
     def describe_activity(self) -> str:
         if any(one.waits for one in self._open.values()):
@@ -92,9 +87,6 @@ class ActionRenderer:
         return ""
 
     def live(self) -> RenderableType | None:
-        from rich.console import Group
-        from rich.text import Text
-
         for one in reversed(self._open.values()):
             if one.parent is not None or not (one.calls or one.stream.characters):
                 continue
@@ -167,20 +159,13 @@ class ActionRenderer:
             return  # the answer was said
         is_cell = one is None or isinstance(one.action, RunCell)
         if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
-            await self._show_edit(event)
+            if not event.files:  # else the diffs of the files are shown
+                self._paper.write(*diffs.render_diff(event.observation))
         else:
             await self._result(event, session, one, is_cell=is_cell)
         await self._files(event)
         self._paper.write(render_status(event, "" if is_cell else exit_code(event)))
         self._paper.gap()
-
-    async def last_output(self) -> str:
-        if self._last is None:
-            return ""
-        blob = self._last.blobs[0] if self._last.blobs else None
-        whole = await self._displays.read(blob)
-        text = self._last.observation if whole is None else whole.decode("utf-8", "replace")
-        return cap_text(presentable(text), SCREEN)
 
     async def _finish_nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
         assert one.parent
@@ -192,12 +177,9 @@ class ActionRenderer:
             await self._displays.show(form, session)
 
     async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
-        from rich.text import Text
-
         if one and one.calls:
             lines = (Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in one.calls.items())
             self._paper.write(*lines)
-        self._last = event
         whole = await self._displays.read(event.blobs[0] if event.blobs else None)
         if whole is None:
             whole = event.observation.encode("utf-8", "replace")
@@ -221,12 +203,6 @@ class ActionRenderer:
         for note in parts.notes:
             if not (event.rolled_back and "rolled back" in note):
                 self._note(note)
-
-    async def _show_edit(self, event: ActionFinished) -> None:
-        """What it says is a diff, which the files show too where they are known."""
-        self._last = event
-        if not event.files:
-            self._paper.write(*diffs.render_diff(event.observation))
 
     async def _files(self, event: ActionFinished) -> None:
         for number, change in enumerate(event.files):
@@ -261,14 +237,10 @@ class ActionRenderer:
                 self._paper.write(*render_action(one.action, one.cell, above=one.above))
 
     def _note(self, words: str, style: str = "dim") -> None:
-        from rich.text import Text
-
         self._paper.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
 
 
 def _format_change(change: FileChange, diff: str | None) -> RenderableType:
-    from rich.text import Text
-
     sign, style = _SIGNS[change.how]
     text = Text(INDENT)
     text.append(f"{sign} ", style)

@@ -9,12 +9,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from pinfold.front.chat.renderers.lines import LineSanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from rich.text import Text
 
 LONGEST = 500
 """Of a line in colours; the patterns of some languages take long over more."""
@@ -38,71 +38,14 @@ _STYLES = (
     ("Token.Generic.Heading", "bold"),
 )
 _NAME = re.compile(r"[\w+#.-]{1,30}")
-_KNOWN = frozenset(
-    [
-        "bash",
-        "c",
-        "c++",
-        "cmake",
-        "console",
-        "cpp",
-        "csharp",
-        "css",
-        "dart",
-        "diff",
-        "docker",
-        "elixir",
-        "go",
-        "graphql",
-        "haskell",
-        "html",
-        "ini",
-        "java",
-        "javascript",
-        "json",
-        "json5",
-        "julia",
-        "jsx",
-        "kotlin",
-        "latex",
-        "less",
-        "lua",
-        "markdown",
-        "md",
-        "objective-c",
-        "perl",
-        "php",
-        "postgresql",
-        "powershell",
-        "ps1",
-        "protobuf",
-        "py",
-        "pycon",
-        "python",
-        "pytb",
-        "r",
-        "rb",
-        "rs",
-        "rst",
-        "ruby",
-        "rust",
-        "scss",
-        "sh",
-        "shell",
-        "sql",
-        "swift",
-        "tex",
-        "toml",
-        "ts",
-        "tsx",
-        "typescript",
-        "udiff",
-        "xml",
-        "yaml",
-        "zsh",
-    ]
+_NAMES = (
+    "bash c c++ cmake console cpp csharp css dart diff docker elixir go graphql haskell html ini java "
+    "javascript json json5 julia jsx kotlin latex less lua markdown md objective-c perl php postgresql "
+    "powershell ps1 protobuf py pycon python pytb r rb rs rst ruby rust scss sh shell sql swift tex toml ts "
+    "tsx typescript udiff xml yaml zsh "
 )
-"""By any of their names. There are hundreds more, some of whose patterns take a second over one line that a model may write."""
+_KNOWN = frozenset(_NAMES.split())
+"""Languages that are coloured, by all their names. The patterns of some of the many others take a second for one line."""
 
 
 class Highlighter:
@@ -115,8 +58,6 @@ class Highlighter:
 
     def line(self, source: str) -> Text | None:
         """None where nothing of the line is to be seen."""
-        from rich.text import Text
-
         shown = self._shown.line(source)
         if shown is None:
             return None

@@ -6,16 +6,12 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from rich.console import RenderableType
+from rich.text import Text
 
-from pinfold.front.chat.renderers.hanging_text import HangingText
-from pinfold.front.chat.renderers.lines import LineSanitizer
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
+from pinfold.front.chat.renderers.lines import HangingText, LineSanitizer
 
 LINES = 40
 """Of a diff that is shown; of a longer one the middle is left out."""
@@ -59,8 +55,6 @@ def size_of(diff: str) -> Size:
 
 def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:
     """A unified diff, whoever made it; at most so many lines."""
-    from rich.text import Text
-
     shown = LineSanitizer()
     lines = [line for one in diff.rstrip("\n").split("\n") if (line := _presentable(one, shown)) is not None]
     styled = colour_lines(lines)
@@ -73,8 +67,6 @@ def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[R
 
 def colour_lines(lines: Sequence[str]) -> list[Text]:
     """All of it; the lines are fit for a terminal already."""
-    from rich.text import Text
-
     return _style_lines(lines) if len(lines) <= _MOST_LINES else [Text(line) for line in lines]
 
 
@@ -113,8 +105,6 @@ def _run(lines: Sequence[str], at: int, sign: str) -> list[str]:
 
 
 def _line(line: str) -> Text:
-    from rich.text import Text
-
     if line.startswith(("--- ", "+++ ", "diff ", "index ", "*** ")):
         return Text(line, "bold")
     style = {"+": "green", "-": "red", "@": "cyan dim"}.get(line[:1], "dim")

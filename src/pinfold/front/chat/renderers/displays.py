@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 from msgspec import Struct
+from rich.padding import Padding
+from rich.text import Text
 
 from pinfold.events import BlobId, DisplayRef, PinfoldError, SessionId
 from pinfold.front.chat.pictures import SHARE, BadPicture, Frame, Way, cell_size, draw_picture
 from pinfold.front.chat.renderers import tables
-from pinfold.front.chat.renderers.hanging_text import HangingText
+from pinfold.front.chat.renderers.lines import HangingText
 from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.output import CELL, INDENT, excerpt_bytes, render_excerpt
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
 from pinfold.text import presentable_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
@@ -93,8 +95,6 @@ class Displays:
         self._note(f"picture{why}: {where}")
 
     def _page(self, form: Form, where: str) -> None:
-        from rich.padding import Padding
-
         grid = tables.parse_html_table(form.data[: 4 * tables.HTML].decode("utf-8", "replace"))
         if grid is not None:
             table = tables.render_table(grid, self._paper.width - len(INDENT))
@@ -106,8 +106,6 @@ class Displays:
         self._note(f"page: {where}")
 
     def _note(self, words: str) -> None:
-        from rich.text import Text
-
         self._paper.write(Text(INDENT + words, "dim", overflow="fold"))
 
 

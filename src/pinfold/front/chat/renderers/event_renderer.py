@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from anyio.lowlevel import checkpoint
+from rich.console import RenderableType
+from rich.text import Text
 
 from pinfold.app import PictureMode, rewound_in_words
 from pinfold.events import (
@@ -43,16 +43,12 @@ from pinfold.events import (
     TurnInterrupted,
     UserSpoke,
 )
-from pinfold.front.chat.renderers.lines import PIECE
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
-from pinfold.front.chat.renderers.transcript import Transcript
+from pinfold.front.chat.pictures import choose_way
+from pinfold.front.chat.renderers.action_renderer import ActionRenderer
+from pinfold.front.chat.renderers.lines import PIECE, HangingText
+from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
+from pinfold.front.chat.renderers.transcript import SpacedTranscript, Transcript
 from pinfold.text import join_names, presentable, presentable_line
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from pinfold.front.chat.renderers.action_renderer import ActionRenderer
-    from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
 
 LIVE_S = 0.04
 """Between two changes of the live region."""
@@ -73,55 +69,32 @@ class EventRenderer:
     ) -> None:
         """`displays`: how many the session had before what is told."""
         self._out = SpacedTranscript(paper)
-        self._blob = blob
-        self._picture: PictureMode = picture
-        self._displays = displays
+        way = choose_way(picture, os.environ, colour=paper.colour)
+        self._replying = ReplyRenderer(self._out)
+        self._acting = ActionRenderer(self._out, blob, way, displays)
         self._title = ""
         self._asked = ""
         self._failure = ""
         """Why the model was asked once more."""
         self._stale = False
         self._drawn_at = 0.0
-        self._stands = self._began = False
+        self._stands = False
         self.thinking = thinking
         """Whether reasoning is shown, from here on."""
 
-    # What follows brings rich with it, which the first prompt does not wait for.
-
-    @cached_property
-    def _replying(self) -> ReplyRenderer:
-        from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
-
-        return ReplyRenderer(self._out)
-
-    @cached_property
-    def _acting(self) -> ActionRenderer:
-        from pinfold.front.chat.pictures import choose_way
-        from pinfold.front.chat.renderers.action_renderer import ActionRenderer
-
-        way = choose_way(self._picture, os.environ, colour=self._out.paper.colour)
-        return ActionRenderer(self._out, self._blob, way, self._displays)
-
     def describe_activity(self) -> str:
         """What happens right now; empty when nothing does."""
-        if not self._began:
-            return ""
         return (
             self._acting.describe_activity()
             or self._replying.describe_activity()
             or (f"asking {self._asked}" if self._asked else "")
         )
 
-    async def last_output(self) -> str:
-        """All of the last output, fit for a terminal; of more than a terminal can take, its beginning and its end."""
-        return await self._acting.last_output()
-
     def last_thought(self) -> str:
         """All of the last reasoning."""
         return presentable(self._replying.thought)
 
     async def render(self, item: Entry | Delta) -> None:
-        self._began = True
         self._replying.thinking = self.thinking
         match item:
             case TextDelta(text=text, reasoning=reasoning):
@@ -213,10 +186,6 @@ class EventRenderer:
                 self._line(f"failed: {error}{later}", "red")
 
     def _user(self, text: str, images: int) -> None:
-        from rich.text import Text
-
-        from pinfold.front.chat.renderers.hanging_text import HangingText
-
         self._out.gap()
         words = Text(presentable(_head(text.rstrip())).expandtabs(4), "bold")
         if images:
@@ -276,8 +245,6 @@ class EventRenderer:
             self._line("; ".join(said), "dim")
 
     def _line(self, words: str, style: str) -> None:
-        from rich.text import Text
-
         line: RenderableType = Text(presentable_line(words), style)
         self._out.gap()
         self._out.write(line)

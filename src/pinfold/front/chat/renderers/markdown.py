@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from anyio.lowlevel import checkpoint
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import RenderableType
+from rich.rule import Rule
+from rich.text import Text
 
 from pinfold.front.chat.renderers.blocks import Block, CodeLine, Piece, Splitter
 from pinfold.front.chat.renderers.code import Highlighter
-from pinfold.front.chat.renderers.hanging_text import HangingText, with_gutter
-from pinfold.front.chat.renderers.inline import inline
-from pinfold.front.chat.renderers.lines import PIECE
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.lines import PIECE, HangingText, with_gutter
+from pinfold.front.chat.renderers.tables import Grid, render_table
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
 from pinfold.text import presentable
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 LIVE_ROWS = 6
 _TAIL = 8192
@@ -97,8 +96,6 @@ class MarkdownStream:
 
 def render_block(block: Block, width: int, style: str = "") -> RenderableType:
     """A finished block; its words are made fit for a terminal here."""
-    from rich.rule import Rule
-
     indent = " " * (block.level * _STEP)
     match block.kind:
         case "rule":
@@ -125,8 +122,6 @@ def _join_lines(block: Block) -> str:
 
 
 def _table(block: Block, width: int) -> RenderableType:
-    from pinfold.front.chat.renderers.tables import Grid, render_table
-
     head, delimiters, *rows = (_cells(presentable(line)) for line in block.lines)
     aligned = tuple("right" if one.endswith(":") else "left" for one in delimiters)
     return render_table(
@@ -145,3 +140,48 @@ def _cells(line: str) -> list[str]:
     if line.endswith("|") and not line.endswith("\\|"):
         line = line[:-1]
     return [cell.strip().replace("\\|", "|") for cell in _CELL.split(line)]
+
+
+CODE = "cyan"
+LINK = "underline"
+_STYLES = {"em": "italic", "strong": "bold", "s": "strike", "a": LINK}
+# Entities would bring characters back that were made harmless before.
+_PARSER = MarkdownIt("commonmark").enable("strikethrough").disable("entity")
+
+
+def inline(source: str, style: str = "") -> Text:
+    """`source` is fit for a terminal already."""
+    text = Text(style=style)
+    styles: list[str] = []
+    link = (0, "")
+    for token in _PARSER.parseInline(source)[0].children or ():
+        if token.nesting == 1:
+            styles.append(_STYLES[token.tag])
+            if token.tag == "a":
+                link = (len(text), str(token.attrGet("href")))
+        elif token.nesting == -1:
+            styles.pop()
+            if token.tag == "a":
+                begins, address = link
+                _add_address(text, text.plain[begins:], address)
+        elif token.type == "image":
+            address = str(token.attrGet("src"))
+            text.append(token.content or address, " ".join([*styles, LINK]))
+            _add_address(text, token.content, address)
+        else:
+            content, own = _leaf(token)
+            text.append(content, " ".join([*styles, own]))
+    return text
+
+
+def _leaf(token: Token) -> tuple[str, str]:
+    if token.type == "code_inline":
+        return token.content, CODE
+    is_break = token.type in ("softbreak", "hardbreak") or token.content.lower().replace(" ", "") in ("<br>", "<br/>")
+    return ("\n" if is_break else token.content), ""
+
+
+def _add_address(text: Text, words: str, address: str) -> None:
+    """The address is always shown: the words may claim another one."""
+    if words and words not in (address, address.removeprefix("mailto:")):
+        text.append(f" ({address})", "dim")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
+from rich.console import RenderableType
+from rich.text import Text
 
-from pinfold.front.chat.renderers.hanging_text import HangingText
-from pinfold.front.chat.renderers.lines import cut
+from pinfold.front.chat.renderers.lines import HangingText, cut
 from pinfold.text import presentable
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 INDENT = "    "
 TAIL = 8192
@@ -53,8 +50,6 @@ class Stream:
             self._size -= len(self._kept.popleft())
 
     def last(self, rows: int, width: int) -> Text:
-        from rich.text import Text
-
         tail = "".join(self._kept)[-TAIL:].rstrip("\n")
         lines = presentable(_apply_carriage_returns(tail)).split("\n")
         room = max(8, width - len(INDENT) - 1)
@@ -104,8 +99,6 @@ def excerpt_bytes(whole: bytes, bounds: Bounds) -> Excerpt:
 def render_excerpt(
     text: Excerpt, width: int, *, way: str = "/output", kind: Literal["stdout", "stderr"] = "stdout"
 ) -> list[RenderableType]:
-    from rich.text import Text
-
     style = "red" if kind == "stderr" else ""
     limit = 4 * width
 
@@ -123,8 +116,6 @@ def render_excerpt(
 
 def traceback(error: str) -> list[RenderableType]:
     """The line that failed in the user's own code stressed, and what went wrong."""
-    from rich.text import Text
-
     lines = presentable(error.rstrip("\n")).split("\n")
     frames = [place for place, line in enumerate(lines) if line.startswith('  File "')]
     own = [place for place in frames if '"<cell ' in lines[place]] or frames

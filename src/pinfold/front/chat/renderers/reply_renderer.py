@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from anyio.lowlevel import checkpoint
+from rich.console import RenderableType
+from rich.text import Text
 
 from pinfold.events import ModelReplied
-from pinfold.front.chat.renderers.lines import PIECE, LineSanitizer
+from pinfold.front.chat.renderers.lines import PIECE, LastRows, LineSanitizer
 from pinfold.front.chat.renderers.markdown import LIVE_ROWS, MarkdownStream
 from pinfold.front.chat.renderers.output import TAIL
-from pinfold.front.chat.renderers.spaced_transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import SpacedTranscript
 from pinfold.text import numerous, presentable, presentable_line
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 _CUT_OFF = {
     "length": "cut off: the model has no more tokens for this reply",
@@ -45,8 +42,6 @@ class ReplyRenderer:
         return "thinking" if self._thinking.begun else ""
 
     def live(self) -> RenderableType | None:
-        from pinfold.front.chat.renderers.hanging_text import LastRows
-
         words = self._speech.render_unfinished() if self._speech else self._thinking.render_unfinished()
         return LastRows(words, LIVE_ROWS) if words else None
 
@@ -121,8 +116,6 @@ class ReplyRenderer:
             self._thinking = _Thinking(self._paper)
 
     def _note(self, words: str) -> None:
-        from rich.text import Text
-
         self._paper.gap()
         self._paper.write(Text(f"[{presentable_line(words)}]", "dim"))
 
@@ -157,8 +150,6 @@ class _Thinking:
             self._write(lines)
 
     def render_unfinished(self) -> Text | None:
-        from rich.text import Text
-
         if not self._parts:
             return None
         if self._shown:
@@ -167,8 +158,6 @@ class _Thinking:
         return Text(f"thinking: ...{tail[-160:]}", "dim italic")
 
     def end(self) -> None:
-        from rich.text import Text
-
         if self._shown:
             self._write([self._rest])
             self._paper.gap()
@@ -178,8 +167,6 @@ class _Thinking:
         self._paper.write(Text(f"thought{took}, {words}: /thinking", "dim italic"))
 
     def _write(self, lines: list[str]) -> None:
-        from rich.text import Text
-
         assert self._shown
         shown = [text for line in lines if (text := self._shown.line(line)) is not None]
         self._paper.write(*(Text(line, "dim italic") for line in shown))

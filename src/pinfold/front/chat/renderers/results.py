@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from rich.text import Text
 
 from pinfold.app import changed_in_words
 from pinfold.events import ActionFinished
 from pinfold.front.chat.renderers.output import STDERR
 from pinfold.text import NO_OUTPUT, presentable_line
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _SHOWN = re.compile(rb"(?:\A|\n)\[shown to the user: [^\]\n]{1,400}\]$")
 _NOTE = re.compile(rb"(?:\A|\n)(\[[^\n]{1,2000}\])$")
@@ -111,8 +108,6 @@ def exit_code(event: ActionFinished) -> str:
 
 def render_status(event: ActionFinished, exit_code: str = "") -> Text:
     """`[ok 0.02 s; variables: added x]`."""
-    from rich.text import Text
-
     words, style = (exit_code, "yellow") if exit_code else _OUTCOMES[event.outcome]
     text = Text().append("    [", "dim")
     text.append(words, style)

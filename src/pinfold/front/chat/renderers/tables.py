@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from html import unescape
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from pinfold.text import presentable_line
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
 
 ROWS = 40
 """Shown of one table; of a longer one the middle is left out."""
@@ -48,10 +46,6 @@ class Grid(Struct, frozen=True, kw_only=True):
 
 def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None) -> Table:
     """`words` makes text of a cell, which is fit for a terminal already."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     read = words or Text
     total = len(grid.columns)
     if total > 2 * _SIDE:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from rich.console import Console, RenderableType
+
+from pinfold.text import presentable
 
 LIVE_ROWS = 8
-_LIVE_LINE = 1000
 
 
 class Transcript(Protocol):
@@ -49,6 +52,16 @@ class Surface(Protocol):
     def set_live_lines(self, lines: list[str]) -> None: ...
 
 
+class Terminal(Surface, Protocol):
+    """What the conversation needs of the frame."""
+
+    steered: bool
+
+    def set_completions(
+        self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
+    ) -> None: ...
+
+
 class TerminalTranscript:
     """Paper on a surface."""
 
@@ -81,8 +94,6 @@ class TerminalTranscript:
             self._surface.set_live_lines(self._render(thing).splitlines()[-room:])
 
     def _render(self, thing: RenderableType) -> str:
-        from pinfold.text import presentable
-
         if isinstance(thing, str):
             return presentable(thing) + "\n"
         self._console.width = self._surface.columns
@@ -93,8 +104,6 @@ class TerminalTranscript:
 
 def _console(width: int, *, steered: bool) -> Console:
     import io
-
-    from rich.console import Console
 
     return Console(
         file=io.StringIO(),
@@ -107,3 +116,51 @@ def _console(width: int, *, steered: bool) -> Console:
         emoji=False,
         legacy_windows=False,
     )
+
+
+class SpacedTranscript:
+    """Writes on paper; never two blank lines after each other, none at the very top."""
+
+    def __init__(self, paper: Transcript) -> None:
+        self.paper = paper
+        self._at_gap = True
+        self._held: list[RenderableType] | None = None
+
+    @property
+    def width(self) -> int:
+        return max(20, self.paper.width)
+
+    def write(self, *things: RenderableType) -> None:
+        if things:
+            self._put(*things)
+            self._at_gap = False
+
+    def raw(self, data: str, rows: int) -> None:
+        assert self._held is None
+        self.paper.raw(data, rows)
+        self._at_gap = False
+
+    def gap(self) -> None:
+        if not self._at_gap:
+            self._put("")
+            self._at_gap = True
+
+    @contextmanager
+    def together(self) -> Generator[None]:
+        """What is written meanwhile goes to the paper at once: each time the live region is drawn anew."""
+        if self._held is not None:
+            yield
+            return
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            if held:
+                self.paper.write(*held)
+
+    def _put(self, *things: RenderableType) -> None:
+        if self._held is None:
+            self.paper.write(*things)
+        else:
+            self._held += things

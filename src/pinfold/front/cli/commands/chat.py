@@ -1,4 +1,4 @@
-"""`pinfold` alone: the chat. What it needs beyond the prompt is loaded once the prompt stands."""
+"""`pinfold chat`. Imports little: the rest is loaded once the prompt is on the screen."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 
 import click
 
-from pinfold.front.cli.flags import from_options, session_options
+from pinfold.front.flags import from_options, session_options
 
 
 @click.command("chat")
 @session_options
 @from_options
-@click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last session of this folder.")
-@click.option("--session", help="Go on with this one: an id, its beginning, or a name.")
+@click.option("-c", "--continue", "last", is_flag=True, help="Continue the last session of this folder.")
+@click.option("--session", help="Continue this session: an id, the start of one, or a name.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--title", help="A name for a new session.")
 @click.pass_obj
 def chat_command(log_level: str | None, **given: Any) -> int:
-    """Talk with the agent. The same as `pinfold` alone.
+    """Chat with the agent. The same as `pinfold` alone.
 
-    Enter sends, Alt-Enter or a backslash at the end begins a new line, Esc or Ctrl-C stops the agent, Ctrl-D leaves.
+    Enter sends; Alt-Enter or a backslash at the end starts a new line; Esc or Ctrl-C stops the agent; Ctrl-D leaves.
     """
     if given["ephemeral"] and (given["last"] or given["session"]):
-        raise click.UsageError("--ephemeral begins a session that leaves nothing; it cannot go on with another")
+        raise click.UsageError("--ephemeral cannot be combined with --continue or --session")
     if given["last"] and given["session"]:
-        raise click.UsageError("--continue and --session name two sessions; give one of them")
+        raise click.UsageError("--continue and --session cannot be combined")
     if given["notebook"] and (given["last"] or given["session"]):
-        raise click.UsageError("--from begins a new session; it cannot go on with another")
+        raise click.UsageError("--from starts a new session; it cannot be combined with --continue or --session")
     if given["no_run"] and not given["notebook"]:
         raise click.UsageError("--no-run goes with --from")
     given["log_level"] = log_level
@@ -37,7 +37,7 @@ def chat_command(log_level: str | None, **given: Any) -> int:
 
 
 def chat_here(given: dict[str, Any]) -> int:
-    """In this terminal, if it is one."""
+    """Run the chat in this terminal; exit code 2 if there is none."""
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
         click.echo('pinfold: the chat needs a terminal; in a pipe or a script use: pinfold run "PROMPT"', err=True)
         return 2

@@ -1,10 +1,90 @@
-"""`pinfold completion`: what makes a shell complete Pinfold's commands."""
+"""`pinfold completion`, and the completion of sessions and models, which click does not know."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem, FishComplete, add_completion_class
+
+if TYPE_CHECKING:
+    from pinfold.app.storage import SessionNode
+
+
+_MOST = 60
+
+
+class _Fish(FishComplete):
+    """Click's script for fish cuts the help of an item at the first comma."""
+
+    def format_completion(self, item: CompletionItem) -> str:
+        words = item.help.replace(",", ";") if item.help else None
+        return super().format_completion(CompletionItem(item.value, item.type, words))
+
+
+add_completion_class(_Fish)
+
+
+def with_completers(command: click.Command) -> click.Command:
+    """Complete parameters named `session` or `model`, in the command and its subcommands."""
+    for parameter in command.params:
+        if completer := _COMPLETERS.get(parameter.name or ""):
+            setattr(parameter, "shell_complete", completer)  # noqa: B010 - a method of the class, this instance's own
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            with_completers(below)
+    return command
+
+
+def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Ids with their titles, titles, and `last`."""
+    from pinfold.app import SessionStore
+    from pinfold.app.storage import list_nodes
+    from pinfold.events import PinfoldError
+
+    try:
+        everyone = list_nodes(SessionStore())
+    except PinfoldError:
+        return []
+    found = [*_by_id(everyone, incomplete), *_by_title(everyone, incomplete)]
+    if everyone and "last".startswith(incomplete):
+        found.append(CompletionItem("last", help="the session used last"))
+    return found[:_MOST]
+
+
+def _by_id(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionItem]:
+    from pinfold.text import first_line, presentable
+
+    for kin in everyone:
+        if kin.id.startswith(incomplete):
+            yield CompletionItem(kin.id, help=first_line(presentable(kin.title), 60))
+
+
+def _by_title(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionItem]:
+    """Only titles that need no quoting."""
+    for kin in everyone:
+        if incomplete and kin.named and kin.title.startswith(incomplete) and _is_plain(kin.title):
+            yield CompletionItem(kin.title, help=kin.id)
+
+
+def _is_plain(title: str, more: str = "") -> bool:
+    return all(char.isalnum() or char in f"-_.{more}" for char in title)
+
+
+def _models(_: click.Context, incomplete: str) -> list[CompletionItem]:
+    from pinfold.app.models import list_model_names
+    from pinfold.events import PinfoldError
+
+    try:
+        names = [name for name in list_model_names() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names if _is_plain(name, "/:@+")]
+    except PinfoldError:
+        return []
+
+
+_COMPLETERS: dict[str, Any] = {"session": _sessions, "sessions": _sessions, "model": _models}
+
 
 _HOW = {
     "bash": 'eval "$(pinfold completion bash)"    # in ~/.bashrc',

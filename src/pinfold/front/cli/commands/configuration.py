@@ -1,4 +1,4 @@
-"""`pinfold config`: what is configured, by whom, and how to change it."""
+"""`pinfold config`: show and change settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from pinfold.app import ConfigError, config_schema, current_folder, load_config
 from pinfold.events import plain_json
-from pinfold.front.cli.progress import say
+from pinfold.front.progress import say
 from pinfold.text import presentable_line
 
 _FIRST_WORDS = """\
@@ -28,9 +28,9 @@ def config_command() -> None:
 
 
 @config_command.command("show")
-@click.option("--origin", is_flag=True, help="Where each value comes from.")
+@click.option("--origin", is_flag=True, help="Also print where each value comes from.")
 def show(origin: bool) -> None:
-    """Print every setting in force in this folder."""
+    """Print every setting that applies in this folder."""
     loaded = load_config(current_folder())
     if loaded.notice:
         say(loaded.notice)
@@ -42,8 +42,8 @@ def show(origin: bool) -> None:
 @config_command.command("get")
 @click.argument("key")
 def get(key: str) -> None:
-    """Print one setting as it is in force in this folder: text as it is, all else as JSON."""
-    from pinfold.app.config.settings import value_of
+    """Print one setting as it applies in this folder; anything but text as JSON."""
+    from pinfold.app.config import value_of
 
     value, _ = value_of(key, current_folder())
     click.echo(presentable_line(value if isinstance(value, str) else plain_json(value)))
@@ -52,14 +52,14 @@ def get(key: str) -> None:
 @config_command.command("set")
 @click.argument("key")
 @click.argument("value", required=False)
-@click.option("--unset", is_flag=True, help="Take KEY out, so that the default holds.")
-@click.option("--project", is_flag=True, help="In this folder's pinfold.toml rather than in your own file.")
+@click.option("--unset", is_flag=True, help="Remove KEY, so that the default applies.")
+@click.option("--project", is_flag=True, help="Write to this folder's pinfold.toml instead of your config.toml.")
 def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
-    """Write KEY, such as model.name, into your config.toml. Comments stay.
+    """Set KEY, such as model.name, in your config.toml. Comments stay.
 
     VALUE is text, a number, true or false; a list is written A,B or ["A", "B"].
     """
-    from pinfold.app.config.settings import set_value
+    from pinfold.app.config import set_value
 
     if unset == (value is not None):
         raise click.UsageError("give either a VALUE or --unset")
@@ -73,23 +73,23 @@ def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
         was = "is not set there any more" if change.before is not None else "was not set there"
         click.echo(presentable_line(f"{change.path}: {key} {was}"), err=True)
     if change.wins:
-        say(f"{change.wins} sets {key} too, and goes before it")
+        say(f"{change.wins} also sets {key}, and takes precedence")
     if project:
-        say(f"it is obeyed once this folder is trusted: pinfold trust {folder}")
+        say(f"it applies once this folder is trusted: pinfold trust {folder}")
 
 
 @config_command.command("path")
 def path_() -> None:
-    """Print where your config.toml is, whether there is one or not."""
-    from pinfold.app.config.settings import config_file
+    """Print the path of your config.toml, whether it exists or not."""
+    from pinfold.app.config import config_file
 
     click.echo(presentable_line(str(config_file())))
 
 
 @config_command.command("edit")
 def edit() -> None:
-    """Open your config.toml in $VISUAL or $EDITOR. It is taken only if it is right."""
-    from pinfold.app.config.settings import config_file, replace_config
+    """Edit your config.toml in $VISUAL or $EDITOR. It is saved only if it is valid."""
+    from pinfold.app.config import config_file, replace_config
 
     path = config_file()
     before = path.read_bytes() if path.exists() else _FIRST_WORDS.encode()
@@ -108,7 +108,7 @@ def edit() -> None:
             aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             aside.touch(mode=0o600)
             aside.write_bytes(after)
-            raise ConfigError(f"{error}; {path} is as it was, what you wrote is in {aside}") from error
+            raise ConfigError(f"{error}; {path} is unchanged; your version is in {aside}") from error
     click.echo(presentable_line(f"{path} is changed"), err=True)
 
 
@@ -119,7 +119,7 @@ def _run_editor(draft: Path) -> None:
     except (OSError, ValueError) as error:
         raise ConfigError(f"the editor {editor!r} does not start; set EDITOR to one that does") from error
     if done.returncode:
-        raise ConfigError(f"{editor} ended with {done.returncode}; nothing is changed")
+        raise ConfigError(f"{editor} exited with {done.returncode}; nothing was changed")
 
 
 @config_command.command("schema")
@@ -129,5 +129,5 @@ def schema() -> None:
 
 
 def _format_value(key: str, value: Any) -> str:
-    """A password is not repeated."""
+    """Hides passwords."""
     return "(hidden)" if key.endswith(".password") and "${secret:" not in str(value) else plain_json(value)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import shutil
 import sys
 import textwrap
 import time
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import click
@@ -19,9 +22,12 @@ from pinfold.app import (
     Options,
     SessionStore,
     acquire,
+    event_of,
+    follow,
     fork,
     new_session_options,
     resume_options,
+    rewind,
     rewound_in_words,
 )
 from pinfold.app.diagnostics.demo import Part, demo_model_name, make_demo_folder, provide_table
@@ -30,14 +36,12 @@ from pinfold.events import (
     ActionId,
     ActionProposed,
     Configure,
-    Entry,
     ModelReplied,
     Noticed,
     PinfoldError,
     RunCell,
     Say,
     SessionId,
-    SessionRewound,
     TurnEnded,
     TurnFailed,
     TurnInterrupted,
@@ -46,34 +50,28 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.flags import sandbox_option
-from pinfold.front.cli.style import Style
+from pinfold.front.flags import PATH, sandbox_option
 from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
 
 _WIDEST = 90
 _READING_S = 0.7
-"""For a few lines."""
+"""Pause after a few lines."""
 _TYPING_S = 0.012
-"""For a letter of what the user would type."""
+"""Pause after each letter the user would type."""
 _SIZE = "len(sales), len(sales[0])"
 _SILENT = ("", NO_OUTPUT, "null")
 
 
 class DemoFailed(PinfoldError):
-    """It did not show what it says."""
+    """The demo did not work as it claims."""
 
 
 @click.command("demo")
-@click.option(
-    "--workspace",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Work in this folder and keep it; a sales.csv that is there is used as it is.",
-)
+@click.option("--workspace", type=PATH, metavar="DIR", help="Work in this folder and keep it; uses a sales.csv in it.")
 @sandbox_option
-@click.option("--fast", is_flag=True, help="Without pauses for reading.")
+@click.option("--fast", is_flag=True, help="Do not pause for reading.")
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
-    """See what Pinfold does, in half a minute: offline, without a key, with a recorded model and a real sandbox."""
+    """Show what Pinfold does in half a minute: offline, without a key, with a recorded model and a real sandbox."""
     session = new_session_id()
     folder = make_demo_folder() if workspace is None else _make_folder(workspace)
     flags = {"model.name": demo_model_name("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
@@ -95,39 +93,40 @@ def _make_folder(folder: Path) -> Path:
 
 
 class _Stage:
-    """What is written for whoever watches, at a pace to be read."""
+    """Writes for the viewer, slowly enough to read."""
 
     def __init__(self, *, is_paced: bool) -> None:
         self._is_paced = is_paced
-        self._style = Style.of(sys.stdout)
+        dull = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
+        self._is_styled = sys.stdout.isatty() and not dull
         self._width = min(_WIDEST, max(20, shutil.get_terminal_size().columns))
 
     async def types(self, text: str) -> None:
-        """As the user would."""
-        self._write("\n" + self._style.bold("you> "), end="")
+        """Shows what the user would type."""
+        self._write("\n" + self._style("you> ", bold=True), end="")
         if not self._is_paced:
-            self._write(self._style.bold(text))
+            self._write(self._style(text, bold=True))
             return
         for letter in text:
-            self._write(self._style.bold(letter), end="")
+            self._write(self._style(letter, bold=True), end="")
             await anyio.sleep(_TYPING_S)
         self._write("")
         await self.pause(0.5)
 
     async def says(self, text: str) -> None:
-        """The model, whose words are marked as what they are."""
+        """Shows what the model says, marked as recorded."""
         self._write_wrapped("recorded model> ", text, "  ")
         await self.pause()
 
     async def remarks(self, text: str) -> None:
-        """Us."""
+        """Shows our own comment."""
         self._write("")
         self._write_wrapped("", text, "")
         await self.pause()
 
     def code(self, text: str) -> None:
         for line in presentable(text).rstrip("\n").splitlines():
-            self._write(self._style.dim("  | ") + self._style.cyan(line))
+            self._write(self._style("  | ", dim=True) + self._style(line, fg="cyan"))
 
     async def output(self, text: str) -> None:
         for line in presentable(text).rstrip("\n").splitlines():
@@ -136,7 +135,7 @@ class _Stage:
 
     def fact(self, what: str, value: str, *, good: bool = False) -> None:
         value = homely(presentable_line(value))
-        self._write(f"  {what:<24} {self._style.green(value) if good else value}")
+        self._write(f"  {what:<24} {self._style(value, fg='green') if good else value}")
 
     def detail(self, text: str) -> None:
         self._write_wrapped("  ", text, "  ")
@@ -151,7 +150,10 @@ class _Stage:
     def _write_wrapped(self, label: str, text: str, indent: str) -> None:
         lines = textwrap.wrap(presentable_line(f"{label}{text}"), self._width - 1, subsequent_indent=indent)
         first, *rest = lines or [""]
-        self._write("\n".join((self._style.dim(label) + first[len(label) :], *rest)))
+        self._write("\n".join((self._style(label, dim=True) + first[len(label) :], *rest)))
+
+    def _style(self, text: str, **how: Any) -> str:
+        return click.style(text, **how) if self._is_styled and text else text
 
     @staticmethod
     def _write(text: str, end: str = "\n") -> None:
@@ -168,11 +170,11 @@ class _Demo:
         self._kept = session
         self._gone: SessionId | None = None
         self._told = 0
-        """The last event that was shown, or not worth it."""
+        """The number of the last event that was handled."""
         self._began = time.monotonic()
 
     async def play(self) -> None:
-        """Raises PinfoldError where something is not as it is said to be."""
+        """Raises DemoFailed if undo or fork do not do what the demo claims."""
         stage, session = self._stage, self._kept
         await stage.remarks(
             "The model in this demo is RECORDED: its replies come from a file, so that no key and no network are needed. "
@@ -196,7 +198,7 @@ class _Demo:
         stage.fact("sales.csv before", before)
         stage.fact("sales.csv now", _digest(self._table))
         await stage.types("/undo")
-        rewound = await _undo_last_cell(live)
+        rewound = await rewind(live, Undo(), live.log.seq)
         stage.detail(rewound_in_words(rewound))
         after = _digest(self._table)
         if after != before:
@@ -232,18 +234,17 @@ class _Demo:
         await stage.remarks(f"The {which} missed by less, so it is kept and the other one goes.")
 
     async def _guess(self, live: LiveSession, part: Part, prompt: str) -> float:
-        """By how much it missed."""
+        """Runs a forecast; returns its error."""
         await self._turn(live, part, prompt)
         return float(await _value(live, "missed"))
 
     async def _turn(self, live: LiveSession, part: Part, prompt: str) -> None:
         stage, turn, cells = self._stage, new_turn_id(), set[ActionId]()
         await stage.types(prompt)
-        async with live.subscribe(self._told) as feed:
-            await live.submit(Configure(model=demo_model_name(part)))
-            await live.submit(Say(turn=turn, text=prompt))
+        await live.submit(Configure(model=demo_model_name(part)))
+        async with aclosing(follow(live, Say(turn=turn, text=prompt), self._told)) as feed:
             async for item in feed:
-                match item.event if isinstance(item, Entry) else item:
+                match event_of(item):
                     case Noticed(text=text):
                         await stage.remarks(f"(Note: {text})")
                     case ModelReplied(text=text, actions=actions) if actions:
@@ -277,17 +278,8 @@ class _Demo:
             self._stage.write(f"  {typed}\n      {words}")
 
 
-async def _undo_last_cell(live: LiveSession) -> SessionRewound:
-    async with live.subscribe(live.log.seq) as feed:
-        await live.submit(Undo())
-        async for item in feed:
-            if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
-                return item.event
-    raise DemoFailed("the session ended before the undo did")
-
-
 async def _value(live: LiveSession, code: str) -> str:
-    """Of an expression, as the session has it now."""
+    """The value of an expression in the session."""
     performed = await live.act(new_action_id(), RunCell(code=code))
     if performed.value is None:
         raise DemoFailed(f"{code} has no value in the session: {presentable_line(performed.observation)}")

@@ -1,48 +1,39 @@
-"""`pinfold env`: the Python environment cells run in."""
+"""`pinfold env` and `pinfold extras`: the packages of cells, and those of Pinfold itself."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import click
 
 from pinfold.app import (
     Environment,
     EnvironmentStatus,
-    Progress,
     build_environment,
     current_folder,
     environment_status,
     load_config,
 )
-from pinfold.app.config.schema import SandboxConfig
-from pinfold.app.session.environment import BUILDING, build_for_session
+from pinfold.app.config import SandboxConfig
+from pinfold.app.models import EXTRAS, add_extras, installation, missing_modules, requirements
+from pinfold.app.session import BUILDING, build_for_session
 from pinfold.events import plain_json
-from pinfold.front.cli.progress import make_progress_display, say
+from pinfold.front.progress import make_progress_display, make_reporter, say
 from pinfold.text import presentable_line
-
-_PHASES = {
-    "wait": "waiting for another build",
-    "resolve": "resolving",
-    "download": "downloading",
-    "install": "installing",
-    "compile": "compiling",
-}
 
 
 @click.group("env")
 def env_command() -> None:
-    """Build and show the Python environment cells run in."""
+    """Build and show the Python environment that cells run in."""
 
 
 @env_command.command("build")
-@click.option("--package", "packages", multiple=True, metavar="NAME", help="Add this one; may be repeated.")
-@click.option("--rebuild", is_flag=True, help="Build it again even if it is there.")
+@click.option("--package", "packages", multiple=True, metavar="NAME", help="Add this package; may be repeated.")
+@click.option("--rebuild", is_flag=True, help="Build it even if it exists.")
 def build(packages: tuple[str, ...], rebuild: bool) -> None:
-    """Build the environment: the usual packages, those of the configuration, and those given here.
+    """Build the environment: the usual packages, those in the configuration, and those given here.
 
-    One that is there already is left as it is, and nothing is printed. Needs the network once.
+    Does nothing if it exists. Needs the network once.
     """
     sandbox = _load_sandbox_config()
     shown = make_progress_display(step=0.25)
@@ -55,11 +46,11 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
         words = f"{len(environment.packages)} packages, {_megabytes(environment)}"
         say(f"ready in {time.monotonic() - began:.0f} s: {words}, {environment.folder}")
         if sandbox.python:
-            say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
+            say(f"cells still run in {sandbox.python}, as sandbox.python is set")
 
 
 def build_with_progress(packages: tuple[str, ...]) -> None:
-    """For a session that would miss it; without a network it is gone on without."""
+    """Build it for a session; without a network the session starts without it."""
     shown = make_progress_display(step=0.25)
     say(BUILDING)
     began = time.monotonic()
@@ -70,21 +61,10 @@ def build_with_progress(packages: tuple[str, ...]) -> None:
     say(problem or f"ready in {time.monotonic() - began:.0f} s")
 
 
-def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
-    """Puts into words how far a build or an installation is."""
-
-    def report(progress: Progress) -> None:
-        done, total = progress.done, progress.total
-        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if progress.phase == "download" else f"{done}/{total}"
-        show(_PHASES[progress.phase], done, total, counted if total else "")
-
-    return report
-
-
 @env_command.command("show")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(as_json: bool) -> None:
-    """Print what the environment holds, where it is and whether cells use it."""
+    """Print the environment's packages, its place, and whether cells use it."""
     sandbox = _load_sandbox_config()
     standing = environment_status(sandbox.packages, sandbox.python)
     if as_json:
@@ -96,13 +76,17 @@ def show(as_json: bool) -> None:
         _line(f"cells run in {standing.used}")
         return
     used = "yes" if standing.used == environment.python else f"no, cells run in {standing.used}"
-    _line(f"key       {environment.key}")
-    _line(f"path      {environment.folder}")
-    _line(f"python    {environment.version}, {environment.python}")
-    _line(f"built     {environment.built_at:%Y-%m-%d %H:%M}")
-    _line(f"size      {_megabytes(environment)}")
-    _line(f"used      {used}")
-    _line(f"added     {', '.join(environment.asked) or 'nothing'}")
+    rows = {
+        "key": environment.key,
+        "path": environment.folder,
+        "python": f"{environment.version}, {environment.python}",
+        "built": f"{environment.built_at:%Y-%m-%d %H:%M}",
+        "size": _megabytes(environment),
+        "used": used,
+        "added": ", ".join(environment.asked) or "nothing",
+    }
+    for name, value in rows.items():
+        _line(f"{name:<9} {value}")
     click.echo("packages")
     for name, version in environment.packages.items():
         _line(f"  {name} {version}")
@@ -143,3 +127,44 @@ def _fields(standing: EnvironmentStatus) -> dict[str, object]:
 
 def _megabytes(environment: Environment) -> str:
     return f"{environment.size / 1e6:,.0f} MB"
+
+
+@click.group("extras")
+def extras_command() -> None:
+    """List and install optional parts of Pinfold: providers, databases, serving."""
+
+
+@extras_command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per extra.")
+def list_(as_json: bool) -> None:
+    """List the extras, what they are for, and which are installed."""
+    for name, extra in EXTRAS.items():
+        is_here = not missing_modules(name)
+        if as_json:
+            fields = {"name": name, "installed": is_here, "for": extra.words, "packages": requirements(name)}
+            click.echo(plain_json(fields))
+        else:
+            click.echo(f"{name:<14}{'installed' if is_here else 'not here':<11}{extra.words}")
+
+
+@extras_command.command("add")
+@click.argument("names", nargs=-1, required=True, type=click.Choice(list(EXTRAS)), metavar="NAME...")
+def add(names: tuple[str, ...]) -> None:
+    """Install extras into Pinfold's own environment: with the lock file in a checkout, else with uv or pipx.
+
+    They stay when Pinfold is upgraded.
+    """
+    wanted = [name for name in dict.fromkeys(names) if missing_modules(name)]
+    if not wanted:
+        say(f"{' and '.join(names)}: installed already")
+        return
+    here = installation()
+    packages = ", ".join(package for name in wanted for package in requirements(name))
+    say(f"adding {' and '.join(wanted)} ({packages}) to the {here.kind} {here.folder}")
+    shown = make_progress_display(step=0.25)
+    began = time.monotonic()
+    try:
+        add_extras(wanted, make_reporter(shown.show))
+    finally:
+        shown.end()
+    say(f"ready in {time.monotonic() - began:.0f} s: {' and '.join(wanted)} installed")

@@ -18,19 +18,19 @@ from pinfold.app import (
     NoSuchSession,
     Opening,
     SessionStore,
-    background,
     connect,
     forget_scratch,
     new_session_options,
     open_session,
     read_session,
     resume_options,
-    submit_and_follow,
 )
-from pinfold.events import ActionFinished, Entry, Execute, new_action_id, new_session_id
-from pinfold.front.cli.commands.run import build_if_needed, stop_on_signal
-from pinfold.front.cli.flags import (
+from pinfold.events import ActionFinished, Execute, new_action_id, new_session_id
+from pinfold.front.cli.commands.run import build_if_needed, follow_to_end
+from pinfold.front.cli.turn_output import JsonLines, Streams, exit_code, is_closed
+from pinfold.front.flags import (
     MORE_THAN_0,
+    PATH,
     data_option,
     flags_of,
     mode_option,
@@ -40,8 +40,6 @@ from pinfold.front.cli.flags import (
     unmasked_option,
     workspace_option,
 )
-from pinfold.front.cli.streams import Streams, exit_code
-from pinfold.front.cli.turn_output import JsonLines, is_closed
 
 if TYPE_CHECKING:
     from pinfold.app.storage.exports import Target
@@ -52,27 +50,27 @@ _LARGEST = 16 << 20
 
 @click.command("exec")
 @click.argument("file", required=False)
-@click.option("-c", "code", help="The code itself, instead of a file.")
-@click.option("-s", "--session", "name", help="Keep the session under this name, or go on with it.")
+@click.option("-c", "code", help="Python code to run.")
+@click.option("-s", "--session", "name", help="Use the session of this name, or start it, and keep it.")
 @mode_option
 @sandbox_option
 @workspace_option
 @data_option
 @mount_option
 @unmasked_option
-@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
+@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
-@click.option("--to", "target", type=click.Path(path_type=Path), help="Of a notebook: write it here with its outputs.")
-@click.option("--force", is_flag=True, help="With --to: over a file that is there.")
-@click.option("--keep-going", is_flag=True, help="Of a notebook: run on behind a cell that fails.")
+@click.option("--to", "target", type=PATH, help="For a notebook: save it here with its outputs.")
+@click.option("--force", is_flag=True, help="With --to: overwrite an existing file.")
+@click.option("--keep-going", is_flag=True, help="For a notebook: continue after a cell that fails.")
 def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
-    """Run the Python in FILE, from standard input (-), or given with -c. FILE may be a notebook (.ipynb).
+    """Run Python from FILE, from standard input (-), or from -c. FILE may be a notebook (.ipynb).
 
-    Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
+    Output goes to stdout and stderr as it is written; the value of the last expression follows on stdout.
     """
     notebook = Path(file) if code is None and file is not None and file.lower().endswith(".ipynb") else None
     if not notebook and (given["target"] or given["keep_going"]):
-        raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
+        raise click.UsageError("--to and --keep-going need a notebook (.ipynb)")
     if given["target"] and given["target"].suffix.lower() not in ("", ".ipynb"):
         raise click.UsageError(f"--to writes a notebook, and {given['target']} does not end in .ipynb")
     source = None if notebook else _source(file, code)
@@ -176,11 +174,8 @@ async def _open_named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
 
 
 async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
-    async with submit_and_follow(opening, lambda _: execute) as told, background() as tasks:
-        tasks.start_soon(stop_on_signal, told.link, execute.id)
-        async for item in told.feed:
-            shown.show(item)
-            if isinstance(item, Entry) and isinstance(item.event, ActionFinished) and item.event.id == execute.id:
-                code = exit_code(item.event.error) if item.event.outcome == "error" else None
-                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1 if code is None else code)
-    return 1
+    _, end = await follow_to_end(opening, lambda _: execute, shown)
+    if not isinstance(end, ActionFinished):
+        return 1
+    code = exit_code(end.error) if end.outcome == "error" else None
+    return {"ok": 0, "interrupted": 130, "not_run": 2}.get(end.outcome, 1 if code is None else code)

@@ -10,10 +10,11 @@ import click
 
 from pinfold.app import SessionStore, read_session
 from pinfold.app.storage.exports import SessionExport, export_name, save, session_bytes
+from pinfold.front.flags import PATH
 from pinfold.text import presentable_line
 
 _TO_STDOUT = ("jsonl", "replay")
-"""Unless a file is named."""
+"""Formats that go to stdout unless a file is named."""
 
 
 @click.command("export")
@@ -23,30 +24,25 @@ _TO_STDOUT = ("jsonl", "replay")
     "form",
     type=click.Choice(get_args(SessionExport)),
     required=True,
-    help="ipynb: a notebook that runs; md, html: to read; py: a program; bundle: one file with everything; "
-    "json, jsonl: the events, as one array or a line each; replay: a recording for --model replay:FILE.",
+    help="ipynb: a notebook that runs; md, html: to read; py: a program; bundle: everything in one file; "
+    "json, jsonl: the events; replay: a recording for --model replay:FILE. jsonl and replay go to stdout by default.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Where to, - for stdout; else a file named after the session, for jsonl and replay stdout.",
-)
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--embed", is_flag=True, help="With md: pictures inside the file, not beside it.")
+@click.option("-o", "--output", type=PATH, help="File to write, - for stdout. Default: named after the session.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--embed", is_flag=True, help="With md: put pictures inside the file.")
 def export_command(session: str, form: SessionExport, output: Path | None, force: bool, embed: bool) -> None:
     """Write a session to a file.
 
-    SESSION is an id, its beginning, a name, or `last`.
+    SESSION is an id, the start of one, a name, or `last`.
     """
     if embed and form != "md":
-        raise click.UsageError("--embed is for --to md")
+        raise click.UsageError("--embed goes with --to md")
     found, folder = SessionStore().find(session)
     to_stdout = str(output) == "-" or (output is None and form in _TO_STDOUT)
     if to_stdout and form == "bundle":
-        raise click.UsageError("a bundle is written to a file: name it with -o")
+        raise click.UsageError("a bundle needs a file: name one with -o")
     if to_stdout and form not in _TO_STDOUT and sys.stdout.isatty():
-        raise click.UsageError(f"{form} is not for a terminal: name a file with -o, or send it into a pipe")
+        raise click.UsageError(f"{form} cannot be printed on a terminal: name a file with -o, or use a pipe")
     with read_session(folder, found) as (log, damage):
         if to_stdout:
             sys.stdout.buffer.write(session_bytes(log, form, damage)[0])
@@ -65,9 +61,9 @@ def _pictures(count: int) -> str:
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 def import_command(file: Path) -> None:
-    """Bring a session in from a bundle or JSON lines, and print its id."""
+    """Import a session from a bundle or JSON lines, and print its id."""
     session, count = SessionStore().import_session(file)
     click.echo(session)
-    click.echo(f"pinfold: {count} events; go on with: pinfold resume {session} --model NAME PROMPT", err=True)
+    click.echo(f"pinfold: {count} events; continue with: pinfold resume {session} --model NAME PROMPT", err=True)

@@ -15,33 +15,30 @@ import anyio
 import click
 from anyio import to_thread
 
-from pinfold.app import ConfigError, background, current_folder
-from pinfold.app.config.layers import load_config
-from pinfold.app.session.mcp.files import (
+from pinfold.app import ConfigError, background, current_folder, load_config
+from pinfold.app.session.mcp import (
     EntryOptions,
-    build_entry,
-    find_project_server,
-    remove_entry,
-    spec_of,
-    write_entry,
-)
-from pinfold.app.session.mcp.inspection import (
     ServerFailed,
     ServerInspector,
     ServerListing,
+    build_entry,
+    find_project_server,
     find_spec,
     forget,
     inspect_servers,
     list_servers,
     load_servers_for,
+    registry_hint,
+    remove_entry,
+    spec_of,
+    write_entry,
 )
-from pinfold.app.session.mcp.placement import registry_hint
-from pinfold.app.trust.mcp_reach import describe_server, grant_reach
-from pinfold.app.trust.project_files import SERVERS
+from pinfold.app.trust import SERVERS, describe_server, grant_reach
 from pinfold.events import Reach, plain_json
 from pinfold.front.cli.commands.mcp_elicitation import TerminalElicitation
-from pinfold.front.cli.progress import Spinner
 from pinfold.front.cli.turn_output import can_be_redrawn, is_closed
+from pinfold.front.pages import annotations_page
+from pinfold.front.progress import Spinner
 from pinfold.text import presentable, presentable_line
 
 _FAILED_LATELY_S = 24 * 3600
@@ -49,9 +46,9 @@ _FAILED_LATELY_S = 24 * 3600
 
 @click.group("mcp")
 def mcp_command() -> None:
-    """MCP servers whose tools code finds in `servers.NAME`: yours, and those a trusted folder names.
+    """Manage MCP servers: your own, and those of trusted folders. Code calls their tools as `servers.NAME.TOOL`.
 
-    A server is started when it is first used. What it offers is kept as you first saw it; when it changes, you are asked.
+    A server starts when it is first used. If its tools change later, you are asked before the new ones are used.
     """
 
 
@@ -60,9 +57,9 @@ def _tell(text: str) -> None:
 
 
 @mcp_command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per server.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per server.")
 def list_(as_json: bool) -> None:
-    """Print every server: where it runs, what it offers, how it failed last. Starts none."""
+    """List servers: where each runs, its tools, its last failure. Starts none of them."""
     named = load_servers_for(current_folder())
     for one in list_servers(named.specs):
         if as_json:
@@ -97,33 +94,25 @@ def _line(one: ServerListing) -> str:
     if failure is None or time.time() - failure.at > _FAILED_LATELY_S:
         return line
     left = failure.until - time.time()
-    how = f"left alone for {left:.0f} s" if left > 0 else f"failed {time.time() - failure.at:.0f} s ago"
+    how = f"not retried for {left:.0f} s" if left > 0 else f"failed {time.time() - failure.at:.0f} s ago"
     return f"{line}; {how}: {failure.why}"
 
 
 @mcp_command.command("add", context_settings={"ignore_unknown_options": False})
 @click.argument("name")
 @click.argument("what", nargs=-1, required=True, metavar="(URL | -- COMMAND [ARGS]...)")
-@click.option(
-    "--env",
-    "env",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="For its environment; ${NAME} is filled in when it starts.",
-)
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request; ${NAME} as well."
-)
-@click.option("--transport", type=click.Choice(["stdio", "http", "sse"]), help="How it is spoken to.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; ${NAME} is filled in at start.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="HTTP header; ${NAME} is filled in.")
+@click.option("--transport", type=click.Choice(["stdio", "http", "sse"]), help="Transport; guessed unless given.")
 @click.option(
     "--reach",
     type=click.Choice(["nothing", "files", "workspace", "network", "outside"]),
-    help="All it needs: it runs in a sandbox of its own, unless `outside`.",
+    help="What the server needs. It runs in its own sandbox, unless `outside`.",
 )
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="That it may reach from there.")
-@click.option("--no-check", is_flag=True, help="Do not start it now.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host the sandboxed server may contact.")
+@click.option("--no-check", is_flag=True, help="Add it without starting it.")
 def add(name: str, no_check: bool, **given: Any) -> None:
-    """Add a server to your own, look at it once, and print what it offers.
+    """Add a server, start it once, and print its tools.
 
     \b
     pinfold mcp add files -- npx -y @modelcontextprotocol/server-filesystem /data
@@ -136,7 +125,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
     spec = spec_of(name, entry)
     if no_check:
         write_entry(name, entry)
-        _tell(f"{spec.name} is added and was not looked at: what it offers is taken as it is when it is first used")
+        _tell(f"{spec.name} is added, but was not checked: its tools are accepted as they are at first use")
         return
 
     if hint := registry_hint(spec):
@@ -149,15 +138,19 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             except ServerFailed as failure:
                 forget(spec)
                 why = str(failure).replace(f" in {spec.origin}", "")  # which has no such entry
-                raise ServerFailed(f"{why}; nothing was added (--no-check adds it all the same)") from None
+                raise ServerFailed(f"{why}; nothing was added (--no-check adds it anyway)") from None
             write_entry(name, entry)
             _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
             _print_tools(found, spec.name)
-            later = f"each call is asked about; to trust what it says of its tools: pinfold mcp trust {name}"
+            later = f"you are asked about each call; to trust what it says of its tools: pinfold mcp trust {name}"
             if not _can_ask():
                 _tell(later)
                 return
-            click.echo("\n".join([*describe_server(spec), presentable(describe_annotations(found, spec.name))]))
+            click.echo(
+                "\n".join(
+                    [*describe_server(spec), presentable(annotations_page(spec.name, found.annotations(spec.name)))]
+                )
+            )
             if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
                 _trust(found, spec.name)
             else:
@@ -169,7 +162,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
 @mcp_command.command("remove")
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget a server of your own, with what was agreed to and its sign-in."""
+    """Remove one of your servers, with your consent and its sign-in."""
     known = [
         spec for spec in load_servers_for(current_folder()).specs if name in (spec.name, spec.name.replace("_", "-"))
     ]
@@ -185,14 +178,14 @@ def remove(name: str) -> None:
 @click.option(
     "--reach",
     type=click.Choice(["nothing", "workspace", "network", "outside"]),
-    help="How far a project's server may reach; `outside` runs it on this machine, as you.",
+    help="What a project's server may use; `outside` runs it without a sandbox, as you.",
 )
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="That it may reach from its sandbox.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host the sandboxed server may contact.")
 def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> int:
-    """Agree to what a server offers now, and believe what it says of its tools.
+    """Accept a server's tools as they are now, and believe what it says about them.
 
-    Shows how it is started, what has changed since you last agreed, and which tools say that they only read: these are
-    no longer asked about. A project's server runs in a sandbox; --reach and --host give it more.
+    Shows how it starts, what has changed since you last agreed, and which tools say they only read: calls to those
+    need no approval from then on. A project's server runs in a sandbox; --reach and --host give it more access.
     """
     folder = current_folder()
     if reach or hosts:
@@ -206,11 +199,15 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
             await _connect_server(found, spec.name)
             difference = found.difference(spec.name)
             if found.is_trusted(spec.name) and not difference:
-                _tell(f"{spec.name} is trusted as it is")
+                _tell(f"{spec.name} is already trusted")
                 return 0
-            click.echo(presentable(difference.text if difference else describe_annotations(found, spec.name)))
+            click.echo(
+                presentable(
+                    difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
+                )
+            )
             if not yes:
-                _confirm(f"Agree to all of this of {spec.name}?")
+                _confirm(f"Accept all of this for {spec.name}?")
             _trust(found, spec.name)
             return 0
 
@@ -219,43 +216,26 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
 
 def _trust(found: ServerInspector, name: str) -> None:
     found.trust(name)
-    _tell(f"{name} is trusted, as long as none of it changes")
+    _tell(f"{name} is trusted until it changes")
 
 
 def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *, yes: bool) -> None:
     if hosts and reach != "network":
         raise click.UsageError(f"--host goes with --reach network, not {reach}")
     if reach == "network" and not hosts:
-        raise click.UsageError("--reach network needs --host HOST, what it may reach")
+        raise click.UsageError("--reach network needs --host HOST")
     project = load_config(folder).obeyed.get(SERVERS)
     spec = find_project_server(project, str(folder / SERVERS), name) if project else None
     if spec is None:
         raise ConfigError(
-            f"{folder / SERVERS} names no server {name!r}, or is not trusted yet; "
-            "what your own servers reach is in their entry: pinfold mcp add"
+            f"{folder / SERVERS} has no server {name!r}, or is not trusted yet; "
+            "set --reach of your own servers with pinfold mcp add"
         )
     for line in describe_server(replace(spec, reach=reach, hosts=hosts)):
         click.echo(line)
     if not yes:
-        _confirm(f"Let {spec.name} run so?")
+        _confirm(f"Let {spec.name} run like this?")
     grant_reach(spec, reach, hosts)
-
-
-def describe_annotations(found: ServerInspector, name: str) -> str:
-    """What trust would take at its word."""
-    lines = [f"{name} says of its tools:"]
-    for tool, said in found.annotations(name).items():
-        words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
-        lines.append(f"  {tool}: {', '.join(words) or 'nothing, so that each call is asked about'}")
-    return "\n".join(lines)
-
-
-_ANNOTATIONS = {
-    "readOnlyHint": "only reads",
-    "destructiveHint": "may destroy",
-    "idempotentHint": "can be repeated",
-    "openWorldHint": "reaches others",
-}
 
 
 def _can_ask() -> bool:
@@ -263,13 +243,13 @@ def _can_ask() -> bool:
 
 
 def _agrees(question: str) -> bool:
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before it was asked is no answer
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # ignore what was typed before the question
     return click.confirm(presentable_line(question), err=True)
 
 
 def _confirm(question: str) -> None:
     if not _can_ask():
-        raise click.UsageError("nobody is there to ask; look at it first, then add --yes")
+        raise click.UsageError("there is no terminal to ask on; check it first, then add --yes")
     if not _agrees(question):
         raise click.Abort
 
@@ -277,9 +257,9 @@ def _confirm(question: str) -> None:
 @mcp_command.command("call")
 @click.argument("tool", metavar="SERVER[.TOOL]")
 @click.argument("args", nargs=-1, metavar="[JSON | NAME=VALUE ...]")
-@click.option("--json", "as_json", is_flag=True, help="Print the value as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
-    """Call a tool yourself and print what it gives; with a server alone, print its tools."""
+    """Call a tool and print its result; without a tool, print the server's tools."""
     folder = current_folder()
     server, _, name = tool.partition(".")
     spec = find_spec(load_servers_for(folder), server)
@@ -319,14 +299,14 @@ def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[st
         try:
             given = json.loads(args[0])
         except ValueError as error:
-            raise click.UsageError(f"the arguments are no JSON: {error}") from error
+            raise click.UsageError(f"the arguments are not valid JSON: {error}") from error
         return given
     properties = found.properties(server, tool)
     values: dict[str, Any] = {}
     for arg in args:
         name, equals, text = arg.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{arg!r} is no argument: write NAME=VALUE, or all of them as one JSON object")
+            raise click.UsageError(f"{arg!r} is not an argument: write NAME=VALUE, or one JSON object")
         values[name] = text if properties.get(name, {}).get("type") == "string" else _value(text)
     return values
 
@@ -339,7 +319,7 @@ def _value(text: str) -> Any:
 
 
 async def _connect_server(found: ServerInspector, name: str) -> None:
-    # A server elsewhere may have the user sign in meanwhile, in whose way nothing is drawn.
+    # A remote server may have the user sign in meanwhile: no spinner then.
     is_drawn = found.is_program(name) and can_be_redrawn(sys.stderr)
     spinner = Spinner(f"starting {name}")
     try:

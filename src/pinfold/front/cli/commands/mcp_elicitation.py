@@ -1,4 +1,4 @@
-"""Whoever sits at the terminal, when a server asks for a person."""
+"""Answers questions that an MCP server asks the user, on the terminal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import anyio.to_thread
 import click
 
-from pinfold.app.session.mcp.server_requests import Field, InvalidAnswer, fields_of, is_yes
+from pinfold.app.session.mcp import Field, InvalidAnswer, fields_of, is_yes
 from pinfold.front.cli.turn_output import is_closed
 from pinfold.text import presentable, presentable_line
 
 
 class TerminalElicitation:
-    """With nobody there the answer is no."""
+    """Declines if there is no terminal."""
 
     @property
     def _is_there(self) -> bool:
@@ -37,10 +37,10 @@ class TerminalElicitation:
         return filled
 
     async def open_page(self, server: str, url: str, why: str) -> bool:
-        """It is shown, never opened: where it leads is for the person to see first."""
+        """Print the address; never open it, so that the user sees first where it leads."""
         if not self._is_there:
             click.echo(
-                presentable_line(f"{server} wants you to open a page ({why}), which takes a terminal: {url}"), err=True
+                presentable_line(f"{server} wants you to open a page ({why}), which needs a terminal: {url}"), err=True
             )
             return False
         click.echo(presentable(f"{why}: open this page in your browser\n  {url}"), err=True)
@@ -52,7 +52,7 @@ def _prompt(words: str) -> str:
 
 
 def _field(field: Field) -> dict[str, Any] | None:
-    """Nothing if it was left out; None if there is no answer."""
+    """Empty if it was left out; None if a required answer is missing."""
     choices = f" [{', '.join(field.options)}]" if field.options else ""
     words = _prompt(f"{field.question}{choices}")
     if not words.strip():

@@ -9,10 +9,10 @@ import anyio
 import click
 
 from pinfold.app import ConfigError, forget_scratch, new_session_options
-from pinfold.app.clients.client_sessions import ClientSessions, OpenTerms, server_token
+from pinfold.app.clients import ClientSessions, OpenTerms, server_token
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import with_model
-from pinfold.front.cli.flags import (
+from pinfold.front.flags import (
     MORE_THAN_0,
     data_option,
     flags_of,
@@ -33,15 +33,13 @@ from pinfold.text import presentable_line
     is_flag=False,
     flag_value="127.0.0.1:8484",
     metavar="[HOST:PORT]",
-    help="Over HTTP, for several clients; at 127.0.0.1:8484 unless given.",
+    help="Serve HTTP, for several clients. Default address: 127.0.0.1:8484.",
 )
-@click.option("--token-env", metavar="NAME", help="The variable that holds the bearer token of --http.")
-@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name clients reach --http by.")
-@click.option(
-    "--allow-origin", multiple=True, metavar="URL", help="A web page that may reach --http; none unless given."
-)
-@click.option("--agent", "with_agent", is_flag=True, help="Offer the agent too: the tool `ask`.")
-@click.option("--model", help="The agent's model, as in `run`.")
+@click.option("--token-env", metavar="NAME", help="Environment variable with the bearer token for --http.")
+@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another host name of --http.")
+@click.option("--allow-origin", multiple=True, metavar="URL", help="Web page that may use --http.")
+@click.option("--agent", "with_agent", is_flag=True, help="Also offer the agent, as the tool `ask`.")
+@click.option("--model", help="The agent's model, as for `run`.")
 @mode_option
 @sandbox_option
 @workspace_option
@@ -53,14 +51,14 @@ from pinfold.text import presentable_line
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy.")
-@click.option("--plain-names", is_flag=True, help="Their tools as they are called there; else SERVER__TOOL.")
+@click.option("--plain-names", is_flag=True, help="Keep the tools' names. Default: SERVER__TOOL.")
 def mcp_server_command(
     place: str | None, with_agent: bool, ephemeral: bool, export: str | None, plain_names: bool, **given: Any
 ) -> None:
     """Offer Python sessions, and with --agent the agent, to an MCP client.
 
-    Over standard input and output unless --http is given. What would need a yes is asked of the client, and denied
-    where it cannot be asked.
+    Uses standard input and output unless --http is given. Approvals are asked of the client, and denied if the
+    client cannot be asked.
     """
     http_only = [name for name in ("token_env", "host_name", "allow_origin") if given[name]]
     if place is None and http_only:
@@ -69,7 +67,7 @@ def mcp_server_command(
         raise click.UsageError("--plain-names goes with --export")
     if given["model"] and not with_agent:
         raise click.UsageError("--model goes with --agent")
-    # What is not named now is not offered either, whatever a session had that goes on.
+    # A resumed session gets only the data and mounts named now.
     nothing: dict[str, Any] = {"data": {}, "mounts": ()}
     seen = nothing | {key: value for key, value in mount_settings(given).items() if value is not None}
     flags = flags_of(given)
@@ -87,7 +85,7 @@ def mcp_server_command(
     where = parse_address(place, given["host_name"], given["allow_origin"])
     if not is_loopback(where.host) and not where.names:
         raise ConfigError(
-            f"{where.host} can be reached from other machines; say by which name with --host-name, and put TLS before it"
+            f"{where.host} can be reached from other machines: give its name with --host-name, and put TLS in front of it"
         )
     token, kept = server_token(given["token_env"], "mcp-server")
 
@@ -98,7 +96,7 @@ def mcp_server_command(
 
 
 def _model(workspace: Path | None, flags: dict[str, Any]) -> str:
-    """Chosen once, for every session."""
+    """The model, chosen once for all sessions."""
     session = new_session_id()
     try:
         return str(with_model(new_session_options(session, workspace, flags)).model)

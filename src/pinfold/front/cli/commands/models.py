@@ -1,24 +1,30 @@
-"""`pinfold model`: models of this machine."""
+"""`pinfold model`: local models."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import anyio
 import click
 
-from pinfold.app.models.local_models import (
+from pinfold.app.models import (
     BuiltinModel,
     FoundServer,
+    Pulling,
     Reachable,
     ServeOptions,
+    find_weights,
+    pull_model,
     reachable_models,
     serve_model,
 )
 from pinfold.events import plain_json
-from pinfold.front.cli.model_download import fetch
-from pinfold.front.cli.progress import say
+from pinfold.front.progress import make_progress_display, say
 from pinfold.text import presentable_line, without_known
 
 _KINDS = {
@@ -26,21 +32,21 @@ _KINDS = {
     "lmstudio": "LM Studio",
     "llamacpp": "llama.cpp",
     "vllm": "vLLM",
-    "openai": "a server that speaks as OpenAI does",
+    "openai": "a server with OpenAI's API",
 }
 
 
 @click.group("model")
 def model_command() -> None:
-    """List, fetch and serve models of this machine."""
+    """List, download and serve local models."""
 
 
 @model_command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_models(as_json: bool) -> None:
-    """Print what could answer: Pinfold's own models, servers of this machine, providers whose key is set.
+    """List available models: Pinfold's own, those of local servers, and providers whose key is set.
 
-    Each with the name to give to --model, the size of its context in tokens, and whether it calls tools itself.
+    Each with its name for --model, its context in tokens, and how it calls tools.
     """
     reachable = anyio.run(reachable_models)
     if as_json:
@@ -93,7 +99,7 @@ def _page(reachable: Reachable) -> Iterator[str]:
         yield f"  {'':<14} {_abilities(weights.context, 'text')}, {weights.memory / 1e9:.1f} GB of memory"
     yield "on this machine"
     for server in reachable.servers:
-        key = ", wants a key" if server.needs_key else ""
+        key = ", needs a key" if server.needs_key else ""
         yield f"  {_KINDS[server.kind]}, {server.base_url}{key}"
         for model in server.models:
             yield f"    {server.name_of(model)}: {_abilities(model.context, model.tools)}"
@@ -113,24 +119,24 @@ def _abilities(context: int | None, tools: str) -> str:
 @model_command.command("pull")
 @click.argument("name", metavar="builtin|builtin-small|smollm2|ollama:NAME")
 def pull(name: str) -> None:
-    """Fetch a model: weights for Pinfold's own use, or a model for Ollama.
+    """Download a model: weights for Pinfold's own use, or a model for Ollama.
 
-    What is here already is left as it is, and nothing is printed. A pull that broke off goes on where it was.
+    Does nothing if it is here already. An interrupted download continues where it stopped.
     """
     fetch(name)
 
 
 @model_command.command("serve")
 @click.argument("what", metavar="PATH|NAME")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="0 for any that is free.")
-@click.option("--host", default="127.0.0.1", help="Elsewhere than on this machine it needs a --key.")
-@click.option("--key", metavar="KEY", help="Answer only those who send this key.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port; 0 for any free one.")
+@click.option("--host", default="127.0.0.1", help="Address; other than this machine it needs --key.")
+@click.option("--key", metavar="KEY", help="Require this key from clients.")
 @click.option("--context", type=click.IntRange(min=256), help="Tokens of context, for a GGUF file.")
 def serve(what: str, port: int, host: str, key: str | None, context: int | None) -> None:
-    """Serve a model as OpenAI would: chat completions, streamed or not, and embeddings.
+    """Serve a model with OpenAI's API: chat completions, streamed or not, and embeddings.
 
-    PATH is a GGUF file or a Transformers folder, NAME a model of `pinfold model list`. Calls that the model writes
-    as text reach the client as tool calls. The address goes to stdout once it can be used.
+    PATH is a GGUF file or a Transformers folder, NAME a model of `pinfold model list`. Tool calls that the model
+    writes as text reach the client as tool calls. The address goes to stdout once the server is ready.
     """
     serving = ServeOptions(what=what, host=host, port=port, key=key, context=context)
     anyio.run(serve_model, serving, say, _announce)
@@ -139,3 +145,32 @@ def serve(what: str, port: int, host: str, key: str | None, context: int | None)
 def _announce(url: str, name: str) -> None:
     click.echo(url)
     say(f"serving {name} at {url}; Ctrl-C ends it")
+
+
+_PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
+
+
+def fetch(name: str) -> None:
+    """Download a model with progress; silent if it is here already. Raises PinfoldError."""
+    shown = make_progress_display(step=0.1)
+    began = time.monotonic()
+
+    def show(pulling: Pulling) -> None:
+        counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
+        shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
+
+    def leave(*_: object) -> None:
+        """Exit at once: cancelling would wait for name resolution. The partial file can be resumed."""
+        clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+        os.write(2, f"{clear}pinfold: stopped; the next pull continues from here\n".encode())
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        path = anyio.run(pull_model, name, show)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        shown.end()
+    if shown.began:
+        what = f"{find_weights(name)[0].title}, {path}" if path else name
+        say(f"ready in {time.monotonic() - began:.0f} s: {what}")

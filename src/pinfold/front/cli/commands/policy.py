@@ -1,4 +1,4 @@
-"""`pinfold policy`: what policy would say, and why."""
+"""`pinfold policy`: explain decisions; show and revoke permissions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import anyio
 import click
 
 from pinfold.app import ConfigError, SessionStore, revoke
-from pinfold.app.clients.session_history import build_history, entries_on_disk
-from pinfold.app.trust.grants import Grants, explain_command
+from pinfold.app.clients import build_history, entries_on_disk
+from pinfold.app.trust import Grants, explain_command
 from pinfold.events import Mode
+from pinfold.front.flags import PATH
 from pinfold.text import presentable_line
 
 _OPERATORS = ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")
@@ -22,7 +23,7 @@ _WORDS = {"allow": "allowed", "ask": "asked about", "deny": "denied"}
 
 @click.group("policy")
 def policy_command() -> None:
-    """Say what policy would do, and why."""
+    """Explain the policy, and show or revoke permissions."""
 
 
 @policy_command.command("explain", context_settings={"ignore_unknown_options": True})
@@ -30,9 +31,9 @@ def policy_command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def explain_it(mode: str, as_json: bool, command: tuple[str, ...]) -> None:
-    """Say whether a shell COMMAND would be allowed, asked about or denied: `pinfold policy explain -- rm -rf build`.
+    """Say whether a shell COMMAND is allowed, needs your OK or is denied: `pinfold policy explain -- rm -rf build`.
 
-    One argument is taken as it is; several are quoted and put together, but for operators such as `&&`.
+    A single argument is used as it is; several are quoted and joined, except for operators such as `&&`.
     """
     text = command[0] if len(command) == 1 else " ".join(map(_word, command))
     told = explain_command(text, cast(Mode, mode))
@@ -44,15 +45,15 @@ def explain_it(mode: str, as_json: bool, command: tuple[str, ...]) -> None:
 
 
 @policy_command.command("grants")
-@click.option("--revoke", "pattern", metavar="PATTERN", help="Take back what was granted under this pattern.")
-@click.option("--workspace", type=click.Path(path_type=Path), help="Only for this folder; for all unless given.")
-@click.option("-s", "--session", help="What was allowed to this session instead: an id, a name, `last`.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per grant.")
+@click.option("--revoke", "pattern", metavar="PATTERN", help="Revoke this permission.")
+@click.option("--workspace", type=PATH, help="Only for this folder. Default: all folders.")
+@click.option("-s", "--session", help="Permissions of this session: an id, a name, or `last`.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per permission.")
 def grants_command(pattern: str | None, workspace: Path | None, session: str | None, as_json: bool) -> None:
-    """Show what was allowed for always, or to a session, or take it back."""
+    """Show permissions that you granted for good, or to a session, or revoke one."""
     if session is not None:
         if workspace is not None:
-            raise click.UsageError("a session has its own folder: leave --workspace out")
+            raise click.UsageError("--session and --workspace cannot be combined")
         _of_session(session, pattern, as_json=as_json)
         return
     grants, place = Grants(), workspace.resolve() if workspace else None
@@ -68,7 +69,7 @@ def grants_command(pattern: str | None, workspace: Path | None, session: str | N
         line = f"{one.pattern}  in {one.workspace}, since {one.at}"
         click.echo(json.dumps(fields) if as_json else presentable_line(line))
     if not found and not as_json:
-        click.echo("Nothing is granted for always.", err=True)
+        click.echo("No standing permissions.", err=True)
 
 
 def _of_session(name: str, pattern: str | None, *, as_json: bool) -> None:
@@ -85,7 +86,7 @@ def _of_session(name: str, pattern: str | None, *, as_json: bool) -> None:
     for one in granted:
         click.echo(json.dumps({"pattern": one, "session": found}) if as_json else presentable_line(one))
     if not granted and not as_json:
-        click.echo(f"Nothing is granted to {found}.", err=True)
+        click.echo(f"{found} has no permissions of its own.", err=True)
 
 
 def _word(text: str) -> str:

@@ -1,15 +1,28 @@
-"""`pinfold undo`, `redo` and `fork`: a session as it was, or twice."""
+"""`pinfold undo`, `redo`, `fork` and `checkpoint`: go back, or branch off."""
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any
 
 import anyio
 import click
 
-from pinfold.app import SessionStore, connect, fork, list_lasting_effects, resume_options, rewound_in_words
-from pinfold.app.clients.session_history import build_history, entries_on_disk
-from pinfold.events import Entry, Redo, Rewind, SessionId, SessionRewound, Undo
+from pinfold.app import (
+    SessionStore,
+    configure,
+    connect,
+    event_of,
+    follow,
+    fork,
+    list_lasting_effects,
+    read_session,
+    resume_options,
+    rewound_in_words,
+)
+from pinfold.app.clients import build_history, entries_on_disk
+from pinfold.app.session import checkpoints_in
+from pinfold.events import Redo, Rewind, SessionId, SessionRewound, Undo, plain_json
 from pinfold.front.cli.turn_output import show_notice
 from pinfold.front.pages import rewind_page
 from pinfold.text import first_line, presentable, presentable_line
@@ -20,31 +33,29 @@ _session = click.argument("session", default="last")
 @click.command("undo")
 @_session
 @click.option(
-    "--to", type=click.IntRange(min=0), metavar="CELL", help="Go back to the state after this cell; 0 is the start."
+    "--to", type=click.IntRange(min=0), metavar="CELL", help="Go back to the state after this cell; 0: the start."
 )
-@click.option(
-    "--turn", type=int, metavar="N", help="Go back to before this turn, what was said included; -1 is the last one."
-)
+@click.option("--turn", type=int, metavar="N", help="Go back to before this turn, and forget it; -1 is the last.")
 @click.option(
     "--what",
     type=click.Choice(["all", "chat", "variables", "files"]),
     default="all",
-    help="What goes back; all unless given. `chat` goes by turns.",
+    help="What to take back. `chat` needs --turn.",
 )
 def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> int:
-    """Take back the last cell of a session: its variables, and the files of the workspace.
+    """Undo the last cell of a session: its changes to variables and to files of the workspace.
 
-    SESSION is an id, the beginning of one, a name, or `last`. What you changed in the files yourself stays.
+    SESSION is an id, the start of one, a name, or `last`. Your own changes to files stay.
     """
     if turn is not None and to is not None:
-        raise click.UsageError("--to and --turn are two ways to say how far; give one of them")
+        raise click.UsageError("--to and --turn cannot be combined")
     if turn is None and what == "chat":
-        raise click.UsageError("the chat goes back by turns: add --turn N, -1 for the last one")
+        raise click.UsageError("--what chat needs --turn N; -1 is the last turn")
     found, folder = SessionStore().find(session)
     if turn is not None:
         return anyio.run(_run_rewind, found, _make_rewind(found, turn, what))
     for effect in list_lasting_effects(folder, found, to):
-        words = f"pinfold: this stays, it cannot be undone: {first_line(presentable(effect), 200)}"
+        words = f"pinfold: cannot be undone: {first_line(presentable(effect), 200)}"
         click.echo(words, err=True)
     return anyio.run(_run_rewind, found, Undo(to=to, what=what))
 
@@ -52,7 +63,7 @@ def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> i
 @click.command("redo")
 @_session
 def redo_command(session: str) -> int:
-    """Take the last undo of a session back, if no cell has run since."""
+    """Reverse the last undo of a session, if no cell has run since."""
     found, _ = SessionStore().find(session)
     return anyio.run(_run_rewind, found, Redo())
 
@@ -61,7 +72,7 @@ def redo_command(session: str) -> int:
 @click.argument("session")
 @click.option("--title", help="A name for the new session.")
 def fork_command(session: str, title: str | None) -> None:
-    """Begin a second session where SESSION is now: with its story and its variables, in the same workspace."""
+    """Start a second session from where SESSION is: same conversation and variables, in the same folder."""
     shelf = SessionStore()
     found, _ = shelf.find(session)
     new, damage = anyio.run(fork, shelf, found, title)
@@ -80,15 +91,84 @@ def _make_rewind(session: SessionId, number: int, what: Any) -> Rewind:
 
 async def _run_rewind(session: SessionId, command: Undo | Rewind | Redo) -> int:
     folder = SessionStore().folder_of(session)
-    async with connect(folder, session, resume_options(session, folder, None, {})) as link:
-        after = (await link.status()).seq
-        async with link.subscribe(after) as feed:
-            await link.submit(command)
-            async for item in feed:
-                if not isinstance(item, Entry):
-                    continue
-                show_notice(item)
-                if isinstance(item.event, SessionRewound):
-                    click.echo(presentable(rewound_in_words(item.event)))
-                    return 0
+    async with (
+        connect(folder, session, resume_options(session, folder, None, {})) as link,
+        aclosing(follow(link, command, (await link.status()).seq)) as feed,
+    ):
+        async for item in feed:
+            show_notice(item)
+            if isinstance(rewound := event_of(item), SessionRewound):
+                click.echo(presentable(rewound_in_words(rewound)))
+                return 0
     return 1
+
+
+_session_option = click.option(
+    "-s", "--session", default="last", show_default=True, help="An id, the start of one, or a name."
+)
+
+
+@click.group("checkpoint")
+def checkpoint_command() -> None:
+    """Commit the workspace's files after each cell that changes some, on a separate git ref.
+
+    Your index, HEAD and branches are never touched. `[checkpoint] git = true` turns this on for new sessions.
+    """
+
+
+@checkpoint_command.command("on")
+@_session_option
+def on(session: str) -> None:
+    """Make checkpoints, starting with the next cell."""
+    _set_checkpoints(session, on=True)
+
+
+@checkpoint_command.command("off")
+@_session_option
+def off(session: str) -> None:
+    """Stop making checkpoints. Existing ones stay."""
+    _set_checkpoints(session, on=False)
+
+
+@checkpoint_command.command("list")
+@_session_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per checkpoint.")
+def list_(session: str, as_json: bool) -> None:
+    """List checkpoints: number, time, commit, message."""
+    found, folder = SessionStore().find(session)
+    with read_session(folder, found) as (log, damage):
+        made = checkpoints_in(log.read(damage=damage))
+    if not made and not as_json:
+        click.echo(f"{found} has no checkpoints; turn them on: pinfold checkpoint on -s {found}", err=True)
+    for one in made:
+        if as_json:
+            row = {"number": one.number, "at": one.at, "message": one.message, "commit": one.commit}
+            click.echo(plain_json(row))
+        else:
+            row = f"{one.number:>4}  {one.at[:19]}  {one.commit[:12]}  {one.message}"
+            click.echo(presentable_line(row))
+
+
+@checkpoint_command.command("restore")
+@click.argument("number", type=click.IntRange(min=1))
+@_session_option
+def restore(number: int, session: str) -> None:
+    """Restore the workspace's files from checkpoint NUMBER. The present files are saved in a checkpoint first."""
+    found, folder = SessionStore().find(session)
+    options = resume_options(found, folder, None, {})
+
+    async def run_restore() -> str:
+        async with connect(folder, found, options) as link:
+            return await link.restore(number)
+
+    click.echo(presentable_line(f"pinfold: {anyio.run(run_restore)}"), err=True)
+
+
+def _set_checkpoints(session: str, *, on: bool) -> None:
+    found, folder = SessionStore().find(session)
+
+    async def apply_change() -> None:
+        await configure(folder, found, checkpoints=on)
+
+    anyio.run(apply_change)
+    click.echo(f"pinfold: git checkpoints of {found} are {'on' if on else 'off'}", err=True)

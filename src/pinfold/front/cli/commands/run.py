@@ -26,6 +26,7 @@ from pinfold.app import (
     current_folder,
     forget_scratch,
     input_of,
+    is_end,
     new_session_options,
     open_session,
     remove_unstarted,
@@ -33,14 +34,16 @@ from pinfold.app import (
     scratch_folder,
     submit_and_follow,
 )
-from pinfold.app.models.session_models import CallOptions, is_usable
-from pinfold.app.session.answers import read_schema
-from pinfold.app.session.environment import packages_to_build
+from pinfold.app.clients import BestOfN, describe_conflicts
+from pinfold.app.models import CallOptions, is_usable
+from pinfold.app.session import packages_to_build, read_schema
 from pinfold.events import (
     ActionId,
     Command,
     Continue,
+    Delta,
     Entry,
+    Event,
     Image,
     Interrupt,
     Say,
@@ -52,67 +55,50 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.flags import flags_of, from_options, mount_settings, turn_options
 from pinfold.front.cli.turn_input import TurnInput, prompt_from
-from pinfold.front.cli.turn_output import JsonLines, Plain
-from pinfold.text import presentable_line
+from pinfold.front.cli.turn_output import JsonLines, Plain, Streams, show_notice
+from pinfold.front.flags import PATH, flags_of, from_options, mount_settings, turn_options
+from pinfold.front.progress import say
 
 BRANCHES = 16
+_COUNT = click.IntRange(2, BRANCHES)
 _STOP_S = 10.0
-"""How long a turn may take to stop after Ctrl-C before we leave without it."""
+"""How long a turn may take to stop after Ctrl-C."""
 
 
 def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Callable[[Say], Say]]:
-    """The session with the notebook of `--from` in it, and how the prompt tells of it."""
+    """Opens the session with the notebook of `--from` in it; and adds the notebook to the prompt."""
     if given["notebook"] is None:
         if given["no_run"]:
             raise click.UsageError("--no-run goes with --from")
         return opening, lambda say: say
-    from pinfold.app.clients.notebooks import AttachedNotebook
+    from pinfold.app.clients import AttachedNotebook
 
-    brought = AttachedNotebook(given["notebook"], run=not given["no_run"], say=_say_line)
+    brought = AttachedNotebook(given["notebook"], run=not given["no_run"], say=say)
     return brought.wrap_opening(opening), lambda say: replace(say, text=brought.add_to_prompt(say.text))
-
-
-def _say_line(text: str) -> None:
-    click.echo(presentable_line(f"pinfold: {text}"), err=True)
 
 
 @click.command("run")
 @click.argument("prompt", required=False)
-@click.option("-f", "--file", metavar="FILE", help="The prompt is in this file; - for standard input.")
-@click.option(
-    "--attach",
-    multiple=True,
-    metavar="FILE",
-    help="Give a file along: pictures and short texts are shown to the model, all are data. - for standard input.",
-)
-@click.option(
-    "--output-schema",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The answer is JSON valid against this JSON Schema, or the task has failed.",
-)
+@click.option("-f", "--file", metavar="FILE", help="Read the prompt from FILE; - for standard input.")
+@click.option("--attach", multiple=True, metavar="FILE", help="Give the model a file or picture; - for standard input.")
+@click.option("--output-schema", type=PATH, metavar="FILE", help="The answer must be JSON that fits this JSON Schema.")
 @turn_options
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--title", help="A name for the session.")
 @from_options
-@click.option(
-    "--branches",
-    type=click.IntRange(2, BRANCHES),
-    help="Run N attempts in parallel, each on its own copy of the files.",
-)
-@click.option("--check", metavar="CMD", help="The first branch in which this shell command succeeds is kept.")
+@click.option("--branches", type=_COUNT, help="Run N attempts in parallel, each on its own copy of the files.")
+@click.option("--check", metavar="CMD", help="With --branches: keep the first attempt in which this command succeeds.")
 def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: Any) -> int:
-    """Do one task and print the answer. PROMPT may come from a file (-f) or from standard input.
+    """Do one task and print the answer. PROMPT may also come from a file (-f) or from standard input.
 
-    Beside a PROMPT, standard input is data: the model is told how it begins, and code reads all of it. The answer goes
-    to stdout, everything else to stderr. What would need a yes is denied.
+    If PROMPT is given, standard input is data: the model sees its beginning, and code can read all of it. The answer
+    goes to stdout, everything else to stderr. Actions that need approval are denied.
     """
     if (given["branches"] is None) != (given["check"] is None):
-        raise click.UsageError("--branches and --check belong together: which one is kept, and by what?")
+        raise click.UsageError("--branches and --check go together")
     if given["branches"] and given["notebook"]:
-        raise click.UsageError("--from brings a notebook into one session; leave --branches out")
+        raise click.UsageError("--from and --branches cannot be combined")
     text = prompt_from(prompt, file)
     along = TurnInput(text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-"))
     session = new_session_id()
@@ -120,7 +106,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
     options = replace(options, title=given["title"], answer_schema=schema, **mount_settings(given))
     options = with_model(options)
-    # Hundreds of megabytes are fetched where somebody sees it, or for the model that fetches more itself.
+    # Hundreds of megabytes: only if the user can see it, or for the built-in model, which is larger itself.
     if options.model in BUILTIN or sys.stderr.isatty():
         build_if_needed(given, model=str(options.model), calling=options.calling)
     folder = None if ephemeral else SessionStore().folder_of(session)
@@ -129,7 +115,6 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
         options = replace(options, data=along.data)
         if given["branches"]:
             along.refuse_with("--branches")
-            from pinfold.front.cli.commands.race import run_race
 
             return anyio.run(run_race, options, along.text, None if ephemeral else SessionStore(), given)
         return anyio.run(_new_turn, session, folder, options, along, given)
@@ -142,7 +127,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
 
 
 def _scratch_input(session: SessionId) -> str:
-    """The scratch folder for standard input, where a session leaves nothing behind."""
+    """The scratch folder for standard input of an --ephemeral session."""
     return f"{session}-input"
 
 
@@ -165,9 +150,9 @@ async def _new_turn(
 @click.argument("prompt", required=False)
 @turn_options
 def resume_command(session: str, prompt: str | None, **given: Any) -> int:
-    """Go on with a session: with PROMPT, or in the chat; in a pipe with the turn that was cut off.
+    """Continue a session: with PROMPT, or in the chat. In a pipe without PROMPT, continue the interrupted turn.
 
-    SESSION is an id, its beginning, a name, or `last`.
+    SESSION is an id, the start of one, a name, or `last`.
     """
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the PROMPT is empty")
@@ -191,14 +176,14 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
 
 
 def with_model(options: Options) -> Options:
-    """With one, and its weights here. What that takes is loaded only where it is needed."""
+    """Choose a model if none is named, and fetch the weights of a built-in one."""
     if not options.model:
-        from pinfold.app.models.local_models import choose_model
+        from pinfold.app.models import choose_model
 
         model = anyio.run(choose_model)
         options = replace(options, model=model.name, notices=(*options.notices, model.why))
     if options.model in BUILTIN:
-        from pinfold.front.cli.model_download import fetch
+        from pinfold.front.cli.commands.models import fetch
 
         fetch(str(options.model))
     return options
@@ -207,7 +192,7 @@ def with_model(options: Options) -> Options:
 def build_if_needed(
     given: dict[str, Any], *, model: str = "", calling: CallOptions | None = None, code: str | None = None
 ) -> None:
-    """The packages for the code of a session, before it begins."""
+    """Build the Python environment of a session before it begins."""
     workspace = given["workspace"] or current_folder()
     packages = packages_to_build(workspace, given["sandbox"], model=model, code=code)
     if packages is None or (calling and not is_usable(model, calling)):
@@ -222,22 +207,38 @@ def _make_output(given: dict[str, Any]) -> JsonLines | Plain:
 
 
 async def _run_turn(
-    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain, told: bool
+    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain, hints: bool
 ) -> int:
-    """`told`: how to go on with what did not end well is said."""
+    """`hints`: say how to resume a turn that did not end well."""
+    session, end = await follow_to_end(opening, command_for, shown)
+    match end:
+        case TurnEnded():
+            return 0
+        case TurnFailed(temporary=True):
+            code = 75
+        case TurnInterrupted():
+            code = 130
+        case _:
+            code = 1
+    if hints and end:
+        say(f"continue with: pinfold resume {session}")
+    return code
+
+
+async def follow_to_end(
+    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain | Streams
+) -> tuple[SessionId, Event | None]:
+    """Show a turn or cell until it ends; its session, and its last event if there was one."""
     async with submit_and_follow(opening, command_for) as talk, background() as tasks:
-        turn = talk.command.turn if isinstance(talk.command, Say) else talk.standing.turn
         spinner = shown.spinner
-        tasks.start_soon(stop_on_signal, talk.link, turn, spinner.clear if spinner else _do_nothing)
+        tasks.start_soon(stop_on_signal, talk.link, talk.target, spinner.clear if spinner else _do_nothing)
         if spinner:
             tasks.start_soon(spinner.spin)
         async for item in talk.feed:
             shown.show(item)
-            if isinstance(item, Entry) and (code := _exit_code(item, turn)) is not None:
-                if code and told:
-                    click.echo(f"pinfold: go on with: pinfold resume {talk.link.session}", err=True)
-                return code
-    return 1
+            if isinstance(item, Entry) and is_end(item, talk.target):
+                return talk.link.session, item.event
+        return talk.link.session, None
 
 
 def _make_continuation(standing: SessionStatus, session: SessionId) -> Say | Continue:
@@ -247,20 +248,7 @@ def _make_continuation(standing: SessionStatus, session: SessionId) -> Say | Con
         case "interrupted" | "failed":
             return Say(turn=new_turn_id(), text="Continue.")
         case _:
-            raise ConfigError(f"{session} has nothing to go on with: give a prompt, pinfold resume {session} PROMPT")
-
-
-def _exit_code(entry: Entry, turn: TurnId | None) -> int | None:
-    """What the command exits with if this event ends the turn."""
-    match entry.event:
-        case TurnEnded(turn=ended) if ended == turn:
-            return 0
-        case TurnFailed(turn=failed, temporary=temporary) if failed == turn:
-            return 75 if temporary else 1
-        case TurnInterrupted(turn=interrupted) if interrupted == turn:
-            return 130
-        case _:
-            return None
+            raise ConfigError(f"{session} has no interrupted turn: give a prompt, pinfold resume {session} PROMPT")
 
 
 def _do_nothing() -> None:
@@ -268,14 +256,42 @@ def _do_nothing() -> None:
 
 
 async def stop_on_signal(link: Link, target: TurnId | ActionId | None, clear: Callable[[], None] = _do_nothing) -> None:
-    """Ctrl-C stops what we asked for and keeps the state; a second one, or what will not stop, ends the command."""
+    """The first Ctrl-C interrupts the turn and keeps its state; a second one, or a turn that does not stop, ends the command."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:
             break
         clear()
-        click.echo("pinfold: stopping (once more to leave at once)", err=True)
+        say("stopping (press again to leave at once)")
         await link.submit(Interrupt(target=target))
         with anyio.move_on_after(_STOP_S):
             async for _ in signals:
                 break
     raise KeyboardInterrupt
+
+
+async def run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
+    def show(item: Entry | Delta) -> None:
+        if given["as_json"]:
+            JsonLines().show(item)
+        elif isinstance(item, Entry) and not given["quiet"]:
+            show_notice(item)
+
+    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=say)
+    async with background() as tasks:
+        tasks.start_soon(_leave_on_signal)
+        won = await race.run(prompt, given["check"])
+    if won is None:
+        say(f"none of {given['branches']} branches passed the check; the files are as they were")
+        return 1
+    for line in describe_conflicts(won.brought):
+        say(line)
+    say(f"branch {won.branch.number} is kept, files changed: {len(won.brought.applied)}")
+    if not given["as_json"]:
+        Plain(quiet=True).answer(won.text)
+    return 0
+
+
+async def _leave_on_signal() -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for _ in signals:
+            raise KeyboardInterrupt

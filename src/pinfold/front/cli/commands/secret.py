@@ -7,7 +7,7 @@ import sys
 import click
 
 from pinfold.app import ConfigError
-from pinfold.app.trust.secrets import SecretListing, Secrets, host_pattern
+from pinfold.app.trust import SecretListing, Secrets, host_pattern
 from pinfold.events import plain_json
 from pinfold.front.cli.turn_output import is_closed
 from pinfold.text import presentable_line
@@ -17,34 +17,32 @@ _LONGEST = 64 << 10
 
 @click.group("secret")
 def secret_command() -> None:
-    """Keep secrets for tools and requests: used on the host, by name, for listed hosts only.
+    """Store secrets for tools and requests: used outside the sandbox, by name, for listed hosts only.
 
-    No secret ever enters a session, what a model is told, or a log.
+    No secret ever enters a session, a prompt or a log.
     """
 
 
 @secret_command.command("set")
 @click.argument("name")
-@click.option(
-    "--host", "hosts", multiple=True, metavar="HOST", help="It may be used for: api.example.org, *.example.org."
-)
-@click.option("--header", default="", metavar="FORM", help="`fetch` sends it so: 'Authorization: Bearer {}'.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Where it may be sent, such as *.example.org.")
+@click.option("--header", default="", metavar="FORM", help="Header that `fetch` sends: 'Authorization: Bearer {}'.")
 def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
-    """Keep a secret. Its value is asked for without being shown, or read from standard input.
+    """Store a secret. You are asked for its value, or it is read from standard input.
 
-    Without --host it stays for the hosts it had; a new one can be used for none.
+    Without --host a known secret keeps its hosts, and a new one can be sent nowhere.
     """
     for host in hosts:
         host_pattern(host)
     kept = Secrets().set(name, _value(name), hosts, header)
     where = "the keyring" if kept.where == "keyring" else Secrets().path
-    click.echo(presentable_line(f"{kept.name} is kept in {where}, for {_hosts(kept)}"), err=True)
+    click.echo(presentable_line(f"{kept.name} is stored in {where}, for {_hosts(kept)}"), err=True)
 
 
 @secret_command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per secret.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per secret.")
 def list_(as_json: bool) -> None:
-    """Print names, hosts and where each is kept; never a value."""
+    """List names, hosts and where each secret is stored; never a value."""
     for one in Secrets().all():
         if as_json:
             fields = {"name": one.name, "hosts": list(one.hosts), "where": one.where, "header": one.header}
@@ -56,9 +54,9 @@ def list_(as_json: bool) -> None:
 @secret_command.command("rm")
 @click.argument("name")
 def rm(name: str) -> None:
-    """Forget a secret."""
+    """Delete a secret."""
     Secrets().remove(name)
-    click.echo(presentable_line(f"{name} is forgotten"), err=True)
+    click.echo(presentable_line(f"{name} is deleted"), err=True)
 
 
 def _hosts(one: SecretListing) -> str:

@@ -1,10 +1,9 @@
-"""`pinfold sessions`: what is on this machine."""
+"""`pinfold sessions`: list, show, search and delete sessions."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -38,8 +37,8 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.front.cli.session_rows import ago, folder_of, rows, session_status, title_of
-from pinfold.front.cli.session_views import view_options
+from pinfold.front.cli.session_views import ago, folder_of, rows, session_status, title_of, view_options
+from pinfold.front.flags import PATH
 from pinfold.front.pages import cut, size_in_words
 from pinfold.text import cap_text, presentable, presentable_line
 
@@ -49,7 +48,7 @@ _HITS = 3
 
 
 @click.group("sessions", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per session.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
 @click.pass_context
 def sessions_command(ctx: click.Context, as_json: bool) -> None:
     """List the sessions on this machine, the last used first."""
@@ -74,22 +73,24 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 
 @sessions_command.command("show")
 @click.argument("session")
-@click.option("--json", "as_json", is_flag=True, help="As lines of JSON: every event, or every destination.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: every event, or every destination.")
 @click.option("--sent", is_flag=True, help="What left this machine, by destination.")
-@click.option("--display", type=click.IntRange(min=1), metavar="N", help="One thing it showed: into a pipe or -o.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --display: where to.")
-@click.option("--open", "opens", is_flag=True, help="With --display: in the program that is for it.")
-@click.option("--mime", metavar="TYPE", help="With --display: in this form.")
-@click.option("--force", is_flag=True, help="With -o: over a file that is there.")
+@click.option(
+    "--display", type=click.IntRange(min=1), metavar="N", help="Write its Nth figure or table to a pipe or to -o."
+)
+@click.option("-o", "--output", type=PATH, help="With --display: file to write.")
+@click.option("--open", "opens", is_flag=True, help="With --display: open it in its program.")
+@click.option("--mime", metavar="TYPE", help="With --display: which form of it.")
+@click.option("--force", is_flag=True, help="With -o: overwrite an existing file.")
 @view_options
 def show(session: str, as_json: bool, sent: bool, display: int | None, **given: Any) -> None:
-    """Print what happened in a session, or one thing it showed."""
+    """Print what happened in a session, or one figure or table of it."""
     if display is None and (given["output"] or given["opens"] or given["mime"]):
         raise click.UsageError("-o, --open and --mime go with --display N")
     found, folder = SessionStore().find(session)
     with read_session(folder, found) as (log, damage):
         if display is not None:
-            from pinfold.front.cli.displays import show_display
+            from pinfold.front.displays import show_display
 
             show_display(folder, [*log.read(damage=damage)], log.blobs.get, display, **given)
         elif sent:
@@ -133,9 +134,9 @@ def _show_sent(gone: list[OutboundTotal], *, as_json: bool) -> None:
 
 @sessions_command.command("search")
 @click.argument("words", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per session.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
 def search(words: tuple[str, ...], as_json: bool) -> int:
-    """Find sessions by what was said, run or printed in them. Every word must be there; quotes make one of several."""
+    """Find sessions by what was said, run or printed in them. All words must occur; quote words to search a phrase."""
     found = SessionStore().search(words)
     for item, hits in found:
         if as_json:
@@ -155,7 +156,7 @@ def search(words: tuple[str, ...], as_json: bool) -> int:
 @sessions_command.command("rm")
 @click.argument("sessions", nargs=-1, required=True)
 def rm(sessions: tuple[str, ...]) -> None:
-    """Remove sessions with everything they kept."""
+    """Delete sessions with everything they stored."""
     shelf = SessionStore()
     for found in dict.fromkeys(shelf.find(name)[0] for name in sessions):
         shelf.remove(found)
@@ -163,10 +164,10 @@ def rm(sessions: tuple[str, ...]) -> None:
 
 
 @sessions_command.command("gc")
-@click.option("--keep-days", type=float, help="Remove what was not used for longer.")
-@click.option("--quota-gb", type=float, help="Then remove the oldest until the rest fits.")
+@click.option("--keep-days", type=float, help="Delete sessions not used for this many days.")
+@click.option("--quota-gb", type=float, help="Then delete the oldest until the rest fits.")
 def gc(keep_days: float | None, quota_gb: float | None) -> None:
-    """Remove sessions that are too old or too many. Live ones stay."""
+    """Delete old sessions, or those over the quota. Live ones stay."""
     flags: dict[str, Any] = {"sessions.keep_days": keep_days, "sessions.quota_gb": quota_gb}
     limits = load_config(flags=flags).config.sessions
     gone = SessionStore().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)

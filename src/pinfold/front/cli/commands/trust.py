@@ -1,4 +1,4 @@
-"""`pinfold trust`: look at what a folder tells the agent, and let it be obeyed."""
+"""`pinfold trust`: show a folder's instructions for the agent, and follow them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,27 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError, current_folder
-from pinfold.app.trust.project_files import ProjectFiles, read_project_files
-from pinfold.app.trust.untrusted_files import clean as clean_files
-from pinfold.app.trust.untrusted_files import find_untrusted
-from pinfold.app.trust.workspace_trust import TrustStatus, forget, trust, trust_status
+from pinfold.app.trust import ProjectFiles, TrustStatus, find_untrusted, forget, read_project_files, trust, trust_status
+from pinfold.app.trust import clean as clean_files
 from pinfold.front.cli.turn_output import is_closed
+from pinfold.front.flags import PATH
 from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
 
 
 @click.command("trust")
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--show", is_flag=True, help="Only say what would be obeyed; exits with 1 if it is not trusted.")
-@click.option("--forget", "forgets", is_flag=True, help="Obey it no longer.")
+@click.argument("folder", required=False, type=PATH)
+@click.option("--show", is_flag=True, help="Only show the instructions; exit with 1 if they are not trusted.")
+@click.option("--forget", "forgets", is_flag=True, help="Stop following this folder's instructions.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--clean",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="You have read this file: it no longer counts as outside text.",
+    "--clean", multiple=True, type=PATH, metavar="FILE", help="You have read FILE: it is no longer outside text."
 )
 @click.option("--clean-all", is_flag=True, help="The same for every such file in the folder.")
 def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool, **given: bool) -> int:
-    """Let the agent obey what is in FOLDER, or in this one: AGENTS.md, pinfold.toml, .mcp.json and the like.
+    """Let the agent follow the instructions in FOLDER (default: this one): AGENTS.md, pinfold.toml, .mcp.json and others.
 
-    Until then they are ignored. Any change to any of them ends the trust. Also lists the files that were written while a
-    session had read outside text: a session that opens here counts as having read it too, until you say --clean.
+    Until then they are ignored; any change to one of them ends the trust. Also lists files that were written after a
+    session had read outside text: sessions here count as having read that text too, until you use --clean.
     """
     place = folder or current_folder()
     if not place.is_dir():
@@ -58,13 +53,13 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
     if found.files and not found.odd and not given["yes"]:
         _ask()
     trust(found)
-    click.echo(presentable_line(f"{found.workspace} is trusted, as long as none of these changes"), err=True)
+    click.echo(presentable_line(f"{found.workspace} is trusted until one of these changes"), err=True)
     return 0
 
 
 def _show(found: ProjectFiles, stands: TrustStatus) -> None:
     if not found.files and not found.odd:
-        click.echo(presentable_line(f"nothing in {found.workspace} would be obeyed"))
+        click.echo(presentable_line(f"{found.workspace} has no project instructions"))
         return
     for file in found.files:
         mark = "*" if file.name in stands.changed else " "
@@ -82,10 +77,10 @@ def _show(found: ProjectFiles, stands: TrustStatus) -> None:
 def _show_untrusted(place: Path) -> bool:
     marked = find_untrusted([place])
     for path, mark in sorted(marked.items()):
-        about = f"written while outside text was in play, by {mark.session} until {mark.at}"
+        about = f"written after outside text was read, by {mark.session} until {mark.at}"
         click.echo(presentable_line(f"~ {os.path.relpath(path, place.resolve()):<16} {about}"))
     if marked:
-        click.echo("a session here counts as having read outside text; once you have read these: --clean FILE")
+        click.echo("sessions here count as having read outside text; once you have read these files: --clean FILE")
     return bool(marked)
 
 
@@ -100,5 +95,5 @@ def _clean(place: Path, paths: list[Path]) -> int:
 
 def _ask() -> None:
     if is_closed(sys.stdin) or not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here; look at it with --show, then say --yes")
-    click.confirm("Let the agent obey these?", abort=True, err=True)
+        raise click.UsageError("there is no terminal to ask on; look at it with --show, then use --yes")
+    click.confirm("Follow these instructions?", abort=True, err=True)

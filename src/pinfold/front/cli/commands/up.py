@@ -1,4 +1,4 @@
-"""`pinfold up`: stays, so that other commands need not start from nothing."""
+"""`pinfold up`: a background process that keeps sandboxes and sessions ready."""
 
 from __future__ import annotations
 
@@ -10,34 +10,30 @@ import anyio
 import click
 
 from pinfold.app import SessionStore, background
-from pinfold.app.ownership.daemon import IDLE_S, POOL, Daemon, ask_daemon, stop_daemon
-from pinfold.app.ownership.warm_helper import Helper, running_helper, stop_helper
-from pinfold.front.cli.flags import MORE_THAN_0
+from pinfold.app.ownership import Daemon, Helper, ask_daemon, running_helper, stop_daemon, stop_helper
+from pinfold.app.ownership.daemon import IDLE_S, POOL
+from pinfold.front.flags import MORE_THAN_0
 from pinfold.text import presentable_line
 
 
 @click.command("up")
-@click.option("--status", "what", flag_value="status", help="Say whether one runs, or the warm helper.")
-@click.option("--stop", "what", flag_value="stop", help="End the one that runs, and the warm helper.")
-@click.option("--close", "session", metavar="SESSION", help="Make the one that runs let go of a session.")
+@click.option("--status", "what", flag_value="status", help="Say whether `pinfold up` or the warm helper runs.")
+@click.option("--stop", "what", flag_value="stop", help="End `pinfold up` and the warm helper.")
+@click.option("--close", "session", metavar="SESSION", help="Make the running `pinfold up` close this session.")
 @click.option(
-    "--idle",
-    type=MORE_THAN_0,
-    default=IDLE_S,
-    metavar="SECONDS",
-    help=f"Close a session nobody used for so long; {IDLE_S / 60:g} minutes unless given.",
+    "--idle", type=MORE_THAN_0, default=IDLE_S, metavar="SECONDS", show_default=True, help="Close unused sessions."
 )
-@click.option("--pool", type=click.IntRange(0, 100), default=POOL, help="How many sessions to keep ready.")
+@click.option("--pool", type=click.IntRange(0, 100), default=POOL, help="How many new sessions to keep ready.")
 @click.option("--json", "as_json", is_flag=True, help="With --status: one JSON object.")
 def up_command(what: str | None, session: str | None, idle: float, pool: int, as_json: bool) -> int:
     """Keep sandboxes warm and sessions alive, until Ctrl-C.
 
-    Other commands of yours find it by themselves: they start faster, and a session's variables stay between them.
+    Your other commands use it automatically: they start faster, and sessions keep their variables between them.
     """
     if session is not None:
         found, _ = SessionStore().find(session)
         return _report_result(
-            anyio.run(ask_daemon, {"op": "close", "session": found}) is not None, f"{found} is let go of"
+            anyio.run(ask_daemon, {"op": "close", "session": found}) is not None, f"{found} is closed"
         )
     if what == "status":
         return _status(anyio.run(ask_daemon, {"op": "status"}), running_helper(), as_json)
@@ -82,5 +78,5 @@ def _status(answer: dict[str, Any] | None, helper: Helper | None, as_json: bool)
 
 
 def _report_result(done: bool, words: str) -> int:
-    click.echo(presentable_line(words) if done else "pinfold up does not run")
+    click.echo(presentable_line(words) if done else "pinfold up is not running")
     return 0 if done else 1

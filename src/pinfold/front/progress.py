@@ -1,14 +1,16 @@
-"""How far something is, on stderr: a bar or a spinner on a terminal, lines elsewhere."""
+"""Progress on stderr: a bar or a spinner on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
+from collections.abc import Callable
 
 import anyio
 import click
 
+from pinfold.app import Progress
 from pinfold.events import (
     ActionFinished,
     ActionProposed,
@@ -25,25 +27,51 @@ from pinfold.text import presentable, presentable_line
 _BAR = 24
 _REDRAW_S = 0.1
 _GUESS_S = 1.0
-"""Before that, how long it will take is not guessed."""
+"""Before that, the time left is not estimated."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
+_PHASES = {
+    "wait": "waiting for another build",
+    "resolve": "resolving",
+    "download": "downloading",
+    "install": "installing",
+    "compile": "compiling",
+}
 
 
-def make_progress_display(step: float = math.inf) -> Lines | Bar:
-    """`step`: how much of the whole has to be new for another line, where there is no bar."""
-    return Bar() if sys.stderr.isatty() else Lines(step)
+def make_progress_display(step: float = math.inf) -> ProgressDisplay:
+    """`step`: the share of the whole after which another line is printed where there is no bar."""
+    return ProgressDisplay(step)
+
+
+def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
+    """Describe the progress of a build or an installation through `show`."""
+
+    def report(progress: Progress) -> None:
+        done, total = progress.done, progress.total
+        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if progress.phase == "download" else f"{done}/{total}"
+        show(_PHASES[progress.phase], done, total, counted if total else "")
+
+    return report
+
+
+def short(count: int) -> str:
+    """1,234 as 1.2k."""
+    if count < 1000:
+        return str(count)
+    value, unit = (count / 1e6, "M") if count >= 999_500 else (count / 1e3, "k")
+    return f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
 
 
 class TimeLeft:
-    """Guessed from how fast it went so far; what was there before does not count as fast."""
+    """The time left, estimated from the speed so far."""
 
     def __init__(self) -> None:
         self._words = ""
         self._began = (0.0, 0)
 
     def after(self, words: str, done: int, total: int, now: float | None = None) -> str:
-        """To be put behind what is counted; empty while nothing can be said."""
+        """Text to append to the count; empty while there is no estimate."""
         now = time.monotonic() if now is None else now
         if words != self._words or done < self._began[1]:
             self._words, self._began = words, (now, done)
@@ -54,55 +82,34 @@ class TimeLeft:
         return f", {left:.0f} s left" if left < 90 else f", {left / 60:.0f} min left"
 
 
-class Lines:
-    """One line for each thing that is done, for a log."""
+class ProgressDisplay:
+    """A bar that is redrawn on a terminal; elsewhere, for a log, a line for each thing and each further step of it."""
 
     def __init__(self, step: float = math.inf) -> None:
         self.began = False
         self._left = TimeLeft()
+        self._is_bar = sys.stderr.isatty()
         self._step = step
         self._words = ""
-        self._said = 0.0
+        self._share = self._drawn_at = 0.0
 
     def show(self, words: str, done: int = 0, total: int = 0, counted: str = "") -> None:
         self.began = True
+        is_new, self._words = words != self._words, words
         share = done / total if total else 0.0
-        left = self._left.after(words, done, total)
-        if words != self._words:
-            say(f"{words} ...")
-        elif share >= self._said + self._step:
-            say(f"{words} {counted}{left}".rstrip())
-        else:
-            return
-        self._words, self._said = words, share
+        line = f"{words} {counted}{self._left.after(words, done, total)}".rstrip()
+        if self._is_bar:
+            now = time.monotonic()
+            if is_new or done == total or now - self._drawn_at >= _REDRAW_S:
+                self._drawn_at = now
+                full = round(share * _BAR)
+                click.echo(f"\r\x1b[K{'#' * full}{'-' * (_BAR - full)} {line}", err=True, nl=False)
+        elif is_new or share >= self._share + self._step:
+            say(f"{words} ..." if is_new else line)
+            self._share = share
 
     def end(self) -> None:
-        """Nothing is left open."""
-
-
-class Bar:
-    """One line that is drawn again and again, for a terminal."""
-
-    def __init__(self) -> None:
-        self.began = False
-        self._left = TimeLeft()
-        self._drawn_at = 0.0
-        self._words = ""
-
-    def show(self, words: str, done: int = 0, total: int = 0, counted: str = "") -> None:
-        self.began = True
-        now = time.monotonic()
-        left = self._left.after(words, done, total)
-        is_new = words != self._words or done == total
-        if not is_new and now - self._drawn_at < _REDRAW_S:
-            return
-        self._drawn_at, self._words = now, words
-        full = round(done / total * _BAR) if total else 0
-        line = f"{'#' * full}{'-' * (_BAR - full)} {words} {counted}{left}".rstrip()
-        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
-
-    def end(self) -> None:
-        if self.began:
+        if self.began and self._is_bar:
             click.echo("\r\x1b[K", err=True, nl=False)
 
 
@@ -111,7 +118,7 @@ def say(text: str) -> None:
 
 
 class Spinner:
-    """What a turn is doing right now: for how long, and tokens so far."""
+    """What a turn is doing right now, for how long, and tokens so far."""
 
     def __init__(self, doing: str = "starting") -> None:
         self._doing, self._since = doing, time.monotonic()
@@ -129,8 +136,6 @@ class Spinner:
             await anyio.sleep(_REDRAW_S)
 
     def line(self, now: float) -> str:
-        from pinfold.front.chat.status import short
-
         tokens = f"{short(self._usage.input_tokens)} in {short(self._usage.output_tokens)} out"
         parts = [self._doing, f"{int(now - self._since)} s", tokens if self._usage.total else ""]
         return presentable_line(" · ".join(filter(None, parts)))

@@ -1,11 +1,11 @@
-"""The first screen: what was found on this machine and what will be used, in plain lines."""
+"""The first screen: what was found on this machine and what will be used."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
 
-from pinfold.app.diagnostics.first_run import DetectedSetup, Server
+from pinfold.app.diagnostics import DetectedSetup, Server
 from pinfold.text import join_names, presentable_line
 
 ROWS = 24
@@ -15,13 +15,13 @@ _KINDS = {
     "lmstudio": "LM Studio",
     "llamacpp": "llama.cpp",
     "vllm": "vLLM",
-    "openai": "a server like OpenAI's",
+    "openai": "OpenAI-compatible server",
 }
 _ISOLATION = {
-    "namespaces": "full isolation (namespaces); each session proves it",
-    "landlock": "lite isolation (landlock), user namespaces are refused here: pinfold doctor",
-    "none": "no isolation is available here: pinfold doctor says why",
-    "unknown": "proven when the first code runs",
+    "namespaces": "full isolation (namespaces), verified in each session",
+    "landlock": "lite isolation (landlock), as user namespaces are not allowed: pinfold doctor",
+    "none": "no isolation available: pinfold doctor says why",
+    "unknown": "verified when the first code runs",
 }
 
 
@@ -39,20 +39,20 @@ def first_screen(found: DetectedSetup, width: int = 80) -> list[str]:
 
 def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if not found.servers:
-        yield "model servers", "none answers (Ollama, LM Studio, llama.cpp, vLLM)"
+        yield "model servers", "none found (Ollama, LM Studio, llama.cpp, vLLM)"
     for place, server in enumerate(found.servers[:4]):
         yield "" if place else "model servers", _server(server)
     if found.builtin:
         there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
         yield "built-in model", f"{found.builtin}, {there}"
     keys = [f"{key.variable} ({key.provider})" for key in found.keys]
-    yield "keys", join_names(keys, 4) if keys else "none of a provider is set"
+    yield "keys", join_names(keys, 4) if keys else "no provider key is set"
     chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
     yield "sandbox", f"{chosen}{_ISOLATION[found.isolation]}"
     built = (
         "ready"
         if found.data_environment
-        else "not there yet: pandas and the rest are fetched for the first session, 250 MB"
+        else "not installed yet: pandas and others are downloaded for the first session, 250 MB"
     )
     yield "data libraries", built
 
@@ -60,7 +60,7 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
 def _server(server: Server) -> str:
     kind = f"{_KINDS.get(server.kind, server.kind)} at {server.url}"
     if server.needs_key:
-        return f"{kind} wants a key"
+        return f"{kind}, needs a key"
     return f"{kind}: {join_names(list(server.models), 3) if server.models else 'no model yet'}"
 
 
@@ -71,7 +71,7 @@ def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
         return
     yield "will use", "no model yet"
     if found.offer:
-        yield ("with your yes", f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}")
+        yield ("if you agree", f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}")
     if found.builtin_size:
         yield "or here", f"builtin, {found.builtin_size}: pinfold model pull builtin"
     yield "or first", "pinfold demo: a recorded model, a real sandbox, no key"

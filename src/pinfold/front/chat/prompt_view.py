@@ -1,0 +1,122 @@
+"""What is drawn around the input line: the live region, the question or the spinner, queued lines, the status line."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable
+from itertools import groupby
+
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+
+from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.keys import Pastes
+
+SPIN_S = 0.1
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_QUEUED_ROWS = 3
+
+
+class PromptView:
+    def __init__(self, desk: InputQueue, pastes: Pastes, size: Callable[[], Size]) -> None:
+        self._desk = desk
+        self._pastes = pastes
+        self._size = size
+        self.live: list[StyleAndTextTuples] = []
+        """The lines of the live region."""
+
+    def prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
+        question = self._desk.question
+        if line or wrapped:
+            return [("class:prompt", "  ")]
+        if self._desk.armed and question is not None:
+            label = question.label if isinstance(question, WordsQuestion) else "?"
+            return [("class:question", f"{label} ")]
+        return [("class:prompt.busy" if self._desk.is_busy else "class:prompt", "> ")]
+
+    def above(self) -> StyleAndTextTuples:
+        lines: list[StyleAndTextTuples] = [*self.live]
+        if self._desk.question is not None:
+            lines += self._format_question()
+        elif self._desk.busy_since is not None:
+            seconds = time.monotonic() - self._desk.busy_since
+            glyph = _SPINNER[int(seconds / SPIN_S) % len(_SPINNER)]
+            words = self._desk.doing() or "working"
+            lines.append(
+                cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self._size().columns)
+            )
+        waiting = list(self._desk.queued)
+        for text in waiting[:_QUEUED_ROWS]:
+            shown = self._pastes.collapse(text).replace("\n", " ")
+            shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
+            lines.append(cut([("class:dim", f"  queued: {shown}")], self._size().columns))
+        if len(waiting) > _QUEUED_ROWS:
+            lines.append([("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more")])
+        return join_lines(lines)
+
+    def _format_question(self) -> list[StyleAndTextTuples]:
+        question = self._desk.question
+        assert question is not None
+        room = max(20, self._size().columns - 1)
+        lines: list[StyleAndTextTuples] = [
+            [("class:question", line)]
+            for given in question.title.splitlines()
+            for line in textwrap.wrap(given, room) or [""]
+        ]
+        if not self._desk.armed:
+            return [*lines, [("class:dim", "  ...")]]
+        if isinstance(question, KeyQuestion):
+            keys: StyleAndTextTuples = [("", "  ")]
+            for key, words in question.keys.items():
+                keys += [("class:key", key), ("", f" {words}   ")]
+            lines.append(keys)
+        elif isinstance(question, ChoiceQuestion):
+            lines += self._options(question)
+        return lines
+
+    def _options(self, question: ChoiceQuestion) -> list[StyleAndTextTuples]:
+        room = max(3, self._size().rows - 12)
+        first = max(0, min(question.at - room // 2, len(question.options) - room))
+        lines: list[StyleAndTextTuples] = []
+        for number in range(first, min(first + room, len(question.options))):
+            style = "reverse" if number == question.at else ""
+            lines.append(cut([(style, f"  {number + 1}. {question.options[number]}")], self._size().columns))
+        lines.append([("class:dim", "  arrows or a number, Enter; Esc leaves it")])
+        return lines
+
+    def bottom(self) -> StyleAndTextTuples:
+        text = self._desk.hint or self._desk.status(self._size().columns)
+        return cut([("class:status", text)], self._size().columns)
+
+
+def cut(line: StyleAndTextTuples, columns: int) -> StyleAndTextTuples:
+    """Not to the last column: some terminals would wrap."""
+    [(style, text, *_)] = line
+    room = max(1, columns - 1)
+    return [(style, text if len(text) <= room else text[: room - 1] + "…")]
+
+
+def merge_fragments(line: StyleAndTextTuples) -> StyleAndTextTuples:
+    """Letters of one style together: they come one by one, and each would be laid out by itself."""
+    together: StyleAndTextTuples = []
+    for style, letters in groupby(line, key=lambda fragment: fragment[0]):
+        together.append((style, "".join(fragment[1] for fragment in letters)))
+    while together and not together[-1][1].rstrip(" "):
+        together.pop()
+    if together:  # blanks at the end would be broken into a line of their own when the terminal gets narrower
+        together[-1] = (together[-1][0], together[-1][1].rstrip(" "))
+    return together
+
+
+def join_lines(lines: list[StyleAndTextTuples]) -> StyleAndTextTuples:
+    whole: StyleAndTextTuples = []
+    for number, line in enumerate(lines):
+        if number:
+            whole.append(("", "\n"))
+        whole += line
+    return whole
+
+
+def format_elapsed(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

@@ -1,0 +1,103 @@
+"""The turn, or the user's own cell, that runs in the session: started, followed to its end, interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TypeAlias
+
+import anyio
+
+from pinfold.app import Link, background
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    Continue,
+    Event,
+    Execute,
+    Interrupt,
+    Say,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    UserSpoke,
+)
+from pinfold.front.chat.input_queue import InputQueue
+
+Target: TypeAlias = TurnId | ActionId
+_STOP_S = 10.0
+"""How long an interrupted turn may take to end before the chat leaves without it."""
+
+
+class Turns:
+    def __init__(self, desk: InputQueue, link: Link, current: TurnId | None) -> None:
+        self._desk = desk
+        self._link = link
+        self._ends: dict[Target, anyio.Event] = {}
+        self._stop_requested = asyncio.Event()
+        self.current: Target | None = None
+        self.was_cut_off = False
+        """The last turn has no end, and no process works on it."""
+        self.has_any = current is not None
+        """Something was said in this session, now or before."""
+        desk.interrupted = self._stop_requested.set
+
+    def take(self, event: Event) -> None:
+        match event:
+            case UserSpoke(turn=turn):
+                self.has_any = True
+                self.mark_busy(turn)
+            case TurnEnded(turn=turn) | TurnFailed(turn=turn) | TurnInterrupted(turn=turn) | ActionFinished(id=turn):
+                self._mark_idle(turn)
+                if turn in self._ends:
+                    self._ends[turn].set()
+            case _:
+                pass
+
+    async def run(self, turn: Target, command: Say | Continue | Execute) -> None:
+        """Submit it and wait for its end, or until the user leaves."""
+        ended = self._ends[turn] = anyio.Event()
+        self.was_cut_off, self.has_any = False, True
+        self.mark_busy(turn)
+        try:
+            await self._link.submit(command)
+        except BaseException:
+            self._mark_idle(turn)
+            raise
+        async with background() as tasks:
+            tasks.start_soon(self._end_on_leave, ended)
+            await ended.wait()
+        self._ends.pop(turn, None)
+
+    async def stop(self) -> None:
+        """Interrupt what still runs when the user leaves; its state is kept."""
+        if self.current is None:
+            return
+        ended = self._ends[self.current] = anyio.Event()
+        await self._link.submit(Interrupt(target=self.current))
+        with anyio.move_on_after(_STOP_S):
+            await ended.wait()
+
+    async def forward_interrupts(self) -> None:
+        """Key handlers run outside any task, so they only set an event."""
+        while True:
+            await self._stop_requested.wait()
+            self._stop_requested.clear()
+            if self.current is not None:
+                await self._link.submit(Interrupt(target=self.current))
+
+    def mark_busy(self, turn: Target) -> None:
+        self.current = turn
+        if self._desk.busy_since is None:
+            self._desk.busy_since = time.monotonic()
+        self._desk.changed()
+
+    def _mark_idle(self, turn: Target) -> None:
+        if self.current == turn:
+            self.current = self._desk.busy_since = None
+            self._desk.changed()
+
+    async def _end_on_leave(self, ended: anyio.Event) -> None:
+        await self._desk.left.wait()
+        ended.set()
