@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.leaking.places import EVIL_IP, world
-from bench.leaking.scenario import PAGE_URL, READS, TURNED, Scenario, Step, call, cell
-from bench.leaking.staging import DONE, Shown, built_with, play
+from bench.leak_suite.places import EVIL_IP, world
+from bench.leak_suite.scenario import PAGE_URL, READS, TURNED, Scenario, Step, call, cell
+from bench.leak_suite.stage import DONE, Shown, built_with, play
 from tests.engine.doubles import SESSION, EchoHands, life, memory_log, says
 
 from pinfold import Agent

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
+
+_Command: TypeAlias = Callable[..., Any]
 
 
 class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - generic in stubs only
@@ -26,30 +28,22 @@ class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgume
 MORE_THAN_0 = _MoreThanZero()
 PATH = click.Path(path_type=Path)
 sandbox_option = click.option("--sandbox", help="Sandbox: auto, namespaces, landlock or unsafe-local.")
-workspace_option = click.option("--workspace", type=PATH, help="Folder to work in. Default: the current folder.")
-data_option = click.option(
-    "--data", multiple=True, metavar="[NAME=]PATH", help="Let code read PATH at /mnt/datasets/NAME."
-)
-mount_option = click.option("--mount", multiple=True, metavar="PATH[:rw]", help="Let code read PATH; write with :rw.")
-unmasked_option = click.option(
-    "--allow-unmasked", is_flag=True, help="Work even if the sandbox cannot hide secret files."
-)
 _MODES = click.Choice(["read-only", "ask", "auto", "full"])
-mode_option = click.option("--mode", type=_MODES, help="What the agent may do without asking you.")
-
-
+_ACCESS = (
+    click.option("--mode", type=_MODES, help="What the agent may do without asking you."),
+    sandbox_option,
+    click.option("--workspace", type=PATH, help="Folder to work in. Default: the current folder."),
+    click.option("--data", multiple=True, metavar="[NAME=]PATH", help="Let code read PATH at /mnt/datasets/NAME."),
+    click.option("--mount", multiple=True, metavar="PATH[:rw]", help="Let code read PATH; write with :rw."),
+    click.option("--allow-unmasked", is_flag=True, help="Work even if the sandbox cannot hide secret files."),
+)
 _SESSION = (
     click.option("--model", help="PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE or an alias."),
     click.option("--temperature", type=float, help="Sampling temperature; 0 is the least random."),
     click.option("--top-p", type=float, help="Nucleus sampling: consider only tokens within this probability mass."),
     click.option("--seed", type=int, help="Random seed, where the model supports it."),
     click.option("--no-cache", is_flag=True, help="Don't reuse cached answers."),
-    mode_option,
-    sandbox_option,
-    workspace_option,
-    data_option,
-    mount_option,
-    unmasked_option,
+    *_ACCESS,
     click.option("--tools", metavar="A,B", help="Offer only these tools, by name or pattern."),
     click.option("--no-shell", is_flag=True, help="Do not offer the shell tool."),
     click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking."),
@@ -68,26 +62,30 @@ _SHOWN = (
 )
 
 
-def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the flags that say how a session is opened."""
-    for option in reversed(_SESSION):
-        command = option(command)
-    return command
-
-
-def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds those, and the flags that say how a turn is printed."""
-    for option in reversed(_SHOWN):
-        command = option(command)
-    return session_options(command)
-
-
-def from_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    brings = click.option(
+_FROM = (
+    click.option(
         "--from", "notebook", type=PATH, metavar="NB.ipynb", help="Run this notebook first and keep its variables."
-    )
-    tells = click.option("--no-run", is_flag=True, help="With --from: show the notebook to the model, do not run it.")
-    return brings(tells(command))
+    ),
+    click.option("--no-run", is_flag=True, help="With --from: show the notebook to the model, do not run it."),
+)
+
+
+def _decorator(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_Command], _Command]:
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+access_options = _decorator(_ACCESS)
+"""What code may see and do."""
+session_options = _decorator(_SESSION)
+"""That, and the model, the tools and limits."""
+turn_options = _decorator((*_SESSION, *_SHOWN))
+"""That, and how a turn is printed."""
+from_options = _decorator(_FROM)
 
 
 def mount_settings(given: dict[str, Any]) -> dict[str, Any]:

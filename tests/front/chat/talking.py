@@ -29,7 +29,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.commands import run_command
 from pinfold.model import KeptReply, ScriptedModel
-from pinfold.model.lines import KeptCall
+from pinfold.model.scripted import KeptCall
 
 
 def cell(code: str) -> KeptReply:

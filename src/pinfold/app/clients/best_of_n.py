@@ -28,7 +28,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.sandbox.kernel.folders import Folder, remove_folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder, remove_folder
 from pinfold.sandbox.views import MergeReport, discard, merge_view
 
 
@@ -61,7 +61,7 @@ class BestOfN:
         show: Callable[[Entry | Delta], None],
         say: Callable[[str], None],
     ) -> None:
-        self._scratch = Folder("views") if shelf is None else None
+        self._scratch = TemporaryFolder("views") if shelf is None else None
         self._show = show
         self._say = say
         self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]

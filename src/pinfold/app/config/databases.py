@@ -15,7 +15,17 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.trust.secrets import Secrets, is_recognisable
 from pinfold.text import keep_own_secret
 from pinfold.tools import BadCall, Tool
-from pinfold.tools.sql import MAX_MB, MAX_ROWS, NAME, TIMEOUT_S, Address, BadAddress, Source, read_address, show_address
+from pinfold.tools.sql.sources import (
+    MAX_MB,
+    MAX_ROWS,
+    NAME,
+    TIMEOUT_S,
+    Address,
+    BadAddress,
+    Source,
+    read_address,
+    show_address,
+)
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _HIDDEN = "(hidden)"

@@ -31,8 +31,7 @@ from pinfold.app.session.environment import environment_status, is_news
 from pinfold.app.storage.session_reader import list_folder
 from pinfold.app.trust.project_files import UnsafeFile, read_below
 from pinfold.model import BUILTIN, DIRECT, destination_of
-from pinfold.sandbox.providers.advice import Facts
-from pinfold.sandbox.providers.doctor import gather_facts
+from pinfold.sandbox.providers.doctor import Facts, gather_facts
 from pinfold.text import cap_text, presentable_line
 
 Isolation: TypeAlias = Literal["namespaces", "landlock", "none", "unknown"]

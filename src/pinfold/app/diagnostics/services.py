@@ -15,7 +15,7 @@ from pinfold.app.paths import config_dir
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import PinfoldError
 from pinfold.model import NoKey
-from pinfold.model.availability import check_reachable
+from pinfold.model.chain import check_reachable
 from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.text import join_names
 

@@ -25,8 +25,7 @@ from pinfold.app.models.session_models import CallOptions
 from pinfold.events import PinfoldError
 from pinfold.model import NotInstalled
 from pinfold.sandbox.environment import EnvironmentFailed, OnProgress, Progress, running_python
-from pinfold.sandbox.environment.progress import progress_of_uv
-from pinfold.sandbox.environment.uv import explain_failure, find_uv, run, uv_variables
+from pinfold.sandbox.environment.uv import explain_failure, find_uv, progress_of_uv, run, uv_variables
 from pinfold.text import first_line
 
 _ROOT = Path(__file__).parents[4]
@@ -91,7 +90,7 @@ def requirements(name: str) -> list[str]:
 
 def extra_for(model: str, calling: CallOptions) -> str | None:
     """The one that this model needs and that is not there."""
-    from pinfold.model.availability import check_installed
+    from pinfold.model.chain import check_installed
 
     try:
         check_installed(model, calling.access())

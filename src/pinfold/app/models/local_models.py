@@ -27,7 +27,7 @@ from pinfold.model.local import (
     weights_at,
     weights_named,
 )
-from pinfold.model.local.serving import ServeOptions
+from pinfold.model.local.server import ServeOptions
 
 __all__ = ["FoundModel", "Pulling"]
 _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
@@ -51,7 +51,7 @@ async def serve_model(
     serving: ServeOptions, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
 ) -> None:
     """Serve a model of this machine until a signal ends it. Raises PinfoldError."""
-    from pinfold.model.local.serving import serve
+    from pinfold.model.local.server import serve
 
     folder, state = private_dir(data_dir()), private_dir(state_dir())
     await serve(serving, folder=folder, state=state, uv=uv_path(), notice=notice, on_ready=on_ready)

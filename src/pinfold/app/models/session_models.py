@@ -93,7 +93,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
 def is_usable(model: str, calling: CallOptions) -> bool:
     """Whether a session could begin with it: known, with what it needs installed and its key set. Sends no request."""
-    from pinfold.model.availability import check_usable
+    from pinfold.model.chain import check_usable
 
     try:
         check_usable(model, calling.access())

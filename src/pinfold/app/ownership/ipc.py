@@ -12,7 +12,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, UNIXSocketS
 
 from pinfold.app.errors import OwnerGone, SessionBusy
 from pinfold.events import BadEvent, Json, parse_json, plain_json
-from pinfold.sandbox.kernel.sockets import is_same_user, short_path
+from pinfold.sandbox.kernel.processes import is_same_user, short_path
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _LINE = 256 << 20

@@ -48,7 +48,6 @@ from pinfold.events import (
     Undo,
     decode_command,
     decode_line,
-    delta_line,
     encode,
     entry_line,
     parse_json,
@@ -381,6 +380,6 @@ async def _stream_events(live: LiveSession, stream: SocketStream, after: int, mo
 
         tasks.start_soon(wait_for_hangup)
         async for item in feed:
-            line = entry_line(item) if isinstance(item, Entry) else delta_line(item)
+            line = entry_line(item) if isinstance(item, Entry) else encode(item)
             await stream.send(line.encode() + b"\n")
             moved()

@@ -1,7 +1,7 @@
 """The warm helper, as other commands see it: started after the first one, asked for, ended. It holds no session.
 
 It is two things in one group of processes: Python with Pinfold loaded, from which a command is forked (`front/cli/helper.py`),
-and the launcher that `pinfold up` keeps as well, kept by `keep_launcher`. See docs/design/0014.
+and the launcher that `pinfold up` keeps as well, kept by `keep_launcher`. See docs/design/0005-one-owner.md.
 """
 
 from __future__ import annotations

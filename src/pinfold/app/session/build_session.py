@@ -26,7 +26,7 @@ from pinfold.events import Mode, SessionOpened
 from pinfold.log import Log
 from pinfold.model import Profile
 from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.warm_launchers import look_in
 
@@ -43,7 +43,7 @@ class ResolvedSandbox(Struct, frozen=True, kw_only=True):
     site: Path | None = None
     """Where packages are installed for this session alone."""
     notices: tuple[str, ...] = ()
-    scratch: Folder | None = None
+    scratch: TemporaryFolder | None = None
     """Goes with a session that leaves nothing behind."""
 
 
@@ -63,7 +63,7 @@ async def resolve_sandbox(options: Options, past: SessionOpened | None, folder: 
         return ResolvedSandbox(provider=provider, python=cells.python, notices=notices)
     if folder:
         return ResolvedSandbox(provider=provider, python=cells.python, site=folder / "site", notices=notices)
-    scratch = Folder("site")
+    scratch = TemporaryFolder("site")
     return ResolvedSandbox(provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch)
 
 

@@ -17,7 +17,7 @@ import anyio.lowlevel
 from msgspec import Struct, field
 
 from pinfold.events import Json, Sent
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,7 +134,7 @@ class SessionEgress:
         from pinfold.net import Proxy
 
         self._proxy = Proxy(self._egress(self._gate), on_traffic=self._on_traffic)
-        folder = Folder("egress")
+        folder = TemporaryFolder("egress")
         try:
             async with self._proxy.listening(folder.path / "proxy"):
                 self._socket = folder.path / "proxy"

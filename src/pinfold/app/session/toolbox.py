@@ -152,9 +152,9 @@ def build_tools(
         *small_tools(),
     ]
     if options.carries:
-        from pinfold.tools.builtin.file_transfer import carrying_tools
+        from pinfold.tools.builtin.file_transfer import transfer_tools
 
-        made += carrying_tools(inside)
+        made += transfer_tools(inside)
     faults: list[str] = []
     folder = config_dir() / "tools"
     if options.declared or folder.is_dir():

@@ -20,8 +20,8 @@ from pinfold.app.storage.lock import claim, holder_of
 from pinfold.events import SessionId, new_session_id
 from pinfold.log import Match, Summary, import_file, matches, summarise
 from pinfold.sandbox.environment import find_unfinished
-from pinfold.sandbox.kernel.folders import remove_folder
-from pinfold.sandbox.providers.leftovers import in_use, sweep_leftovers
+from pinfold.sandbox.kernel.folders import in_use, remove_folder
+from pinfold.sandbox.kernel.processes import sweep_leftovers
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"

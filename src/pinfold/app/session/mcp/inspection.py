@@ -29,7 +29,7 @@ from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.tools import Registry, Result, Tool
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.ports import Person
+from pinfold.tools.mcp.ports import Person, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -228,8 +228,7 @@ async def inspect_servers(
         workspace = workspace_at(workspace)
     except ConfigError:
         workspace = stack.enter_context(folder("workspace"))
-    servers = Servers(
-        specs,
+    world = World(
         pins=pins,
         credentials=StoredCredentials(specs),
         programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
@@ -238,8 +237,8 @@ async def inspect_servers(
         roots=(workspace,),
         on_changed=lambda _: None,
         notice=lambda _: None,
-        limits=limits,
     )
+    servers = Servers(specs, world, limits)
     with stack:
         async with servers:
             yield ServerInspector(specs, servers, pins)

@@ -17,7 +17,7 @@ from pinfold.app.session.mcp.sandboxed_program import Tail, run_sandboxed
 from pinfold.app.tasks import background
 from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.sandbox import Limits, NotSupported, Provider, SandboxUnavailable, Spec
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process
@@ -59,7 +59,7 @@ class Programs:
                 f"{spec.name} is to run in a sandbox of its own (reach {spec.reach}), and {provider.name} {lacks}; "
                 f"choose another --sandbox, or {_suggest_host_run(spec)}"
             )
-        folder = Folder("workspace")
+        folder = TemporaryFolder("workspace")
         async with AsyncExitStack() as stack:
             stack.callback(folder.remove)
             way = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
@@ -86,7 +86,7 @@ async def _open_egress(spec: ServerSpec) -> AsyncGenerator[Path]:
         listed = AllowList(spec.hosts)
     except BadPattern as error:
         raise BadCall(f"{spec.name}: `hosts` in {spec.origin}: {error}") from error
-    folder = Folder("egress")
+    folder = TemporaryFolder("egress")
     try:
         async with Proxy(Egress(listed)).listening(folder.path / "proxy"):
             yield folder.path / "proxy"

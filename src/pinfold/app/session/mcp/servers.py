@@ -26,6 +26,7 @@ from pinfold.engine import Performed
 from pinfold.events import CallTool, Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
 from pinfold.tools.mcp.manifest import Difference
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -210,8 +211,7 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
         except anyio.WouldBlock:
             logger.warning("%s", line)
 
-    servers = Servers(
-        named.specs,
+    world = World(
         pins=FilePins(named.specs),
         credentials=StoredCredentials(named.specs),
         programs=Programs(around.workspace, around.provider, around.limits),
@@ -221,6 +221,7 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
         on_changed=on_tools_changed,
         notice=notify,
     )
+    servers = Servers(named.specs, world)
     async with heard, said, servers:
         mine = SessionServers(named, servers, asking, notify, project_file(around.workspace))
         task_status.started(mine)

@@ -28,18 +28,7 @@ from pinfold.app import (
 from pinfold.events import ActionFinished, Execute, new_action_id, new_session_id
 from pinfold.front.cli.commands.run import build_if_needed, follow_to_end
 from pinfold.front.cli.turn_output import JsonLines, Streams, exit_code, is_closed
-from pinfold.front.flags import (
-    MORE_THAN_0,
-    PATH,
-    data_option,
-    flags_of,
-    mode_option,
-    mount_option,
-    mount_settings,
-    sandbox_option,
-    unmasked_option,
-    workspace_option,
-)
+from pinfold.front.flags import MORE_THAN_0, PATH, access_options, flags_of, mount_settings
 
 if TYPE_CHECKING:
     from pinfold.app.storage.exports import Target
@@ -52,12 +41,7 @@ _LARGEST = 16 << 20
 @click.argument("file", required=False)
 @click.option("-c", "code", help="Python code to run.")
 @click.option("-s", "--session", "name", help="Use the session of this name, or start it, and keep it.")
-@mode_option
-@sandbox_option
-@workspace_option
-@data_option
-@mount_option
-@unmasked_option
+@access_options
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--to", "target", type=PATH, help="For a notebook: save it here with its outputs.")

@@ -12,17 +12,7 @@ from pinfold.app import ConfigError, forget_scratch, new_session_options
 from pinfold.app.clients import ClientSessions, OpenTerms, server_token
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import with_model
-from pinfold.front.flags import (
-    MORE_THAN_0,
-    data_option,
-    flags_of,
-    mode_option,
-    mount_option,
-    mount_settings,
-    sandbox_option,
-    unmasked_option,
-    workspace_option,
-)
+from pinfold.front.flags import MORE_THAN_0, access_options, flags_of, mount_settings
 from pinfold.text import presentable_line
 
 
@@ -40,15 +30,10 @@ from pinfold.text import presentable_line
 @click.option("--allow-origin", multiple=True, metavar="URL", help="Web page that may use --http.")
 @click.option("--agent", "with_agent", is_flag=True, help="Also offer the agent, as the tool `ask`.")
 @click.option("--model", help="The agent's model, as for `run`.")
-@mode_option
-@sandbox_option
-@workspace_option
-@data_option
-@mount_option
-@unmasked_option
+@access_options
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking.")
-@click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call this tool without asking.")
-@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
+@click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call TOOL without asking.")
+@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy.")
 @click.option("--plain-names", is_flag=True, help="Keep the tools' names. Default: SERVER__TOOL.")
