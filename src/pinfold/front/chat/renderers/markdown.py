@@ -62,7 +62,7 @@ class MarkdownStream:
     def render_unfinished(self) -> Text | None:
         """The end of what is not yet written."""
         tail = self._splitter.tail(_TAIL)
-        if self._code and self._splitter.in_code is not None:
+        if self._code and self._splitter.in_code:
             shown = self._code.partial_line(tail)
             return inline("").append(" " * _CODE_INDENT + shown, "dim") if shown.strip() else None
         return inline(presentable(tail).rstrip("\n"), self._style) if tail.strip() else None
