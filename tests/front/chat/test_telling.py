@@ -341,7 +341,7 @@ async def test_what_happens_to_a_session_is_a_line_each() -> None:
         "the disk is nearly full",
         "a failed (no such model); asking b instead",
         "interrupted; variables and files are as the last cell left them",
-        "failed: no key; set OPENAI_API_KEY (the same may work later)",
+        "failed: no key; set OPENAI_API_KEY (try again later)",
         "An answer no reply had.",
         "done without: the network",
     ]
