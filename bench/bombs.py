@@ -25,11 +25,11 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.sandboxing import environment
-from bench.sandboxing.bombs import BOMBS, CELL_S, DISK, MEMORY, OUTPUT, WORKSPACE, Bomb
-from bench.sandboxing.bounds import bounded
-from bench.sandboxing.figures import percentile, shown, table
-from bench.sandboxing.processes import Memory, descendants, is_alive, pids, threads
+from bench.sandbox_suite import environment
+from bench.sandbox_suite.bombs import BOMBS, CELL_S, DISK, MEMORY, OUTPUT, WORKSPACE, Bomb
+from bench.sandbox_suite.bounds import bounded
+from bench.sandbox_suite.figures import percentile, shown, table
+from bench.sandbox_suite.processes import Memory, descendants, is_alive, pids, threads
 
 from pinfold.sandbox import Limits, Outcome, Session, Stream, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
 import anyio.to_thread
-from bench.conforming.clients import client_legs
-from bench.conforming.inspecting import inspected
-from bench.conforming.subjects import everything, everything_had, pinfold
-from bench.conforming.suite import NEXT, STABLE, VACUOUS, Leg, Node, Ran, Suite
+from bench.conformance_suite.clients import client_legs
+from bench.conformance_suite.inspector import inspected
+from bench.conformance_suite.subjects import everything, everything_had, pinfold
+from bench.conformance_suite.suite import NEXT, STABLE, VACUOUS, Leg, Node, Ran, Suite
 
 SUBJECTS = ("everything", "exported", "pinfold", "inspector", "client")
 SETS: tuple[tuple[str, tuple[str, ...]], ...] = (

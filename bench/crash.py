@@ -19,10 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.crashing.kills import LAUNCH_LAWS, LAWS, crew, first_launches, storm
-from bench.crashing.launch import Forkserver
-from bench.crashing.oracle import Tally
-from bench.crashing.weakened import WEAKENED
+from bench.crash_suite.kills import LAUNCH_LAWS, LAWS, crew, first_launches, storm
+from bench.crash_suite.launch import Forkserver
+from bench.crash_suite.oracle import Tally
+from bench.crash_suite.weak_builds import WEAKENED
 
 BY_EXECUTABLE = 10
 """One kill in so many is of the installed command."""

@@ -29,8 +29,8 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.sandboxing.figures import table
-from bench.sandboxing.processes import is_alive, marked
+from bench.sandbox_suite.figures import table
+from bench.sandbox_suite.processes import is_alive, marked
 
 from pinfold.sandbox import open_session
 from pinfold.sandbox.providers.namespaces import Namespaces

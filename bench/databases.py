@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 from tests.tools.sql.cluster import Cluster, cluster
 
-from pinfold.tools.sql import Source, read_address
+from pinfold.tools.sql.sources import Source, read_address
 from pinfold.tools.sql.workers import Workers
 
 SQL = "SELECT * FROM wide"

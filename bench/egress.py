@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
-from bench.sandboxing.figures import Figure, table
+from bench.sandbox_suite.figures import Figure, table
 
 from pinfold.net import AllowList, Egress, Proxy
 from pinfold.sandbox import Session, Spec

@@ -25,9 +25,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
-from bench.escaping.program import Benign, Hostile, Level
-from bench.escaping.suite import CageBroke, Report, Suite, kind_here
+from bench.escape_suite.catalogue import AWAITED, BENIGN, HOSTILE
+from bench.escape_suite.program import Benign, Hostile, Level
+from bench.escape_suite.suite import CageBroke, Report, Suite, kind_here
 
 from pinfold.sandbox.environment import default_python
 

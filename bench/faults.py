@@ -19,12 +19,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.crashing import full_disk, wounds, writes
-from bench.crashing.kills import crew
-from bench.crashing.launch import Forkserver
-from bench.crashing.oracle import ACKNOWLEDGED, Tally
-from bench.crashing.shim import Strike, reachable
-from bench.crashing.weakened import Credulous
+from bench.crash_suite import full_disk, wounds, writes
+from bench.crash_suite.kills import crew
+from bench.crash_suite.launch import Forkserver
+from bench.crash_suite.oracle import ACKNOWLEDGED, Tally
+from bench.crash_suite.shim import Strike, reachable
+from bench.crash_suite.weak_builds import Credulous
 
 FLIPS = 200
 SPOKEN_OF = 40
@@ -56,7 +56,7 @@ def strike(servers: list[Forkserver], every: int) -> bool:
 
 def wound(servers: list[Forkserver], every: int, seed: int) -> bool:
     held = True
-    with tempfile.TemporaryDirectory(prefix="crashing-faults-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="crash-faults-") as temporary:
         for rest in RESTS:
             folder = wounds.whole_store(servers[0], Path(temporary) / rest, rest)
             cuts = wounds.tail_cuts(folder, every)
@@ -85,7 +85,7 @@ def control(servers: list[Forkserver], seed: int) -> bool:
     began = time.monotonic()
     early = writes.strike_everywhere(servers, "a first run", "after", every=10, weakened="acknowledges early")
     show("a build that acknowledges early", early, [ACKNOWLEDGED], began)
-    with tempfile.TemporaryDirectory(prefix="crashing-faults-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="crash-faults-") as temporary:
         folder = wounds.whole_store(servers[0], Path(temporary), "closed")
         flips = wounds.bit_flips(folder, FLIPS, seed)
         believed = wounds.examine_all(folder, flips, Credulous)

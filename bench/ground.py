@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
-from bench.sinking.ordinary import ordinary
+from bench.sink_suite.ordinary import ordinary
 from msgspec.structs import replace
 from tests.timing import took_s
 from tests.tools.stubs.known import known_tools

@@ -22,10 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
-from bench.leaking.catalogue import scenarios
-from bench.leaking.scenario import Scenario
-from bench.leaking.staging import Shown, play
-from bench.leaking.weakened import Blind, Loose
+from bench.leak_suite.catalogue import scenarios
+from bench.leak_suite.scenario import Scenario
+from bench.leak_suite.stage import Shown, play
+from bench.leak_suite.weak_builds import Blind, Loose
 
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.egress import SessionEgress
@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("-v", action="store_true", help="tell of each")
     given = parser.parse_args()
     if given.benign:
-        from bench.leaking.honest import report
+        from bench.leak_suite.honest import report
 
         return report(given.only, given.json, loud=given.v)
     wanted = [

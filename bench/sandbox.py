@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.sandboxing import environment
+from bench.sandbox_suite import environment
 
 if TYPE_CHECKING:
-    from bench.sandboxing.contenders import Contender
+    from bench.sandbox_suite.contenders import Contender
 
 PARTS = ("first", "demand", "pooled", "trips", "output", "interrupt", "teardown", "memory", "commands")
 POOL = 4
@@ -48,16 +48,16 @@ def main() -> int:
 
 async def one_first(name: str, cell: str) -> None:
     """In a process of its own: the time of its first session, printed."""
-    from bench.sandboxing.measures import to_result
+    from bench.sandbox_suite.measures import to_result
 
     chosen = next(one for one in contenders() if one.name == name)
     print(await to_result(chosen, cell))
 
 
 def contenders() -> list[Contender]:
-    from bench.sandboxing.jupyter import Jupyter
-    from bench.sandboxing.ours import Ours
-    from bench.sandboxing.pipes import bubblewrap, plain, runsc
+    from bench.sandbox_suite.jupyter import Jupyter
+    from bench.sandbox_suite.ours import Ours
+    from bench.sandbox_suite.pipes import bubblewrap, plain, runsc
 
     python = environment.PYTHON
     all_of_them = [Ours(python), Jupyter(), plain(python), bubblewrap(python), runsc(python)]
@@ -65,9 +65,9 @@ def contenders() -> list[Contender]:
 
 
 async def compare(given: argparse.Namespace) -> int:
-    from bench.sandboxing import measures
-    from bench.sandboxing.ours import Ours, Told
-    from bench.sandboxing.report import Results, goals, report
+    from bench.sandbox_suite import measures
+    from bench.sandbox_suite.ours import Ours, Told
+    from bench.sandbox_suite.report import Results, goals, report
 
     everyone = contenders()[:3] if given.quick else contenders()
     ours, kernel = everyone[:2]

@@ -22,14 +22,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
-from bench.shell_strings.families import families
-from bench.shell_strings.ground import difference, make, state
+from bench.shell_suite.families import families
+from bench.shell_suite.ground import difference, make, state
 
 from pinfold import Agent
 from pinfold.events import ActionFinished, ActionProposed, ActionStarted, ApprovalRequested, CallTool, Mode
 from pinfold.sandbox import open_session
 
-HERE = Path(__file__).resolve().parent / "shell_strings"
+HERE = Path(__file__).resolve().parent / "shell_suite"
 BATCH, STEPS = 20, 15
 """Calls in one reply of the model, and replies in a turn."""
 LATE_S = 0.6

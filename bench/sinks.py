@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.sinking.hostile import HARMLESS, RAW, hostile
-from bench.sinking.secrets import disguised, planted
-from bench.sinking.sinks import SINKS, sent
-from bench.sinking.terminal import Scene
+from bench.sink_suite.hostile import HARMLESS, RAW, hostile
+from bench.sink_suite.secrets import disguised, planted
+from bench.sink_suite.sinks import SINKS, sent
+from bench.sink_suite.terminal import Scene
 
 JSON = ("configuration",)
 """Steers nothing even without us."""

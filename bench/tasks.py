@@ -6,7 +6,7 @@
     ./.venv/bin/python bench/tasks.py --report RUN RUN ...  what several runs came to together
     ./.venv/bin/python bench/tasks.py --self-test           do the checkers judge rightly?
     ./.venv/bin/python bench/tasks.py --set FOLDER --arm pinfold [--checkout DIR]
-                                                            questions of a folder (bench/tasking/questions.py), with the
+                                                            questions of a folder (bench/task_suite/questions.py), with the
                                                             Pinfold of this checkout or another
     ./.venv/bin/python bench/tasks.py --compare RUN RUN     solved, tokens and calls of two such runs
 
@@ -34,13 +34,13 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.tasking import baseline, dev, held_out, mbpp, questions, results, self_test, server
-from bench.tasking.arms import ARMS, ROOT, ArmName, Asked
-from bench.tasking.checks import now
-from bench.tasking.meter import Meter
-from bench.tasking.results import Result
-from bench.tasking.server import Server
-from bench.tasking.task import KINDS, Outcome, Scene, Task
+from bench.task_suite import baseline, dev, held_out, mbpp, questions, results, self_test, server
+from bench.task_suite.arms import ARMS, ROOT, ArmName, Asked
+from bench.task_suite.checks import now
+from bench.task_suite.meter import Meter
+from bench.task_suite.results import Result
+from bench.task_suite.server import Server
+from bench.task_suite.task import KINDS, Outcome, Scene, Task
 
 OUT = Path(__file__).resolve().parent / "out"
 PATIENCE = 8

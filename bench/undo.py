@@ -21,9 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.sandboxing import environment
-from bench.undoing import files, going_back, kills, kinds, laws, ruins, saving
-from bench.undoing.report import Asked, Report
+from bench.sandbox_suite import environment
+from bench.undo_suite import files, going_back, kills, kinds, laws, ruins, saved_state
+from bench.undo_suite.report import Asked, Report
 
 SECTIONS = {
     "live": going_back.measure,
@@ -32,7 +32,7 @@ SECTIONS = {
     "kills": kills.measure,
     "laws": laws.measure,
     "files": files.measure,
-    "saving": saving.measure,
+    "saving": saved_state.measure,
 }
 
 

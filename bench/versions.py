@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.sandboxing.figures import Figure, shown, table
+from bench.sandbox_suite.figures import Figure, shown, table
 
 from pinfold.sandbox.file_history import Restored, Versions
 

@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: docs/reference/*.md, and the table of where it runs in README.md."""
+"""Writes the pages made from the code: docs/reference/*.md, and tables in README.md, the chat guide and the security model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from pinfold.app.config import databases
-from pinfold.app.config import layers as config
-from pinfold.events import commands, happened, ids, talk
+from pinfold.app.config import databases, layers
+from pinfold.app.config import schema as config
+from pinfold.events import actions, commands, event_types, messages
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli
 from pinfold.policy.judge import Row as Rule
@@ -43,17 +43,17 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class StructPage:
     name: str
     words: str
     fields: tuple[Field, ...]
 
 
-def described(module: ModuleType) -> dict[str, Described]:
-    """Every class of a module, with the words its source has under each field: they are kept nowhere else."""
+def describe_structs(module: ModuleType) -> dict[str, StructPage]:
+    """Every class of a module, with the docstring under each field, which only the source has."""
     tree = ast.parse(inspect.getsource(module))
     return {
-        node.name: Described(
+        node.name: StructPage(
             name=node.name, words=_one_line(ast.get_docstring(node) or ""), fields=tuple(_fields(node, vars(module)))
         )
         for node in tree.body
@@ -82,7 +82,7 @@ def _words_under(node: ast.stmt | None) -> str:
 
 
 def closed_sets(module: ModuleType) -> dict[str, tuple[tuple[str, ...], str]]:
-    """The values of every Literal with a name, and what is said of it."""
+    """The values of every named Literal, and its docstring."""
     found: dict[str, tuple[tuple[str, ...], str]] = {}
     body = ast.parse(inspect.getsource(module)).body
     for here, following in zip(body, [*body[1:], None], strict=True):
@@ -148,12 +148,12 @@ def _helps(command: click.Command, path: str, above: click.Context | None) -> It
 
 
 def config_page() -> str:
-    known = described(config) | described(databases)
+    known = describe_structs(config) | describe_structs(databases)
     parts = [f"# Configuration\n\n{_MADE}\n"]
     parts.append(
-        "In `~/.config/pinfold/config.toml` ([schema](config.schema.json)). Above it a trusted project's `pinfold.toml`, which may\n"
-        "lower limits and add to some lists, then `PINFOLD_<SECTION>_<KEY>` in the environment, then flags.\n"
-        "`pinfold config show --origin` tells every value and who set it.\n"
+        "Your settings are in `~/.config/pinfold/config.toml` ([schema](config.schema.json)). A trusted project's `pinfold.toml` may lower\n"
+        "limits and add to some lists. `PINFOLD_<SECTION>_<KEY>` in the environment overrides both, and flags override everything.\n"
+        "`pinfold config show --origin` lists every value and where it comes from.\n"
     )
     for section in known["Config"].fields:
         name = re.sub(r"^dict\[str, (\w+)\]$", r"\1", section.type)
@@ -163,7 +163,7 @@ def config_page() -> str:
     return "\n".join(parts)
 
 
-def _settings(section: str, struct: Described) -> str:
+def _settings(section: str, struct: StructPage) -> str:
     return table(
         ("key", "type", "default", "a project's own file may", ""),
         *(
@@ -194,36 +194,35 @@ def _toml(annotation: str) -> str:
 
 
 def _preset(one: Field) -> str:
-    """As it would be written in the file; nothing where there is none."""
+    """The default as TOML; empty if there is none."""
     if one.default in ("", "None", "worked out"):
         return ""
     return {"()": "[]", "True": "true", "False": "false"}.get(one.default, one.default.replace("'", '"'))
 
 
 def _projects(dotted: str) -> str:
-    told = vars(config)  # the lists are the module's own affair
-    return "lower it" if dotted in told["_LIMITS"] else "add to it" if dotted in told["_ADDED"] else ""
+    private = vars(layers)
+    return "lower it" if dotted in private["_LIMITS"] else "add to it" if dotted in private["_ADDED"] else ""
 
 
 def events_page() -> str:
-    known = described(happened) | described(talk)
-    asked = described(commands)
+    known = describe_structs(event_types) | describe_structs(actions) | describe_structs(messages)
+    asked = describe_structs(commands)
     parts = [f"# Events and commands\n\n{_MADE}\n"]
     parts.append(
-        "A session is its log: a row of events, each with a number, none of them ever changed. `pinfold run --json` and\n"
-        "`pinfold export --to jsonl` print them, one JSON object to a line, with `kind` as its name here. New fields may be added; those\n"
-        "that are there stay.\n"
+        "A session is its log: numbered events that never change. `pinfold run --json` and `pinfold export --to jsonl` print them, one JSON\n"
+        "object per line; `kind` is the name used here. New versions may add fields; existing fields stay.\n"
     )
     parts.append("## Events\n")
-    parts += [_struct(known[name]) for name in _names(happened.Event) if name != "Unknown"]
-    parts.append("## Broadcast only\n\nNever in the log: the whole follows in an event.\n")
-    parts += [_struct(known[name]) for name in _names(happened.Delta)]
-    parts.append("## Commands\n\nWhat a front end may ask of a session.\n")
+    parts += [_struct(known[name]) for name in _names(event_types.Event) if name != "Unknown"]
+    parts.append("## Broadcast only\n\nThese are never in the log: an event with the whole follows.\n")
+    parts += [_struct(known[name]) for name in _names(event_types.Delta)]
+    parts.append("## Commands\n\nWhat a front end may submit to a session.\n")
     parts += [_struct(asked[name]) for name in _names(commands.Command)]
     parts.append("## Parts of them\n")
     parts += [_struct(known[name]) for name in _parts(known)]
     parts.append("## Closed sets\n")
-    sets = closed_sets(happened) | closed_sets(talk) | closed_sets(ids)
+    sets = closed_sets(event_types) | closed_sets(actions) | closed_sets(messages)
     parts.append(
         table(
             ("name", "values", ""),
@@ -237,15 +236,15 @@ def _names(union: Any) -> list[str]:
     return [member.__name__ for member in typing.get_args(union)]
 
 
-def _parts(known: dict[str, Described]) -> list[str]:
-    """Structs that events hold, as far as one leads to the next."""
+def _parts(known: dict[str, StructPage]) -> list[str]:
+    """Structs that events and commands contain, directly or not."""
     found: list[str] = []
-    open_ = [*_names(happened.Event), *_names(commands.Command)]
+    open_ = [*_names(event_types.Event), *_names(commands.Command)]
     seen = set(open_)
     while open_:
         struct = known.get(open_.pop(0))
         for name in re.findall(r"\w+", " ".join(one.type for one in struct.fields)) if struct else ():
-            inner = _names(happened.Action) if name == "Action" else [name]
+            inner = _names(event_types.Action) if name == "Action" else [name]
             new = [one for one in inner if one in known and one not in seen]
             seen.update(new)
             open_ += new
@@ -253,7 +252,7 @@ def _parts(known: dict[str, Described]) -> list[str]:
     return found
 
 
-def _struct(struct: Described) -> str:
+def _struct(struct: StructPage) -> str:
     words = f"{struct.words}\n\n" if struct.words else ""
     return f"### {struct.name}\n\n{words}{_field_rows(struct.fields)}".rstrip() + "\n"
 
@@ -265,31 +264,33 @@ def _struct(struct: Described) -> str:
 class Place:
     name: str
     level: str
-    """What `--sandbox auto` comes to there."""
+    """What `--sandbox auto` chooses there."""
     tried: str
 
 
 PLACES = (
-    Place(name="Linux, full", level="namespaces", tried="every change is tested on it"),
-    Place(name="Linux, lite", level="landlock", tried="every change is tested on it"),
+    Place(name="Linux, full", level="namespaces", tried="tested with every change"),
+    Place(name="Linux, lite", level="landlock", tried="tested with every change"),
     Place(
         name="containers",
         level="landlock",
         tried="**Docker's defaults not run for real**; `namespaces` where a container allows them",
     ),
-    Place(name="WSL2", level="namespaces", tried="**not run for real**: a Linux kernel, so it should"),
-    Place(name="macOS", level="unsafe-local", tried="**not run for real**, and without isolation: by name only"),
+    Place(name="WSL2", level="namespaces", tried="**not run for real**; it has a Linux kernel, so it should work"),
+    Place(
+        name="macOS", level="unsafe-local", tried="**not run for real**; no isolation, so it must be asked for by name"
+    ),
 )
 _SHOWN = {
-    "files and processes outside are closed": "code is shut in",
-    "no network outside": "no network of its own",
+    "files and processes outside are closed": "code is isolated",
+    "no network outside": "code has no network",
     "secrets in the workspace": "secrets in the workspace",
     "branches of live data, undo in milliseconds": "branches, undo in milliseconds",
     "variables after a restart": "variables after a restart",
     "sockets of its own (a local web server)": "sockets of its own",
     "data given with `--data`": "`--data`",
 }
-"""Rows of the table of sandboxes that a newcomer wants to know, and their names here."""
+"""Rows of the sandbox table that interest a newcomer, and their names in the README."""
 
 
 def where_it_runs() -> str:
@@ -310,7 +311,7 @@ def what_is_asked() -> str:
     """The table that policy judges by."""
     rules = vars(import_module("pinfold.policy.judge"))  # by that name the room's door gives a function
     known = [row for row in rules.values() if isinstance(row, Rule)]
-    modes: tuple[happened.Mode, ...] = typing.get_args(happened.Mode)
+    modes: tuple[event_types.Mode, ...] = typing.get_args(event_types.Mode)
     return table(
         ("", *(f"`{mode}`" for mode in modes)), *((row.name, *(row.answer(mode) for mode in modes)) for row in known)
     )
@@ -330,7 +331,7 @@ def chat_commands() -> str:
 
 
 def with_table(text: str, name: str, content: str) -> str:
-    """The page with what stands between the marks of this name replaced."""
+    """The page with the text between the markers of this name replaced."""
     begin, end = f"<!-- {name}: made by docs/make_reference.py -->\n", f"<!-- end of {name} -->"
     before, mark, rest = text.partition(begin)
     _, closing, after = rest.partition(end)
@@ -340,7 +341,7 @@ def with_table(text: str, name: str, content: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """What every made page should hold now."""
+    """The content that each generated page should have now."""
     readme, guide = ROOT / "README.md", ROOT / "docs" / "guide"
     security, chat = guide / "security-model.md", guide / "chat.md"
     return {

@@ -27,8 +27,8 @@ main()
 _WITH_LOCK = """
 import sys
 from pathlib import Path
-from pinfold.sandbox.environment import recipe
-recipe.LOCK = Path(sys.argv.pop(1))
+from pinfold.sandbox.environment import store
+store.LOCK = Path(sys.argv.pop(1))
 from pinfold.__main__ import main
 main()
 """

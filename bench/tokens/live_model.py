@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from bench.tokens.task import Task
 
 from pinfold.app.models.session_models import CallOptions
-from pinfold.app.session.live_session import Options, open_session
+from pinfold.app.session.live_session import open_session
+from pinfold.app.session.options import Options
 from pinfold.events import (
     Entry,
     ModelReplied,

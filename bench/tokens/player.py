@@ -12,7 +12,8 @@ from bench.tokens.script import Move, calls_in, names_in
 from bench.tokens.task import Task
 from bench.tokens.weight import Weight, pieces, weigh, weigh_reply
 
-from pinfold.app.session.live_session import LiveSession, Options, open_session
+from pinfold.app.session.live_session import LiveSession, open_session
+from pinfold.app.session.options import Options
 from pinfold.app.session.toolbox import ToolOptions
 from pinfold.events import (
     ActionFinished,

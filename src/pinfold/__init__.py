@@ -7,25 +7,67 @@ from pinfold._version import __version__
 TYPE_CHECKING = False  # `typing` is heavy, and Ctrl-C during its import would end in a traceback
 if TYPE_CHECKING:
     from pinfold.app import Agent, Approval, Decision, RunResult
-    from pinfold.events import PinfoldError
+    from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
+    from pinfold.engine import CommandRefused
+    from pinfold.events import ContextTooLong, PinfoldError, RequestFailed
+    from pinfold.log import LogError
+    from pinfold.memory import MemoryUnusable
+    from pinfold.model.errors import ModelError
+    from pinfold.sandbox import SandboxError, SandboxUnavailable
     from pinfold.tools import tool
+    from pinfold.tools.results import ToolError
 
-__all__ = ["Agent", "Approval", "Decision", "PinfoldError", "RunResult", "__version__", "tool"]
+__all__ = [
+    "Agent",
+    "Approval",
+    "CheckpointError",
+    "CommandRefused",
+    "ConfigError",
+    "ContextTooLong",
+    "Decision",
+    "LogError",
+    "MemoryUnusable",
+    "ModelError",
+    "NoSuchSession",
+    "OwnerGone",
+    "PinfoldError",
+    "RequestFailed",
+    "RunResult",
+    "SandboxError",
+    "SandboxUnavailable",
+    "SessionBusy",
+    "ToolError",
+    "TurnError",
+    "__version__",
+    "tool",
+]
 
 _HOMES = {
-    "Agent": "pinfold.app",
-    "Approval": "pinfold.app",
-    "Decision": "pinfold.app",
-    "PinfoldError": "pinfold.events",
-    "RunResult": "pinfold.app",
-    "tool": "pinfold.tools",
+    "pinfold.app": ("Agent", "Approval", "Decision", "RunResult"),
+    "pinfold.app.errors": (
+        "CheckpointError",
+        "ConfigError",
+        "NoSuchSession",
+        "OwnerGone",
+        "SessionBusy",
+        "TurnError",
+    ),
+    "pinfold.engine": ("CommandRefused",),
+    "pinfold.events": ("ContextTooLong", "PinfoldError", "RequestFailed"),
+    "pinfold.log": ("LogError",),
+    "pinfold.memory": ("MemoryUnusable",),
+    "pinfold.model.errors": ("ModelError",),
+    "pinfold.sandbox": ("SandboxError", "SandboxUnavailable"),
+    "pinfold.tools": ("tool",),
+    "pinfold.tools.results": ("ToolError",),
 }
 
 
 def __getattr__(name: str) -> object:
-    # `pinfold --version` must not pay for the agent.
-    if name not in _HOMES:
+    # Loaded on use: `pinfold --version` must not load the agent.
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module 'pinfold' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(home), name)

@@ -36,7 +36,7 @@ class MessageCleanup:
     """Sends every model what only strict providers ask for: no empty text, roles in turns, a result for each call."""
 
     def before_model(self, request: Request) -> Request:
-        from pinfold.model.providers.message_normalizer import normalize_request
+        from pinfold.model.wire.conversation import normalize_request
 
         return normalize_request(request)
 

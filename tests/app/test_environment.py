@@ -11,7 +11,7 @@ from tests.wheels import Index
 
 from pinfold import Agent, Approval, PinfoldError, tool
 from pinfold.events import ActionFinished, ActionProposed, ActionStarted, CallTool, Noticed
-from pinfold.sandbox.environment import build, recipe
+from pinfold.sandbox.environment import build, store
 
 pytestmark = pytest.mark.integration
 
@@ -21,7 +21,7 @@ def small(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inde
     """The usual packages are but one, so that a build takes a second."""
     lock = tmp_path / "lock.txt"
     lock.write_text(index.add("heron"))
-    monkeypatch.setattr(recipe, "LOCK", lock)
+    monkeypatch.setattr(store, "LOCK", lock)
     return index
 
 

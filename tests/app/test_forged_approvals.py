@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from bench.leaking.scenario import call
-from bench.leaking.staging import DONE
+from bench.leak_suite.scenario import call
+from bench.leak_suite.stage import DONE
 
 from pinfold.app import Options, SessionStore, acquire
 from pinfold.app.session.live_session import LiveSession

@@ -26,8 +26,8 @@ from pinfold.sandbox import open_session
 
 CHECKOUT = Path(__file__).parents[2]
 sys.path.insert(0, str(CHECKOUT))  # the strings are shared with bench/, which no wheel has
-families = pytest.importorskip("bench.shell_strings.families")
-ground = pytest.importorskip("bench.shell_strings.ground")
+families = pytest.importorskip("bench.shell_suite.families")
+ground = pytest.importorskip("bench.shell_suite.ground")
 bench = pytest.importorskip("bench.shell")
 
 pytestmark = [

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.leaking.canary import CLOTHES, is_in, new_canary
-from bench.leaking.catalogue import scenarios
-from bench.leaking.honest import judged, tasks
-from bench.leaking.scenario import Scenario
-from bench.leaking.staging import play
-from bench.leaking.weakened import Blind, Loose
+from bench.leak_suite.canary import CLOTHES, is_in, new_canary
+from bench.leak_suite.catalogue import scenarios
+from bench.leak_suite.honest import judged, tasks
+from bench.leak_suite.scenario import Scenario
+from bench.leak_suite.stage import play
+from bench.leak_suite.weak_builds import Blind, Loose
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 ALL = {one.name: one for one in scenarios()}

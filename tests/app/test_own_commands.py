@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pinfold.app.clients.user_commands import INCLUDED, fill_command, load_user_commands
 from pinfold.app.errors import ConfigError
-from pinfold.app.trust.command_files import FOLDER, UserCommand, parse_command
 from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.project_formats import FOLDER, UserCommand, parse_command
 from pinfold.app.trust.workspace_trust import trust
 
 pytestmark = pytest.mark.unit

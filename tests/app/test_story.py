@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pinfold.app import SessionStore, fork
 from pinfold.app.clients.session_history import build_history, net_changes
 from pinfold.app.paths import private_dir
-from pinfold.app.storage.session_tree import SessionNode, SessionTree, build_session_tree, list_nodes
+from pinfold.app.storage.session_store import SessionNode, SessionTree, build_session_tree, list_nodes
 from pinfold.events import (
     ActionFinished,
     ActionId,

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.leaking.places import EVIL_IP, world
-from bench.leaking.scenario import PAGE_URL, READS, TURNED, Scenario, Step, call, cell
-from bench.leaking.staging import DONE, Shown, built_with, play
+from bench.leak_suite.places import EVIL_IP, world
+from bench.leak_suite.scenario import PAGE_URL, READS, TURNED, Scenario, Step, call, cell
+from bench.leak_suite.stage import DONE, Shown, built_with, play
 from tests.engine.doubles import SESSION, EchoHands, life, memory_log, says
 
 from pinfold import Agent
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.trust import privacy as privacy_module
-from pinfold.app.trust.outbound import OutboundTotal, sum_outbound
-from pinfold.app.trust.privacy import Privacy
+from pinfold.app.trust.privacy import OutboundTotal, Privacy, sum_outbound
 from pinfold.engine import fold
 from pinfold.events import FLOW, ActionDenied, ActionFinished, ApprovalRequested, BlobId, Image, Say, TurnId, UserSpoke
 from pinfold.model import ScriptedModel

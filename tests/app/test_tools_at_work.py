@@ -16,8 +16,8 @@ from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.secrets import Secrets
 from pinfold.events import ActionDenied, ActionFinished, ActionProposed, CallTool, Event
 from pinfold.model import ScriptedModel
-from pinfold.model.lines import KeptReply
 from pinfold.model.protocol import InText
+from pinfold.model.scripted import KeptReply
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Script = Callable[..., str]

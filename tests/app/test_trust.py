@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import ConfigError, load_config, new_session_options
-from pinfold.app.trust.dotenv import keys_of, names_of
 from pinfold.app.trust.project_files import ALL_BYTES, FILE_BYTES, MOST, ProjectFile, ProjectFiles, read_project_files
+from pinfold.app.trust.project_formats import keys_of, names_of
 from pinfold.app.trust.workspace_trust import forget, is_trusted, question, trust, trust_status
 from pinfold.events import new_session_id
 

@@ -17,7 +17,7 @@ from tests.someone_else import as_someone
 from pinfold import Agent, tool
 from pinfold.app.errors import ConfigError, TurnError
 from pinfold.app.trust.untrusted_files import Writer, clean, find_untrusted
-from pinfold.app.trust.untrusted_store import store_path
+from pinfold.app.trust.written_files import store_path
 from pinfold.events import ActionFinished, SessionOpened
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]

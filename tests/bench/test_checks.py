@@ -12,9 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from bench.tasking import checks, dev, held_out, png
-from bench.tasking.mbpp import code_in
-from bench.tasking.task import Check, Outcome
+from bench.task_suite import checks, dev, held_out, png
+from bench.task_suite.mbpp import code_in
+from bench.task_suite.task import Check, Outcome
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench.conformance import losses, table
-from bench.conforming.suite import Leg, Ran
+from bench.conformance_suite.suite import Leg, Ran
 
 pytestmark = pytest.mark.unit
 GOOD, BAD = Ran("ping", 2), Ran("ping", 1, ("ping-answered",))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.tasking.meter import Meter
+from bench.task_suite.meter import Meter
 
 pytestmark = pytest.mark.integration
 TEXT = {"choices": [{"delta": {"content": "hi"}}]}

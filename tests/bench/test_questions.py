@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bench.tasking.questions import NoQuestions, load
-from bench.tasking.results import Result, compare
-from bench.tasking.task import Outcome
+from bench.task_suite.questions import NoQuestions, load
+from bench.task_suite.results import Result, compare
+from bench.task_suite.task import Outcome
 
 pytestmark = pytest.mark.unit
 NOW = datetime(2026, 3, 5, tzinfo=UTC)

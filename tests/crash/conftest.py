@@ -10,8 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.crashing.kills import crew
-from bench.crashing.launch import Forkserver
+from bench.crash_suite.kills import crew
+from bench.crash_suite.launch import Forkserver
 
 
 @pytest.fixture(scope="session")

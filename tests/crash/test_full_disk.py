@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench.crashing.full_disk import LAWS, NotPermitted, fill_at_every
+from bench.crash_suite.full_disk import LAWS, NotPermitted, fill_at_every
 
 pytestmark = pytest.mark.safety
 

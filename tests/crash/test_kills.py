@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bench.crashing.kills import LAUNCH_LAWS, LAWS, first_launches, storm
-from bench.crashing.launch import Forkserver
-from bench.crashing.oracle import ACKNOWLEDGED, CHAINED, ONCE, UNKNOWN
+from bench.crash_suite.kills import LAUNCH_LAWS, LAWS, first_launches, storm
+from bench.crash_suite.launch import Forkserver
+from bench.crash_suite.oracle import ACKNOWLEDGED, CHAINED, ONCE, UNKNOWN
 
 pytestmark = [pytest.mark.safety, pytest.mark.alone, pytest.mark.timeout(600)]
 SEED = 20261115

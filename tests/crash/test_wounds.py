@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench.crashing.launch import Forkserver
-from bench.crashing.weakened import Credulous
-from bench.crashing.wounds import (
+from bench.crash_suite.launch import Forkserver
+from bench.crash_suite.weak_builds import Credulous
+from bench.crash_suite.wounds import (
     LAWS,
     SAME,
     SPOKEN,

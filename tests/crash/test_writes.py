@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from bench.crashing.launch import Forkserver
-from bench.crashing.oracle import ACKNOWLEDGED
-from bench.crashing.shim import Strike, reachable
-from bench.crashing.writes import DEADLY, SCENES, Scene, laws_of, strike_everywhere
+from bench.crash_suite.launch import Forkserver
+from bench.crash_suite.oracle import ACKNOWLEDGED
+from bench.crash_suite.shim import Strike, reachable
+from bench.crash_suite.writes import DEADLY, SCENES, Scene, laws_of, strike_everywhere
 
 pytestmark = [
     pytest.mark.safety,

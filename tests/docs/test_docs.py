@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, anchors, blocks, links, pages, steps
 
-from pinfold.app.trust.dotenv import keys_of
+from pinfold.app.trust.project_formats import keys_of
 from pinfold.model import DIRECT, SERVICES, key_variables
 from pinfold.policy import load_rules
 
@@ -28,7 +28,7 @@ def test_pages_made_from_the_code_are_as_the_code_is_now() -> None:
 def test_the_pages_of_a_checkout_are_found_wherever_it_is() -> None:
     if not (ROOT / "README.md").exists():
         pytest.skip("an installed copy has no pages")
-    assert len(pages()) > 50
+    assert len(pages()) > 40
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -88,3 +88,11 @@ def test_the_example_of_an_env_file_names_exactly_the_keys_that_work() -> None:
     taken = {name for provider in (*SERVICES, *DIRECT) for name in key_variables(provider)}
     assert sorted(named) == sorted(taken)
     assert sorted(keys_of("".join(f"{name}=k\n" for name in named).encode())) == sorted(taken)
+
+
+def test_every_design_page_that_the_code_refers_to_is_there() -> None:
+    places = [ROOT / "pyproject.toml", *(path for name in ("src", "bench") for path in (ROOT / name).rglob("*.py"))]
+    places += [*(ROOT / "src").rglob("README.md"), *(ROOT / "bench").rglob("*.md")]
+    named = {found for path in places for found in re.findall(r"docs/design/(\d{4})", path.read_text(encoding="utf-8"))}
+    there = {path.name[:4] for path in (ROOT / "docs" / "design").glob("*.md")}
+    assert {"0002", "0016"} <= named <= there

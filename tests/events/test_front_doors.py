@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 from types import ModuleType
 
 import pytest
@@ -35,3 +37,13 @@ def test_the_package_offers_what_it_promises() -> None:
     import pinfold
 
     assert [name for name in pinfold.__all__ if not hasattr(pinfold, name)] == []
+
+
+def test_every_error_that_agent_says_it_raises_can_be_caught_by_name() -> None:
+    import pinfold
+
+    source = inspect.getsource(importlib.import_module(pinfold.Agent.__module__))
+    raised = {*re.findall(r"\b(?:raise|Raises) (\w+(?:Error|Refused|Session|Busy|Gone))\b", source)}
+    assert raised, "the source names what it raises"
+    assert raised <= {*pinfold.__all__}
+    assert all(issubclass(getattr(pinfold, name), pinfold.PinfoldError) for name in raised)

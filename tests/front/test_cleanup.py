@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pinfold.events import new_session_id
-from pinfold.sandbox.kernel.folders import Folder, folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder, folder
 from pinfold.sandbox.kernel.processes import Stray, stamp, strays
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")]
@@ -224,7 +224,7 @@ def test_a_folder_is_held_from_the_moment_it_has_its_name() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(lock)
     assert not place.exists()
-    made = Folder("home")
+    made = TemporaryFolder("home")
     made.remove()
     made.remove()
 

@@ -17,7 +17,7 @@ from tests.conftest import command
 
 from pinfold.app import ConfigError
 from pinfold.app.diagnostics.demo import TABLE, provide_table, sales
-from pinfold.model.lines import read_lines
+from pinfold.model.scripted import read_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 BUNDLED = Path(sales.__file__).with_name(TABLE)

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import command
 from tests.model.servers import Says, serving
 
-from pinfold.sandbox.providers.advice import Facts, advice
+from pinfold.sandbox.providers.doctor import Facts, advice
 from pinfold.sandbox.providers.landlock import landlock_abi
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
@@ -151,7 +151,7 @@ def test_a_sandbox_of_someone_elses_is_tried_and_its_failure_named(
     tmp_path: Path, pinfold: Pinfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs.py").write_text(
-        "from pinfold.sandbox.providers.unsafe_local import UnsafeLocal\n"
+        "from pinfold.sandbox.guests import UnsafeLocal\n"
         "from pinfold.sandbox import Capabilities\n"
         "class Boastful(UnsafeLocal):\n"
         "    name = 'boastful'\n"

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from pinfold.app import ConfigError
-from pinfold.app.models.pictures import picture
+from pinfold.app.clients.attachments import picture
 from pinfold.front.cli.session_views import ago, rows
 from pinfold.log import Blobs
 

@@ -14,7 +14,7 @@ from tests.wheels import Index, pinfold_in, uv
 from pinfold.app.models.extras import EXTRAS, requirements
 from pinfold.front.progress import TimeLeft
 from pinfold.sandbox.environment import Progress
-from pinfold.sandbox.environment.progress import progress_of_uv
+from pinfold.sandbox.environment.uv import progress_of_uv
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.sinking.hostile import HARMLESS, RAW, hostile
-from bench.sinking.secrets import planted
-from bench.sinking.sinks import SINKS, sent
-from bench.sinking.terminal import Scene, on_a_terminal, piped
+from bench.sink_suite.hostile import HARMLESS, RAW, hostile
+from bench.sink_suite.secrets import planted
+from bench.sink_suite.sinks import SINKS, sent
+from bench.sink_suite.terminal import Scene, on_a_terminal, piped
 
 pytestmark = pytest.mark.safety
 HOSTILE = hostile(80)

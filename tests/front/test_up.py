@@ -15,12 +15,11 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 import pytest
 
 from pinfold.app import Options, RemoteSession, SessionStore, connect
 from pinfold.app.ownership.daemon import Daemon, ask_daemon
-from pinfold.app.ownership.daemon_handoff import PortableOptions, encode_options
+from pinfold.app.ownership.daemon_handoff import decode_options, encode_options
 from pinfold.app.paths import up_dir
 from pinfold.app.storage.lock import holder_of
 from pinfold.engine import Hooks
@@ -264,7 +263,7 @@ def test_options_travel_whole_or_not_at_all(tmp_path: Path) -> None:
     )
     plain = encode_options(options)
     assert plain is not None
-    there = msgspec.convert(json.loads(json.dumps(plain)), PortableOptions).options()
+    there = decode_options(json.loads(json.dumps(plain)))
     assert there.model == f"scripted:{Path.cwd() / 'a.jsonl'}"
     assert (there.workspace, there.data, there.mounts) == (options.workspace, options.data, options.mounts)
     assert (there.settings, there.notices, there.budget) == (options.settings, options.notices, options.budget)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.guest.toolbox import files
 from pinfold.guest.toolbox.files import Files, Refused
 
 pytestmark = [pytest.mark.unit, pytest.mark.safety]
@@ -19,7 +18,7 @@ NO_SUCH_CALL = 1_000_000
 def workspace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a way out of each kind; outside lies a secret."""
     if request.param != "openat2":
-        monkeypatch.setattr(files, "OPENAT2", NO_SUCH_CALL)
+        monkeypatch.setattr("pinfold.guest.kernel.syscalls._OPENAT2", NO_SUCH_CALL)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text("secret", encoding="utf-8")
     workspace = tmp_path / "workspace"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.guest.cells.origins import find_bound_names
+from pinfold.guest.cells.bindings import find_bound_names
 from pinfold.sandbox import Session
 
 pytestmark = pytest.mark.integration

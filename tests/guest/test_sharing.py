@@ -138,5 +138,5 @@ def test_rows_of_entries_are_json_and_come_back() -> None:
     entry = Entry("x", "pickle", digest="d", needs=["a", "b"], size=3, note="n")
     row = entry.row()
     assert row == {"name": "x", "kind": "pickle", "digest": "d", "needs": ("a", "b"), "size": 3, "note": "n"}
-    assert Entry.of_row(row).row() == row
+    assert Entry(**row).row() == row
     assert Entry("y", "lost", reason="r").row() == {"name": "y", "kind": "lost", "reason": "r"}

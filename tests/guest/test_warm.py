@@ -68,13 +68,13 @@ def test_it_does_what_it_can_where_packages_are_missing(tmp_path: Path) -> None:
 
 IMMORTAL = """
 import ctypes, json
-immortal = importlib.import_module("_pinfold_guest.startup.immortal")
+immortal = importlib.import_module("_pinfold_guest.startup.warm")
 count = lambda one: ctypes.c_uint64.from_address(id(one)).value
 looked_at = lambda: [json, json.dumps, json.dumps.__code__, json.JSONEncoder]
 before = [count(one) == immortal.MARK for one in looked_at()]
 immortal.immortalise()
 after = [count(one) == immortal.MARK for one in looked_at()]
-print(immortal.is_possible(), all(before), all(after), count([]) == immortal.MARK)
+print(immortal.can_immortalise(), all(before), all(after), count([]) == immortal.MARK)
 """
 
 

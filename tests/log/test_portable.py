@@ -207,7 +207,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "beyond all numbers": (line(10**30).encode(), "event 1: number 1000.* is out of range"),
     "infinite": (b'{"seq": 1e999}', "event 1: not JSON: 1e999 is out of range"),
     "time that is no text": (line(at="\ud800").encode(), "event 1: "),
-    "markup for a time": (line(at="<script src=//a>").encode(), "event 1: its time is none"),
+    "markup for a time": (line(at="<script src=//a>").encode(), "event 1: its time is not valid"),
     "a time to come": (line(at="9999-01-01T00:00:00Z").encode(), "event 1: its time has not come yet"),
     "deep": (b'{"a":' * 100_000, "event 1: not JSON"),
     "zip without manifest": (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pinfold.memory import MOST_TAGS, MOST_UNTRUSTED, NOTE_CHARS, Memory, MemoryUnusable, NoteRefused
 from pinfold.memory import store as store_module
-from pinfold.memory.fts_query import build_query
+from pinfold.memory.store import build_query
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from tests.model.talking import asking, assistant, tool, user
 from pinfold.events import AssistantMessage, Message, Thought, ToolMessage, UserMessage, plain_json
 from pinfold.model.wire.conversation import conversation
 from pinfold.model.wire.payload import sendable
-from pinfold.model.wire.reasoning import Speech
+from pinfold.model.wire.reply_assembler import Speech
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ MESSAGES = st.lists(
 
 @given(MESSAGES, st.booleans())
 def test_every_answer_stands_right_after_its_call(messages: Sequence[Message], native: bool) -> None:
-    sent = conversation(asking(*messages), native=native)
+    sent = conversation(asking(*messages).messages, native=native)
     waiting: list[str] = []
     for message in sent:
         if isinstance(message, ToolMessage):
@@ -47,7 +47,7 @@ def test_every_answer_stands_right_after_its_call(messages: Sequence[Message], n
 def test_no_message_is_empty_and_the_user_never_speaks_twice_in_a_row(
     messages: Sequence[Message], native: bool
 ) -> None:
-    sent = conversation(asking(*messages), native=native)
+    sent = conversation(asking(*messages).messages, native=native)
     for message in sent:
         assert message.text.strip() or (isinstance(message, AssistantMessage) and message.calls)
     assert not any(
@@ -59,8 +59,8 @@ def test_no_message_is_empty_and_the_user_never_speaks_twice_in_a_row(
 def test_a_conversation_that_goes_on_keeps_what_was_sent(messages: Sequence[Message]) -> None:
     """So that a server's cache of the prompt stays good. Only the last message may still grow."""
     settled = [*messages, assistant("said")]
-    before = conversation(asking(*settled), native=True)
-    after = conversation(asking(*settled, user("more"), assistant("ok")), native=True)
+    before = conversation(asking(*settled).messages, native=True)
+    after = conversation(asking(*settled, user("more"), assistant("ok")).messages, native=True)
     assert after[: len(before)] == before
 
 

@@ -23,7 +23,7 @@ from pinfold.events import (
     UserMessage,
 )
 from pinfold.model.protocol import InText, Style, put_tools_in_prompt
-from pinfold.model.protocol.tool_prompts import explain_tools
+from pinfold.model.protocol.text_calls import explain_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

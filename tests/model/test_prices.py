@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinfold.events import Usage
-from pinfold.model.prices import cost_of
+from pinfold.model.layers import cost_of
 
 pytestmark = pytest.mark.unit
 MILLION = Usage(input_tokens=1_000_000)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.timing import took_s
 
 from pinfold.policy import explain, read_script
-from pinfold.policy.shell.read import BRACKETS, LONGEST
+from pinfold.policy.shell.script import BRACKETS, LONGEST
 
 pytestmark = pytest.mark.safety
 

@@ -11,7 +11,7 @@ from tests.wheels import Index
 
 from pinfold.sandbox import Spec
 from pinfold.sandbox.environment import EnvironmentFailed, build, install
-from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
+from pinfold.sandbox.guests import UnsafeLocal
 
 pytestmark = pytest.mark.integration
 PYTHON = Path(sys.executable)

@@ -281,7 +281,7 @@ def test_an_environments_library_is_not_led_elsewhere(workspace: Path) -> None:
             library.rename(workspace / ".venv" / "old")
             (workspace / "cache").mkdir()
             library.symlink_to("../cache")
-            said = keeper.after() if is_seen else keeper.settle_all(Names(is_lost=True))
+            said = keeper.after() if is_seen else keeper.settle(Names(is_lost=True))
             assert ".venv/lib was made and has been removed: Python would obey it" in said
             assert (workspace / ".venv" / "lib64").is_symlink()
         (workspace / ".venv" / "old").rename(library)
@@ -299,7 +299,7 @@ def test_bytecode_that_a_session_wrote_is_removed_when_it_ends(workspace: Path) 
         (cache / "new.cpython-311.pyc").write_text("planted")
         assert keeper.after() == ()
         assert len(list(cache.iterdir())) == 3
-        assert keeper.settle_all() == ()
+        assert keeper.settle() == ()
     assert [path.name for path in cache.iterdir()] == ["mine.cpython-311.pyc"]
 
 
@@ -316,7 +316,7 @@ def test_what_is_obeyed_behind_a_link_is_not_planted(workspace: Path) -> None:
             "own/config.toml was made and has been removed",
             ".hg was made and has been removed: Mercurial would obey it",
         )
-        assert keeper.settle_all() == ()
+        assert keeper.settle() == ()
     assert [path.name for path in (workspace / "own").iterdir()] == ["notes"]
     assert (workspace / ".cargo").is_symlink()
 
@@ -346,7 +346,7 @@ def test_a_command_added_to_a_rebase_left_half_done_is_told(workspace: Path) -> 
             keeper.before()
             todo.write_text(todo.read_text() + line)
             keeper.after()
-            keeper.settle_all()
+            keeper.settle()
             assert ("git-rebase-todo (git)" in "".join(keeper.final_notices())) is is_told
 
 
@@ -386,7 +386,7 @@ def test_what_nobody_saw_is_looked_for_when_the_session_ends(names: Names | None
         (workspace / "many" / "200" / ".vscode" / "tasks.json").write_text("{}")
         assert keeper.after(names) == ()
         assert (workspace / "many" / "200" / ".vscode").exists()
-        assert keeper.settle_all(names) == ("many/200/.vscode was made and has been removed: VS Code would obey it",)
+        assert keeper.settle(names) == ("many/200/.vscode was made and has been removed: VS Code would obey it",)
     assert not (workspace / "many" / "200" / ".vscode").exists()
 
 

@@ -14,9 +14,9 @@ import pytest
 from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, Provider, Resumable, Savable, Spec, UndoRefused
+from pinfold.sandbox.guests import UnsafeLocal
 from pinfold.sandbox.providers.landlock import Landlock
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMITS = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)

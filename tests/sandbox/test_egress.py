@@ -20,12 +20,12 @@ from tests.net.places import GOOD, World, why_not, world
 from tests.sandbox.test_hostile_copies import LINE
 
 from pinfold.guest.kernel.groups import descendants
-from pinfold.guest.kernel.proc import pid_of
+from pinfold.guest.kernel.processes import pid_of
 from pinfold.net import AllowList, Destination, Egress, How, Proxy, ProxyLimits, Traffic
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
+from pinfold.sandbox.providers.jail import EGRESS_PORT, EGRESS_SOCKET
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.providers.request import EGRESS_PORT, EGRESS_SOCKET
-from pinfold.sandbox.session.undoable_session import UndoableSession
+from pinfold.sandbox.session.session import GuestSession
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 JAILED = Namespaces()
@@ -90,8 +90,8 @@ async def out(places: World, folder: Path, workspace: Path) -> AsyncGenerator[Ou
 
 def processes(session: Session) -> list[int]:
     """Of the session, as the host sees them, its init first."""
-    assert isinstance(session, UndoableSession)
-    guest = session._guest  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(session, GuestSession)
+    guest = session.slot.guest
     assert guest is not None
     init = pid_of(cast("int", guest.body.fd))
     return [init, *descendants(init)]

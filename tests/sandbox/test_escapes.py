@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench.escaping.cage import Kind, Outside, refuse_outside
-from bench.escaping.calls import NUMBERS, called
-from bench.escaping.catalogue import BENIGN, HOSTILE
-from bench.escaping.program import Level, Planting
-from bench.escaping.suite import INSIDE, Suite
+from bench.escape_suite.cage import Kind, Outside, refuse_outside
+from bench.escape_suite.calls import NUMBERS, called
+from bench.escape_suite.catalogue import BENIGN, HOSTILE
+from bench.escape_suite.program import Level, Planting
+from bench.escape_suite.suite import INSIDE, Suite
 
 from pinfold.sandbox.environment import default_python
 

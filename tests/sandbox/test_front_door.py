@@ -84,7 +84,7 @@ async def test_a_missing_workspace_is_said(tmp_path: Path) -> None:
 
 async def test_a_guest_that_cannot_start_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(SandboxUnavailable, match="'/bin/false' did not become a guest: it exited with code 1"):
+    with pytest.raises(SandboxUnavailable, match="'/bin/false' did not start: it exited with code 1"):
         async with open_session(tmp_path, "unsafe-local"):
             pass
 

@@ -13,7 +13,7 @@ from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, Session, Spec, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.session.undoable_session import UndoableSession
+from pinfold.sandbox.session.session import GuestSession
 
 pytestmark = [
     pytest.mark.safety,
@@ -172,7 +172,7 @@ async def test_a_state_can_be_gone_back_to_again_and_again(session: Session) -> 
 
 
 async def test_cycles_of_undo_and_branches_leave_no_descriptor(session: Session) -> None:
-    assert isinstance(session, UndoableSession)
+    assert isinstance(session, GuestSession)
     await prepared(session)
 
     async def cycle() -> None:

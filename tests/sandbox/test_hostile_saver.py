@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from pinfold.sandbox.session.cell_journal import CellJournal
+from pinfold.sandbox.session.saved_states import CellJournal
 from pinfold.sandbox.session.state_store import MISSING, SIZE, Store, Unsaved
 
 pytestmark = pytest.mark.unit

@@ -21,7 +21,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from bench.escaping.calls import HERE
+from bench.escape_suite.calls import HERE
 
 import pinfold
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, parse_named_paths, provider_named

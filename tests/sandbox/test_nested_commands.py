@@ -341,7 +341,7 @@ async def test_a_command_for_a_call_nobody_waits_for_is_told_so(session: Resumab
         outcome = await session.run(code, on_call=answer, on_output=on_output)
     assert outcome.value == "'next'", outcome
     assert [(ended.status, ended.code, ended.stdout) for ended in ends] == [("error", None, b"")]
-    assert b"nobody waits for this call any more" in ends[0].stderr
+    assert b"this call is no longer waited for" in ends[0].stderr
     await in_step(session)
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from bench.escaping.calls import NUMBERS
+from bench.escape_suite.calls import NUMBERS
 
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter, compile_read_only_filter
 from pinfold.sandbox.kernel.syscalls import ABSENT, ALLOWED
-from pinfold.sandbox.providers.request import CARRIES_ONLY
+from pinfold.sandbox.providers.jail import CARRIES_ONLY
 
 pytestmark = pytest.mark.safety
 

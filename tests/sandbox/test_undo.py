@@ -16,7 +16,7 @@ from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, SandboxUnavailable, Session, Spec, UndoRefused, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.session.undoable_session import UndoableSession
+from pinfold.sandbox.session.session import GuestSession
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LEAVE = "import os\nitems.append(0)\n"
@@ -114,10 +114,10 @@ async def test_a_cell_that_cannot_be_interrupted_is_rolled_back(session: Session
 
 async def test_a_cell_that_ends_while_its_process_is_being_killed_is_rolled_back(session: Session) -> None:
     await session.run("items = [1]")
-    assert isinstance(session, UndoableSession)
-    guest = session._guest  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(session, GuestSession)
+    guest = session.slot.guest
     assert guest is not None
-    channel = guest._channel  # pyright: ignore[reportPrivateUsage]
+    channel = guest.channel
 
     def kill_as_it_answers() -> None:
         assert select.select([channel], [], [], 10)[0]
@@ -134,8 +134,8 @@ async def test_a_cell_that_ends_while_its_process_is_being_killed_is_rolled_back
 async def test_an_interpreter_that_dies_between_cells_comes_back_and_it_is_said(session: Session) -> None:
     await session.run("items = list(range(3))")
     await session.run("import os, threading\nthreading.Timer(0.1, os._exit, [3]).start()")
-    assert isinstance(session, UndoableSession)
-    guest = session._guest  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(session, GuestSession)
+    guest = session.slot.guest
     assert guest is not None
     with anyio.fail_after(10):
         while guest.death is None:  # noqa: ASYNC110 - nobody tells

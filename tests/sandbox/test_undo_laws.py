@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from pinfold.sandbox import Limits, Outcome, Resumable, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.session.undoable_session import BRANCHES_ENDED
+from pinfold.sandbox.session.recovery import BRANCHES_ENDED
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 EXAMPLES = int(os.environ.get("PINFOLD_UNDO_EXAMPLES", "5"))

@@ -26,10 +26,10 @@ from pinfold.sandbox import (
     Spec,
     UndoRefused,
 )
+from pinfold.sandbox.guests import UnsafeLocal
 from pinfold.sandbox.providers.landlock import Landlock
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
-from pinfold.sandbox.session.cell_journal import COMMAND
+from pinfold.sandbox.session.saved_states import COMMAND
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMITS = Limits(cell_s=20, reply_s=2, interrupt_grace_s=0.1, memory_bytes=700 << 20)

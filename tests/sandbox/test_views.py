@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 from tests.sandbox.asking import as_user
 
-from pinfold.guest.kernel.proc import pid_of
+from pinfold.guest.kernel.processes import pid_of
 from pinfold.guest.startup.init import CAPABILITIES
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox.providers.canaries import find_holes
@@ -173,7 +173,7 @@ async def test_the_power_that_mounts_a_view_is_given_up_before_any_code_runs(
 ) -> None:
     session = await JAILED.open(Spec(workspace=workspace, view=view if through_a_view else None))
     try:
-        guest = cast("GuestSession", session)._guest  # pyright: ignore[reportPrivateUsage]
+        guest = cast("GuestSession", session).slot.guest
         assert guest is not None
         init = pid_of(cast("int", guest.body.fd))
         assert capabilities(init) == sum(1 << number for number in CAPABILITIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from bench.sinking.hostile import HARMLESS, RAW, hostile
+from bench.sink_suite.hostile import HARMLESS, RAW, hostile
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.timing import assert_linear, repeated

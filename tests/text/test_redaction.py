@@ -11,15 +11,15 @@ from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
-from bench.sinking.ordinary import ordinary
-from bench.sinking.secrets import Planted, planted
+from bench.sink_suite.ordinary import ordinary
+from bench.sink_suite.secrets import Planted, planted
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.timing import assert_linear, repeated
 
 from pinfold.text import presentable, presentable_line, redact, without_known
-from pinfold.text.mark import MARK
-from pinfold.text.shapes import KNOWN_BEGINNINGS
+from pinfold.text.clean import MARK
+from pinfold.text.secret_patterns import KNOWN_PREFIXES
 
 pytestmark = pytest.mark.safety
 SECRET = 'Grey/heron+42 "wades" & waits=='
@@ -218,7 +218,7 @@ PIECES = (
 )
 
 
-@pytest.mark.parametrize("piece", [*PIECES, " ".join(KNOWN_BEGINNINGS), "\n".join(ordinary())])
+@pytest.mark.parametrize("piece", [*PIECES, " ".join(KNOWN_PREFIXES), "\n".join(ordinary())])
 def test_time_grows_with_the_text_and_no_faster_whatever_it_is(piece: str) -> None:
     assert_linear(redact, repeated(piece))
     assert_linear(redact, lambda size: piece + "a" * size)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
-from msgspec.structs import replace
 
 from pinfold.sandbox import Session, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
@@ -167,13 +166,7 @@ async def test_a_name_that_is_not_utf8_is_told_and_can_be_used(registry: Registr
     assert (await registry.call("read_file", {"path": "src/caf\udce9.txt"})).text == "x\n"
 
 
-async def test_what_a_session_says_of_its_schemas_is_what_its_functions_take(session: Session) -> None:
+async def test_only_tools_that_write_have_effects(session: Session) -> None:
     for tool in file_tools(session):
-        told = tool.schema.parameters
-        derived = replace(tool, parameters=None).schema.parameters
-        assert set(told["properties"]) == set(derived["properties"]), tool.name
-        assert set(told["required"]) == set(derived.get("required", ())), tool.name
-        defaults = {name: one.get("default") for name, one in told["properties"].items()}
-        assert defaults == {name: one.get("default") for name, one in derived["properties"].items()}, tool.name
         assert (tool.effect == "once") == (tool.name in ("write_file", "edit_file", "apply_patch"))
         assert not tool.parallel_safe

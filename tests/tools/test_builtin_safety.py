@@ -10,8 +10,8 @@ from typing import TypeAlias
 import pytest
 
 from pinfold.sandbox import Session, Spec, open_session
+from pinfold.sandbox.guests import UnsafeLocal
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
 from pinfold.tools import Registry, ToolFailed
 from pinfold.tools.builtin import file_tools
 

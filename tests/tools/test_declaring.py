@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from pinfold.tools import Argument, BadTool, Registry, Tool, as_tool, tool
-from pinfold.tools.arguments import REQUIRED
-from pinfold.tools.docstrings import read_docstring
-from pinfold.tools.schemas import model_of, schema_of
+from pinfold.tools.arguments import REQUIRED, model_of, read_docstring, schema_of
 
 pytestmark = pytest.mark.unit
 
@@ -227,7 +225,7 @@ def test_a_schema_made_without_pydantic_is_the_one_pydantic_would_make(given: li
         Argument(name=f"a{number}", hint=hint, default=default, description=text)
         for number, (hint, default, text) in enumerate(given)
     ]
-    from pinfold.tools.schemas import _by_pydantic  # pyright: ignore[reportPrivateUsage]
+    from pinfold.tools.arguments import _by_pydantic  # pyright: ignore[reportPrivateUsage]
 
     def model() -> Any:
         return model_of("t", arguments, {})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pinfold.tools import BadTool, Registry, Tool, ToolFailed
 from pinfold.tools.declared import Ports, load_folder, load_yaml, yaml_tool
-from pinfold.tools.declared.json_path import select
+from pinfold.tools.declared.requests import select
 
 pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tools"

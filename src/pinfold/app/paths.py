@@ -1,42 +1,31 @@
-"""Where Pinfold keeps things, by the XDG conventions, and which folders it may not be pointed at."""
+"""Where Pinfold keeps things, by the XDG conventions; which folders it may not be pointed at; small files for its user alone."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import itertools
 import os
-from collections.abc import Iterator
+import stat
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from pinfold.app.errors import ConfigError
 from pinfold.sandbox.kernel.folders import hold_lock, remove_folder
 
+T = TypeVar("T")
 _KEYS = (
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".password-store",
-    ".terraform.d",
-    ".vault-token",
-    ".mozilla",
-    ".thunderbird",
-    ".config/chromium",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/google-chrome",
-    ".config/op",
-    ".config/rclone",
-    ".local/share/keyrings",
-    "Library/Keychains",
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".git-credentials"),
+    *(".password-store", ".terraform.d", ".vault-token", ".mozilla", ".thunderbird", ".config/chromium"),
+    *(".config/gcloud", ".config/gh", ".config/google-chrome", ".config/op", ".config/rclone"),
+    *(".local/share/keyrings", "Library/Keychains"),
 )
-"""Below a home: keys, tokens and logged-in browsers. No session sees them, whoever asks."""
+"""Below a home: keys, tokens and logged-in browsers. No session may see them."""
 _LOOKED_AT = 2000
 """Names in a folder among which one that was mistyped is looked for."""
 _scratches: dict[str, int] = {}
@@ -212,3 +201,91 @@ def default_workspace(session: str) -> tuple[Path, str | None]:
         return workspace_at(here), None
     scratch = scratch_folder(session)
     return scratch, f"{here} is too wide to be a workspace; using {scratch}"
+
+
+_LARGEST_PRIVATE = 4 << 20
+
+
+def read_limited(path: Path, most: int, too_large: str) -> bytes:
+    """A file of the user's. Raises ConfigError; `too_large` says what to do about one of more than `most` bytes."""
+    try:
+        with path.open("rb") as file:  # whatever its size says: it may be a link to a device
+            data = file.read(most + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > most:
+        raise ConfigError(f"{path} {too_large}")
+    return data
+
+
+def read_store(path: Path, kind: type[T], mend: str) -> T:
+    """What a private file holds as JSON, or an empty `kind`. Raises ConfigError; `mend` says what to do if it is damaged."""
+    data = read_private(path)
+    try:
+        return kind() if data is None else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path} is damaged; {mend}") from error
+
+
+def read_private(path: Path) -> bytes | None:
+    """What is in it; None if it is not there. Raises ConfigError where others could have read or written it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; it must be a file of yours") from error
+    with os.fdopen(fd, "rb") as file:
+        _refuse_shared(path, os.fstat(fd), 0o077, "600")
+        _refuse_shared(path.parent, path.parent.stat(), 0o022, "700")
+        data = file.read(_LARGEST_PRIVATE + 1)
+    if len(data) > _LARGEST_PRIVATE:
+        raise ConfigError(f"{path} is larger than anything Pinfold writes; move it away")
+    return data
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Put this into it, whole or not at all, for its owner alone. Raises ConfigError."""
+    private_dir(path.parent)
+    write_whole(path, data)
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace a file, whole or not at all. Raises ConfigError."""
+    try:
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fchmod(fd, mode)
+                os.fsync(fd)
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; nothing is changed") from error
+
+
+@contextlib.contextmanager
+def hold_file_lock(path: Path) -> Generator[None]:
+    """Hold an exclusive lock on it, so that reading and writing it is one step."""
+    lock = private_dir(path.parent) / f".{path.name}.lock"
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{lock} cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _refuse_shared(path: Path, status: os.stat_result, wide: int, mode: str) -> None:
+    if stat.S_IMODE(status.st_mode) & wide:
+        raise ConfigError(f"{path} is open to other users of this machine; fix it: chmod {mode} {path}")
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(f"{path} belongs to another user; fix it: chown {os.geteuid()} {path}")

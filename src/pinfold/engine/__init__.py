@@ -1,18 +1,16 @@
 """The one loop, and the ports through which it sees the world."""
 
-from pinfold.engine.actions import digest_of
+from pinfold.engine.approval import digest_of
 from pinfold.engine.breaker import Breaker, Line, OwnLines
-from pinfold.engine.context import request_of
-from pinfold.engine.core import Budget, Choice, CommandRefused, Core, TurnStopped
+from pinfold.engine.core import Budget, Choice, CommandRefused, Core
 from pinfold.engine.engine import Engine
-from pinfold.engine.fold import apply, fold
+from pinfold.engine.fold import fold
 from pinfold.engine.hooks import Hook, Hooks
-from pinfold.engine.model_call import the_model
+from pinfold.engine.model_call import request_of, the_model
 from pinfold.engine.ports import (
     Given,
     Hands,
     Journal,
-    Ledger,
     Model,
     NotShown,
     OnCall,
@@ -22,8 +20,7 @@ from pinfold.engine.ports import (
     Spent,
     Stopped,
 )
-from pinfold.engine.state import OpenAction, State, Turn
-from pinfold.engine.words import changed_in_words, rewound_in_words
+from pinfold.engine.state import OpenAction, State, changed_in_words, rewound_in_words
 
 __all__ = [
     "Breaker",
@@ -37,7 +34,6 @@ __all__ = [
     "Hook",
     "Hooks",
     "Journal",
-    "Ledger",
     "Line",
     "Model",
     "NotShown",
@@ -50,9 +46,6 @@ __all__ = [
     "Spent",
     "State",
     "Stopped",
-    "Turn",
-    "TurnStopped",
-    "apply",
     "changed_in_words",
     "digest_of",
     "fold",

@@ -1,4 +1,4 @@
-"""Stops calling what keeps failing, and tries it again after a while. No clock of its own."""
+"""Circuit breaker: stops calls to what keeps failing, and tries again after a while. No clock of its own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.events import BreakerState
 
 FORGET_S = 600.0
-"""A failure longer ago than that is not in a row with the next."""
+"""Failures further apart than this do not count as consecutive."""
 
 
 class Line(Struct, kw_only=True):
@@ -18,19 +19,19 @@ class Line(Struct, kw_only=True):
     failed_at: float = 0.0
     opened_at: float | None = None
     probed_at: float | None = None
-    """When a call was let through to see whether it works again, if one is under way."""
+    """When the current trial call began, if there is one."""
 
 
 class Lines(Protocol):
-    """Where what is known of each line is kept."""
+    """Stores the state of each line."""
 
     def change(self, name: str, change: Callable[[Line], Line]) -> Line:
-        """What comes of the change is kept and returned; a line nobody knows is as new."""
+        """Store and return the changed line; an unknown line starts fresh."""
         ...
 
 
 class OwnLines:
-    """Of this process alone."""
+    """In this process only."""
 
     def __init__(self) -> None:
         self._lines: dict[str, Line] = {}
@@ -53,20 +54,20 @@ class Breaker(Struct, kw_only=True):
     lines: Lines = field(default_factory=OwnLines)
 
     def state(self, name: str) -> BreakerState:
-        line = self.lines.change(name, _same)
+        line = self.lines.change(name, lambda line: line)
         if line.opened_at is None:
             return "closed"
         return "half-open" if self.clock() - line.opened_at >= self.cooldown_s else "open"
 
     def wait_s(self, name: str) -> float:
-        """How long until the next call may be made: 0 when now. A call that may be made counts as the probe."""
+        """Seconds until the next call is allowed, 0 for now; an allowed call counts as the trial."""
         now, wait_s = self.clock(), 0.0
 
         def probe(line: Line) -> Line:
             nonlocal wait_s
             if line.opened_at is None:
                 return line
-            # Whoever probes may have gone without a word.
+            # The prober may have gone without reporting.
             since = max(line.opened_at, line.probed_at or line.opened_at)
             wait_s = max(0.0, since + self.cooldown_s - now)
             if not wait_s:
@@ -92,14 +93,5 @@ class Breaker(Struct, kw_only=True):
         self.lines.change(name, fail)
 
     def record_unknown(self, name: str) -> None:
-        """The call ended without showing whether the thing works; the next one may probe."""
-
-        def abandon(line: Line) -> Line:
-            line.probed_at = None
-            return line
-
-        self.lines.change(name, abandon)
-
-
-def _same(line: Line) -> Line:
-    return line
+        """The call ended without showing whether the line works; the next one may probe."""
+        self.lines.change(name, lambda line: replace(line, probed_at=None))

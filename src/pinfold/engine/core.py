@@ -1,10 +1,11 @@
-"""What every part of the engine holds: the session's state, its log, and the bounds of a turn."""
+"""What all parts of the engine share: the session's state, its log, and the limits of a turn."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """Bounds of one turn, of a session and of a day. None means no bound."""
+    """Limits of one turn, of a session and of a day. None means no limit."""
 
     max_steps: int = 20
     max_tokens: int | None = None
@@ -36,7 +37,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     """How often one model call is tried."""
     retry_base_s: float = 0.5
     side_by_side: int = 8
-    """How many parallel-safe actions run at once."""
+    """Parallel-safe actions that run at once."""
 
 
 class TurnStopped(PinfoldError):
@@ -48,19 +49,11 @@ class TurnStopped(PinfoldError):
 
 
 class CommandRefused(PinfoldError):
-    """The command makes no sense now; says why."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _new_breaker() -> Breaker:
-    return Breaker(clock=time.monotonic)
+    """The command is not possible now; says why."""
 
 
 def _find_asked_form(turn: Turn) -> AskedForm | None:
-    """The form that the user asked for. Most prompts cannot ask for any, and then nothing is loaded."""
+    """The answer form the prompt asks for. Most prompts cannot ask for one, and then nothing is loaded."""
     if not any(sign in turn.said.lower() for sign in ("@", "json", "{", " line")):
         return None
     from pinfold.text.answer_forms import asked_form
@@ -73,7 +66,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     model: Model
     prompt: str
-    """What it is told first."""
+    """Its system prompt."""
 
 
 class Core(Struct, kw_only=True, dict=True):
@@ -81,38 +74,38 @@ class Core(Struct, kw_only=True, dict=True):
     model: Model
     hands: Hands
     fallbacks: Sequence[Model] = ()
-    """Asked in this order when the model cannot be."""
+    """Models to ask, in this order, when the model is unavailable."""
     escalate: Model | None = None
-    """Asked when the model goes round in circles."""
+    """The model to ask when the first one repeats itself."""
     ledger: Ledger | None = None
     state: State = field(default_factory=State)
     hooks: Hooks = field(default_factory=Hooks)
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    breaker: Breaker = field(default_factory=_new_breaker)
+    breaker: Breaker = field(default_factory=lambda: Breaker(clock=time.monotonic))
     unattended: bool = True
-    """Nobody can be asked: what needs a decision is denied, on record."""
+    """No user can be asked: what needs a decision is denied, on record."""
     form: Form | None = None
-    """What every answer must be; None: words of any kind."""
+    """The required form of every answer; None: free text."""
     choose: Callable[[str], Choice] | None = None
     """The model of this name. Raises PinfoldError."""
     destination: Callable[[str], str] = str
-    """Where a conversation with the model of this name goes; empty if it stays on this machine."""
+    """Where requests to the model of this name go; empty if they stay on this machine."""
     approval_s: float = 900.0
-    """How long after it was given a yes still counts."""
-    clock: Callable[[], datetime] = _now
+    """How long an approval holds."""
+    clock: Callable[[], datetime] = partial(datetime.now, UTC)
 
     def __post_init__(self) -> None:
         self._change: anyio.Event | None = None
-        """Once somebody waits."""
+        """Set while something waits for a change."""
         self.journal.follow(self._follow)
 
     def fault_of(self, answer: str) -> str:
-        """What is wrong with it; empty if it may stand."""
+        """What is wrong with an answer; empty if it is acceptable."""
         return self.form.fault(answer) if self.form else ""
 
     def misses(self, answer: str) -> str:
-        """What the model is told of an answer that is not in the form its prompt asks for; once a turn."""
+        """The correction for an answer that is not in the form the prompt asks for; once per turn."""
         turn = self.state.turn
         if turn is None or self.form is not None:
             return ""
@@ -125,7 +118,7 @@ class Core(Struct, kw_only=True, dict=True):
         return "" if told else form.fault(answer)
 
     def printed_by(self, turn: Turn) -> str | None:
-        """The answer, word for word, if the last code printed all that is asked for, and nothing else is to be done."""
+        """The answer, verbatim, if the last code printed exactly what the prompt asks for and nothing else is to be done."""
         form = (self.form or _find_asked_form(turn)) if turn.output else None
         if form is None:
             return None
@@ -134,11 +127,11 @@ class Core(Struct, kw_only=True, dict=True):
         return None if wants_more(turn.said) else form.find_printed(stdout_of(turn.output, turn.notices))
 
     async def record(self, *events: Event) -> None:
-        """On disk, and in the state, when this returns."""
+        """Append; when this returns, the events are on disk and in the state."""
         await self.journal.append(*events)
 
     async def note(self, *events: Event) -> None:
-        """In their order among the others, and on disk soon."""
+        """Append in order without waiting for the disk."""
         await self.journal.append_soon(*events)
 
     def _follow(self, entry: Entry) -> None:
@@ -149,7 +142,7 @@ class Core(Struct, kw_only=True, dict=True):
         return (self.clock() - datetime.fromisoformat(at)).total_seconds() > self.approval_s
 
     def touch(self) -> None:
-        """Something that someone may wait for has changed."""
+        """Wake up what waits for a change."""
         if self._change is not None:
             self._change.set()
             self._change = None

@@ -1,22 +1,23 @@
-"""The one loop: commands in, events out. Everything it knows is in the log; everything it does goes through a port."""
+"""The one loop: commands in, events out. All it knows is in the log; all it does goes through a port."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeAlias, assert_never
+from functools import partial
+from typing import Literal, assert_never
 
 import anyio
+from msgspec import Struct, field
 
-from pinfold.engine.actions import carry, settle
-from pinfold.engine.core import Choice, CommandRefused, Core, TurnStopped
-from pinfold.engine.model_call import ask
-from pinfold.engine.ports import Performed, Rewound, Spent
-from pinfold.engine.rewind import way_back
-from pinfold.engine.state import Turn
+from pinfold.engine.actions import carry, close_unstarted
+from pinfold.engine.core import Choice, CommandRefused, Core
+from pinfold.engine.ports import Performed, Rewound
+from pinfold.engine.state import State
+from pinfold.engine.turn import run_turn
 from pinfold.events import (
     Action,
     ActionFinished,
@@ -40,7 +41,6 @@ from pinfold.events import (
     Say,
     SessionChanged,
     SessionRewound,
-    TurnEnded,
     TurnFailed,
     TurnId,
     TurnInterrupted,
@@ -48,11 +48,11 @@ from pinfold.events import (
     Undo,
     Usage,
     UserSpoke,
+    What,
 )
 
 log = logging.getLogger(__name__)
 _QUEUED = 1000
-_Work: TypeAlias = "Say | Continue | Execute | _Rewind | _Act"
 _UNKNOWN = (
     "This was started, then Pinfold stopped before its end was seen. It may or may not have taken effect. "
     "It was not run again; check before repeating it."
@@ -62,53 +62,29 @@ _BUSY = "something runs in this session; interrupt it, or wait for its end"
 _INTERRUPTED = "This was interrupted."
 
 
-def within(span: str, spent: Spent, tokens: int | None, cost: float | None) -> None:
-    """Raises TurnStopped once a limit is reached."""
-    if tokens is not None and spent.tokens >= tokens:
-        raise TurnStopped(f"stopped after {spent.tokens:,} tokens {span}, the limit is {tokens:,}")
-    if cost is None:
-        return
-    if spent.cost is None:
-        raise TurnStopped(f"stopped: a cost limit for {span} is set but the price of a model is not known")
-    if spent.cost >= cost:
-        raise TurnStopped(f"stopped after ${spent.cost:.4f} {span}, the limit is ${cost:.4f}")
+class _Job(Struct, kw_only=True):
+    """Work in the queue. It has its cancel scope from the start, so an interrupt right behind a command stops it."""
 
-
-def _answer(text: str, without: Sequence[str]) -> str:
-    return f"{text.rstrip()}\n\n(Done without {'; without '.join(without)}.)".lstrip() if without else text
-
-
-class _Rewind:
-    """A way back, or forth again, that somebody waits for."""
-
-    def __init__(self, command: Undo | Rewind | Redo) -> None:
-        self.command = command
-        self.done = anyio.Event()
-        self.refused: str | None = None
-
-
-class _Act:
-    """An action of the user's own that somebody waits for."""
-
-    def __init__(self, id_: ActionId, action: Action) -> None:
-        self.id = id_
-        self.action = action
-        self.done = anyio.Event()
-        self.performed: Performed | None = None
-        self.failed: Unavailable | None = None
+    id: str | None
+    run: Callable[[], Awaitable[Performed | None]]
+    catches: tuple[type[PinfoldError], ...] = ()
+    """Errors for the submitter who waits for this job; any other ends the session."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    performed: Performed | None = None
+    failed: PinfoldError | None = None
 
 
 class Engine:
     def __init__(self, core: Core) -> None:
         self.core = core
-        self._inbox, self._commands = anyio.create_memory_object_stream[_Work](_QUEUED)
-        self._taken: deque[tuple[str | None, anyio.CancelScope]] = deque()
-        """Commands not yet worked through, in order, each with its scope from the start: an interrupt right
-        behind a command stops it even if it has not begun."""
+        self._inbox, self._queue = anyio.create_memory_object_stream[_Job](_QUEUED)
+        self._jobs: deque[_Job] = deque()
+        """Not finished yet, in order; the first one runs."""
         self._deciding = anyio.Lock()
 
     async def recover(self) -> None:
-        """Name what a crash left open: nothing that had begun is ever run again by itself."""
+        """Record what a crash left open. What had begun is never run again by itself."""
         opened = self.core.state.opened
         is_foreign = opened is not None and opened.imported
         if is_foreign:
@@ -117,19 +93,17 @@ class Engine:
         for id_, item in self.core.state.open.items():
             if item.stage == "started":
                 events.append(ActionFinished(id=id_, outcome="outcome_unknown", observation=_UNKNOWN))
-            elif is_foreign or item.proposed.turn is None or item.proposed.parent:  # nobody here waits for it
+            elif is_foreign or item.proposed.turn is None or item.proposed.parent:  # nothing here waits for it
                 events.append(ActionFinished(id=id_, outcome="not_run", observation=_NOT_RUN))
         if events:
             await self.core.record(*events)
 
     async def submit(self, command: Command) -> None:
-        """Take a command. What it leads to is seen in the log. Raises CommandRefused."""
+        """Accept a command; its effects are seen in the log. Raises CommandRefused."""
         match command:
             case Interrupt(target=target):
-                for id_, scope in self._taken:
-                    if target in (None, id_):
-                        scope.cancel()
-                        break
+                if job := next((job for job in self._jobs if target in (None, job.id)), None):
+                    job.scope.cancel()
             case Decide():
                 await self._decide(command)
             case Rename(title=title):
@@ -140,43 +114,48 @@ class Engine:
                 await self._clear()
             case Configure():
                 await self._configure(command)
-            case Say() | Continue() | Execute():
-                if isinstance(command, Continue) and self.core.state.turn is None:
+            case Say():
+                self._take(command.turn, partial(self._say, command))
+            case Continue():
+                if self.core.state.turn is None:
                     raise CommandRefused("there is no turn to go on with")
-                self._take(command)
+                self._take(self.core.state.turn.id, self._continue)
+            case Execute():
+                self._take(command.id, partial(self._execute, command))
             case _:
                 assert_never(command)
 
     async def act(self, id_: ActionId, action: Action) -> Performed:
-        """Do something on the user's own behalf: in its turn, or at once where it may run beside others.
+        """Do something for the user: when it is due in the queue, or at once if it is parallel-safe.
 
-        Judged, asked about and recorded as any action. Cancelling interrupts it. Raises CommandRefused, Unavailable.
+        It is judged, asked about and recorded as any action. Cancelling interrupts it. Raises CommandRefused, Unavailable.
         """
         if self.core.hands.parallel_safe(action):
             return await self.act_beside(id_, action)
-        work = _Act(id_, action)
-        self._take(work)
+        job = self._take(id_, partial(self._act, id_, action), catches=(Unavailable,))
         try:
-            await work.done.wait()
+            await job.done.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await self.submit(Interrupt(target=id_))
-                await work.done.wait()
+                await job.done.wait()
             raise
-        if work.failed:
-            raise work.failed
-        return work.performed or Performed(outcome="interrupted", observation=_INTERRUPTED)
+        if job.failed:
+            raise job.failed
+        return job.performed or Performed(outcome="interrupted", observation=_INTERRUPTED)
+
+    async def _act(self, id_: ActionId, action: Action) -> Performed | None:
+        with self._jobs[0].scope:
+            return await self.act_beside(id_, action)
+        return None
 
     async def act_beside(self, id_: ActionId, action: Action) -> Performed:
-        """As `act`, but at once and in the caller's own task: whoever knows that nothing in the session stands in its way."""
+        """As `act`, but at once and in the caller's task; the caller knows that the action does not conflict with the queue."""
         await self.core.record(ActionProposed(id=id_, action=action, by="user"))
         try:
             return await carry(self.core, id_)
         finally:
-            left = self.core.state.open.get(id_)
-            if left and left.stage != "started":  # it was given up before it began
-                with anyio.CancelScope(shield=True):
-                    await self.core.record(ActionFinished(id=id_, outcome="not_run", observation=_NOT_RUN))
+            await close_unstarted(self.core, id_, _NOT_RUN)
 
     async def _configure(self, change: Configure) -> None:
         state = self.core.state
@@ -201,95 +180,71 @@ class Engine:
             self.core.model = chosen.model
 
     def _choose_model(self, model: str) -> Choice:
-        if self._taken:
+        if self._jobs:
             raise CommandRefused(_BUSY)
         if self.core.choose is None:
             raise CommandRefused("the model of this session cannot be changed")
         return self.core.choose(model)
 
     async def _clear(self) -> None:
-        if self._taken:
+        if self._jobs:
             raise CommandRefused(_BUSY)
         await self._cut_off("the conversation was begun anew")
         await self.core.record(ContextCompacted(summary=self.core.hands.inventory()))
 
-    def _take(self, work: _Work) -> None:
+    def _take(
+        self,
+        id_: str | None,
+        run: Callable[[], Awaitable[Performed | None]],
+        *,
+        catches: tuple[type[PinfoldError], ...] = (),
+    ) -> _Job:
+        job = _Job(id=id_, run=run, catches=catches)
         try:
-            self._inbox.send_nowait(work)
+            self._inbox.send_nowait(job)
         except anyio.WouldBlock:
             raise CommandRefused(f"{_QUEUED} messages are waiting already") from None
-        self._taken.append((self._id_of(work), anyio.CancelScope()))
+        self._jobs.append(job)
+        return job
 
     async def _rewind(self, command: Undo | Rewind | Redo) -> None:
-        """Seen in the log when this returns, unlike other commands: only whoever asked must know that it was refused."""
-        if self._taken:
+        """Unlike other commands this waits for the result, because a refusal is not in the log."""
+        if self._jobs:
             raise CommandRefused(_BUSY)
-        rewind = _Rewind(command)
-        self._take(rewind)
-        await rewind.done.wait()
-        if rewind.refused is not None:
-            raise CommandRefused(rewind.refused)
+        job = self._take(None, partial(self._go_back, command), catches=(PinfoldError,))
+        await job.done.wait()
+        if job.failed:
+            raise CommandRefused(str(job.failed))
 
     async def serve(self) -> None:
         """Work through the commands, one at a time, for as long as the session lives."""
-        with self._inbox, self._commands:
-            async for command in self._commands:
-                await self._work(command)
-                self._taken.popleft()
+        with self._inbox, self._queue:
+            async for job in self._queue:
+                try:
+                    job.performed = await job.run()
+                except job.catches as error:
+                    job.failed = error
+                finally:
+                    job.done.set()
+                self._jobs.popleft()
                 self.core.touch()
 
     @property
     def is_busy(self) -> bool:
-        """Something that was taken is not worked through yet."""
-        return bool(self._taken)
+        """True while commands run or wait."""
+        return bool(self._jobs)
 
     async def idle(self) -> None:
-        """Wait until all that was taken is worked through, or waits for somebody's decision."""
-        while self._taken and not any(item.stage == "asking" for item in self.core.state.open.values()):
+        """Wait until all commands are finished, or one waits for an approval."""
+        while self._jobs and not any(item.stage == "asking" for item in self.core.state.open.values()):
             await self.core.wait_for_change()
-
-    def _id_of(self, command: _Work) -> str | None:
-        match command:
-            case _Rewind():
-                return None
-            case Say(turn=id_) | Execute(id=id_):
-                return id_
-            case _Act():
-                return command.id
-            case Continue():
-                return self.core.state.turn.id if self.core.state.turn else None
-
-    async def _work(self, command: _Work) -> None:
-        match command:
-            case _Rewind():
-                await self._go_back(command)
-            case Say():
-                await self._say(command)
-            case Continue():
-                if turn := self.core.state.turn:
-                    await self._turn(turn.id)
-            case Execute():
-                await self._execute(command)
-            case _Act():
-                await self._do(command)
-            case _:
-                assert_never(command)
-
-    async def _do(self, work: _Act) -> None:
-        try:
-            with self._taken[0][1]:
-                work.performed = await self.act_beside(work.id, work.action)
-        except Unavailable as failure:
-            work.failed = failure
-        finally:
-            work.done.set()
 
     async def _say(self, say: Say) -> None:
         state = self.core.state
-        if state.turn and state.turn.id == say.turn:
-            return await self._turn(say.turn)
         if any(turn.id == say.turn for turn in state.turns):
-            return None
+            if state.turn and state.turn.id == say.turn:
+                await self._turn(say.turn)
+            return
         await self._cut_off("the process ended early")
         glance = await self.core.hands.summarize_files()
         private = bool(say.images) or self.core.hands.is_exposed
@@ -297,83 +252,46 @@ class Engine:
         await self.core.record(
             UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance, tools=tools, private=private)
         )
-        return await self._turn(say.turn)
+        await self._turn(say.turn)
+
+    async def _continue(self) -> None:
+        if turn := self.core.state.turn:
+            await self._turn(turn.id)
 
     async def _turn(self, id_: TurnId) -> None:
-        """From the state as it is to the end of the turn, whatever that end is."""
+        """Run the turn to its end, whatever that end is."""
+
+        def fail(error: str, *, temporary: bool = False) -> TurnFailed:
+            return TurnFailed(turn=id_, error=error, temporary=temporary, usage=self._current_usage())
+
         seconds = self.core.budget.max_seconds or math.inf
         end: Event | None = None
-        with self._taken[0][1] as scope:
+        with self._jobs[0].scope as scope:
             scope.deadline = anyio.current_time() + seconds
             try:
-                end = await self._steps(id_)
-            except TurnStopped as stop:
-                end = TurnFailed(turn=id_, error=str(stop), temporary=stop.temporary, usage=self._current_usage())
+                end = await run_turn(self.core, id_)
             except PinfoldError as error:
-                later = error.exit_code == 75
-                end = TurnFailed(turn=id_, error=str(error), temporary=later, usage=self._current_usage())
+                end = fail(str(error), temporary=getattr(error, "temporary", error.exit_code == 75))
             except Exception as error:
                 log.exception("turn %s", id_)
-                words = f"internal error, please report it: {type(error).__name__}: {error}"
-                end = TurnFailed(turn=id_, error=words, usage=self._current_usage())
+                end = fail(f"internal error, please report it: {type(error).__name__}: {error}")
         if end is None and anyio.current_time() >= scope.deadline:
-            words = f"stopped after {seconds:g} s, the limit for a turn"
-            end = TurnFailed(turn=id_, error=words, usage=self._current_usage())
-        if end is None:
-            end = TurnInterrupted(turn=id_, reason="interrupted by the user", usage=self._current_usage())
-        await self._close(id_, end)
+            end = fail(f"stopped after {seconds:g} s, the limit for a turn")
+        await self._close(id_, end or self._interrupt_event(id_, "interrupted by the user"))
 
-    async def _steps(self, id_: TurnId) -> Event:
-        while True:
-            await settle(self.core, id_)
-            turn = self.core.state.turn
-            if turn is None:
-                raise TurnStopped("the turn ended from outside")
-            if turn.answer is not None:
-                if fault := self.core.fault_of(turn.answer):
-                    raise TurnStopped(fault)
-                if turn.unusable:
-                    raise TurnStopped(f"{turn.model} gave no answer that can be used: {turn.unusable}")
-                return self._turn_ended_event(turn, self._final_answer(turn.answer, turn.without))
-            if (printed := self.core.printed_by(turn)) is not None:
-                return self._turn_ended_event(turn, printed, printed=True)
-            self._check_budget(turn)
-            if turn.is_failing or turn.is_stuck:
-                from pinfold.engine.progress import progress
-
-                turn = await progress(self.core, turn)
-            await ask(self.core, turn)
-
-    @staticmethod
-    def _turn_ended_event(turn: Turn, text: str, *, printed: bool = False) -> TurnEnded:
-        return TurnEnded(
-            turn=turn.id, text=text, usage=turn.usage, cost=turn.cost, without=turn.without, printed=printed
-        )
-
-    def _final_answer(self, answer: str, without: Sequence[str]) -> str:
-        form = self.core.form
-        return form.finish_answer(answer) if form else _answer(answer, without)
+    def _interrupt_event(self, id_: TurnId, reason: str) -> TurnInterrupted:
+        return TurnInterrupted(turn=id_, reason=reason, usage=self._current_usage())
 
     def _current_usage(self) -> Usage:
         return self.core.state.turn.usage if self.core.state.turn else Usage()
 
-    def _check_budget(self, turn: Turn) -> None:
-        budget, state = self.core.budget, self.core.state
-        if turn.steps >= budget.max_steps:
-            raise TurnStopped(f"stopped after {turn.steps} steps, the limit (max_steps)")
-        within("this turn", Spent(tokens=turn.usage.total, cost=turn.cost), budget.max_tokens, budget.max_cost)
-        spent = Spent(tokens=state.usage.total, cost=state.cost)
-        within("this session", spent, budget.session_tokens, budget.session_cost)
-        if self.core.ledger and (budget.day_tokens is not None or budget.day_cost is not None):
-            within("today", self.core.ledger.today(), budget.day_tokens, budget.day_cost)
-
     async def _cut_off(self, reason: str) -> None:
-        """End the turn that is open, if one is."""
+        """End the open turn, if there is one."""
         if turn := self.core.state.turn:
-            await self._close(turn.id, TurnInterrupted(turn=turn.id, reason=reason, usage=self._current_usage()))
+            await self._close(turn.id, self._interrupt_event(turn.id, reason))
 
     async def _close(self, id_: TurnId, end: Event) -> None:
-        """End the turn. No action of it stays open, and no call without an answer."""
+        """End the turn. None of its actions stays open, and every call gets an answer."""
         state = self.core.state
         events: list[Event] = []
         for call in state.turn.unproposed if state.turn else ():
@@ -391,40 +309,34 @@ class Engine:
         if command.id in self.core.state.executed:
             return
         action = RunCell(code=command.code, timeout_s=command.timeout_s)
-        await self.core.record(ActionProposed(id=command.id, action=action, by="user"))
-        with self._taken[0][1], suppress(Unavailable):  # what was not available is in the outcome
-            await carry(self.core, command.id)
+        with suppress(Unavailable):  # the outcome says so
+            await self._act(command.id, action)
 
-    async def _go_back(self, rewind: _Rewind) -> None:
-        try:
-            way = way_back(self.core.state, rewind.command)
-            with anyio.CancelScope(shield=True):  # half of it would be neither here nor there
-                path = self.core.state.path
-                gone = Rewound(to=path[-1] if path else 0)
-                if way.cells is not None:
-                    gone = await self.core.hands.rewind(way.cells)
-                if way.forgotten:
-                    await self._cut_off("the conversation went back to before it")
-                await self.core.record(
-                    SessionRewound(
-                        to=gone.to,
-                        what=way.what,
-                        undone=gone.undone,
-                        redone=gone.redone,
-                        effects=self.core.state.effects_of(gone.undone),
-                        notices=gone.notices,
-                        forgotten=way.forgotten,
-                        recalled=way.recalled,
-                        again=isinstance(rewind.command, Redo),
-                    )
+    async def _go_back(self, command: Undo | Rewind | Redo) -> None:
+        way = way_back(self.core.state, command)
+        with anyio.CancelScope(shield=True):  # all of it or nothing
+            path = self.core.state.path
+            gone = Rewound(to=path[-1] if path else 0)
+            if way.cells is not None:
+                gone = await self.core.hands.rewind(way.cells)
+            if way.forgotten:
+                await self._cut_off("the conversation went back to before it")
+            await self.core.record(
+                SessionRewound(
+                    to=gone.to,
+                    what=way.what,
+                    undone=gone.undone,
+                    redone=gone.redone,
+                    effects=self.core.state.effects_of(gone.undone),
+                    notices=gone.notices,
+                    forgotten=way.forgotten,
+                    recalled=way.recalled,
+                    again=isinstance(command, Redo),
                 )
-        except PinfoldError as error:
-            rewind.refused = str(error)
-        finally:
-            rewind.done.set()
+            )
 
     async def _decide(self, decide: Decide) -> None:
-        # One at a time: of two answers that cross, the second must see that the first was taken.
+        # One at a time: of two answers that cross, the second must see the first.
         async with self._deciding:
             item = self.core.state.open.get(decide.id)
             if item is None or item.stage != "asking":
@@ -443,5 +355,47 @@ class Engine:
                 ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )
         turn = self.core.state.turn
-        if turn and item.proposed.turn == turn.id and all(id_ != turn.id for id_, _ in self._taken):
+        if turn and item.proposed.turn == turn.id and all(job.id != turn.id for job in self._jobs):
             await self.submit(Continue())
+
+
+class _Way(Struct, frozen=True, kw_only=True):
+    cells: Undo | Redo | None
+    """What to do with variables and files, if anything."""
+    what: What | Literal["chat"] = "all"
+    forgotten: tuple[TurnId, ...] = ()
+    recalled: tuple[TurnId, ...] = ()
+
+
+def way_back(state: State, command: Undo | Rewind | Redo) -> _Way:
+    """What going back means for the session as it is now. Raises CommandRefused."""
+    match command:
+        case Undo():
+            return _Way(cells=command, what=command.what)
+        case Redo():
+            last = state.taken[-1] if state.taken else None
+            recalled = tuple(turn.id for turn in last.turns) if last else ()
+            if last and not last.cells:
+                return _Way(cells=None, what="chat", recalled=recalled)
+            return _Way(cells=command, recalled=recalled)
+        case Rewind():
+            return _before_turn(state, command)
+
+
+def _before_turn(state: State, command: Rewind) -> _Way:
+    turns = tuple(state.turns)
+    place = next((place for place, turn in enumerate(turns) if turn.id == command.turn), None)
+    if place is None:
+        raise CommandRefused(f"this session has no turn {command.turn}")
+    with_chat = command.what in ("all", "chat")
+    if with_chat and not turns[place].messages:
+        raise CommandRefused("the conversation was begun anew since that turn; files and variables can go back")
+    forgotten = tuple(turn.id for turn in turns[place:]) if with_chat else ()
+    then = turns[place].cells
+    if command.what == "chat" or not any(cell > then for cell in state.path):
+        if not with_chat:
+            raise CommandRefused("no cell has run since before that turn")
+        return _Way(cells=None, what="chat", forgotten=forgotten)
+    what: What = "all" if command.what == "all" else command.what
+    to = max((cell for cell in state.path if cell <= then), default=0)
+    return _Way(cells=Undo(to=to, what=what), what=what, forgotten=forgotten)

@@ -1,4 +1,4 @@
-"""From the log to the session's state: one event at a time. Pure and total; cheap for each event however long the log is."""
+"""From the log to the session's state, one event at a time. Pure and total."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable
 from functools import reduce
 from hashlib import sha256
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any, assert_never
 
 from msgspec.structs import replace
 
-from pinfold.engine.state import REPEATS, End, OpenAction, State, Taken, Turn
-from pinfold.engine.words import changed_in_words, rewound_in_words
+from pinfold.engine.state import REPEATS, End, OpenAction, State, Taken, Turn, changed_in_words, rewound_in_words
 from pinfold.events import (
     FILES_TOLD,
     Action,
@@ -56,23 +55,22 @@ from pinfold.text import cap_text
 RESTORED = (
     "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
 )
-_SHELF = 128
 _EFFECTS = 500
 _EFFECT = 120
 """Characters of one."""
 _EXECUTED = 64
 ANSWER = "answer"
-"""The tool by which code tells the user the result."""
+"""The tool with which code gives the user the result."""
 _CORRECTIONS = 2
-"""How often in a row a reply is sent back before it counts as it is, or the turn fails."""
+"""How often in a row a reply is sent back before it counts or the turn fails."""
 _WITHHELD = "the provider's content filter withheld it"
 _PREVIOUS = "[The previous turn"
 _OWN_COMMAND = "!"
-"""A cell of the user's own that begins so is a shell command, and the model is told of it with the next message."""
+"""Begins a shell command of the user's own; the model learns of it with the next message."""
 _OWN_OUTPUT = 4000
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
-"""In a traceback: the same failure in another cell is the same."""
+"""In a traceback: the same failure in another cell counts as the same."""
 _RAISED = r"(?m)^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*"
 _ADDRESS = r"0x[0-9a-f]+"
 _REPEATED = (
@@ -86,7 +84,6 @@ def fold(entries: Iterable[Entry], state: State | None = None) -> State:
 
 def apply(state: State, entry: Entry) -> State:
     match entry.event:
-        # In the order of how often they come: every case before costs every event behind it.
         case ModelCalled() | Unknown() | Noticed() | SessionForked():
             return state
         case ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event:
@@ -165,12 +162,10 @@ def _apply_session_change(
                 granted=state.granted - {*revoked},
             )
         case SessionRewound():
-            return _rewound(state, event)
+            return _apply_rewind(state, event)
         case ContextCompacted(summary=summary):
-            told = tuple(replace(turn, messages=()) for turn in chain.from_iterable(state.past))
-            return replace(
-                state, past=_split_into_pages(told), notes=(f"[{summary}]",) if summary else (), glance="", taken=()
-            )
+            past = tuple(replace(turn, messages=()) for turn in state.past)
+            return replace(state, past=past, notes=(f"[{summary}]",) if summary else (), glance="", taken=())
         case Checkpointed(restored=restored):
             return _add_note(state, RESTORED.format(restored)) if restored is not None else state
         case _:
@@ -184,7 +179,7 @@ def _other_model(opened: SessionOpened | None, event: SessionChanged) -> Session
 
 
 def _apply_session_opened(state: State, event: SessionOpened) -> State:
-    """A new owner. What was cut off and may be run again goes back to where it can be."""
+    """A new owner. Pure actions that were cut off may run again."""
     again = {
         id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
         for id_, item in state.open.items()
@@ -206,31 +201,22 @@ def _apply_session_opened(state: State, event: SessionOpened) -> State:
     return _add_note(state, f"[The session was reopened. {' '.join(words)}]") if words else state
 
 
-def _rewound(state: State, event: SessionRewound) -> State:
+def _apply_rewind(state: State, event: SessionRewound) -> State:
     state = replace(state, undone=(state.undone | {*event.undone}) - {*event.redone})
-    past = tuple(chain.from_iterable(state.past))
     if event.again:
         turns = state.taken[-1].turns if state.taken else ()
         back = tuple(turn for turn in turns if turn.id in event.recalled)
-        state = replace(state, past=_split_into_pages((*past, *back)), taken=state.taken[:-1])
+        state = replace(state, past=(*state.past, *back), taken=state.taken[:-1])
     else:
-        gone = tuple(turn for turn in past if turn.id in event.forgotten)
-        taken = Taken(turns=gone, cells=event.what != "chat")
-        state = replace(
-            state,
-            past=_split_into_pages(tuple(turn for turn in past if turn.id not in event.forgotten))
-            if gone
-            else state.past,
-            notes=tuple(note for note in state.notes if not note.startswith(_PREVIOUS)) if gone else state.notes,
-            taken=(*state.taken, taken),
-        )
-        if gone and event.what == "all" and not event.effects and not event.notices:
-            return state  # nothing is left that it was told of
+        gone = tuple(turn for turn in state.past if turn.id in event.forgotten)
+        state = replace(state, taken=(*state.taken, Taken(turns=gone, cells=event.what != "chat")))
+        if gone:
+            past = tuple(turn for turn in state.past if turn.id not in event.forgotten)
+            notes = tuple(note for note in state.notes if not note.startswith(_PREVIOUS))
+            state = replace(state, past=past, notes=notes)
+            if event.what == "all" and not event.effects and not event.notices:
+                return state  # the model has seen none of what is left
     return _add_note(state, f"[The user {rewound_in_words(event)}]")
-
-
-def _split_into_pages(turns: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], ...]:
-    return tuple(turns[start : start + _SHELF] for start in range(0, len(turns), _SHELF))
 
 
 def _add_note(state: State, note: str) -> State:
@@ -245,9 +231,9 @@ def _saying(turn: Turn, message: Message) -> Turn:
 
 
 def _answering(turn: Turn, message: ToolMessage) -> Turn:
-    """Providers want a call answered at once: what the model was told meanwhile stands after the answer."""
-    notes = len(list(takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))))
-    place = len(turn.messages) - notes
+    """Providers want a call answered at once: notes that came meanwhile stand after the answer."""
+    notes = [*takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))]
+    place = len(turn.messages) - len(notes)
     return replace(turn, messages=(*turn.messages[:place], message, *turn.messages[place:]))
 
 
@@ -266,15 +252,13 @@ def _apply_model_reply(state: State, event: ModelReplied) -> State:
         messages=messages,
         unproposed=event.actions,
         steps=state.turn.steps + 1,
-        usage=state.turn.usage + event.usage,
-        cost=_sum(state.turn.cost, event.cost),
         answer=None if event.actions or sent_back else event.text,
         output="",
         model=event.model,
         corrections=state.turn.corrections + 1 if sent_back else 0,
         unusable=_WITHHELD if is_withheld else fault if event.unreadable and not sent_back else "",
     )
-    return replace(state, turn=turn, usage=state.usage + event.usage, cost=_sum(state.cost, event.cost))
+    return _add_cost(replace(state, turn=turn), turn.id, event.usage, event.cost)
 
 
 def _sum(cost: float | None, more: float | None) -> float | None:
@@ -292,7 +276,7 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
 
 
 def _spoken_for(state: State, printed: str | None) -> State:
-    """What code has told the user, or printed as the answer, stands in the conversation as if the model had said it."""
+    """Add an answer that code gave or printed to the conversation, as if the model had said it."""
     turn = state.turn
     answer = printed or (turn.answer if turn else None)
     if turn is None or not answer or isinstance(turn.messages[-1], AssistantMessage):
@@ -304,11 +288,7 @@ def _close_turn(state: State, turn: TurnId, end: End, note: str | None) -> State
     if state.turn is None or state.turn.id != turn:
         return state
     closed = replace(state.turn, end=end, acts={})
-    if state.past and len(state.past[-1]) < _SHELF:
-        past = (*state.past[:-1], (*state.past[-1], closed))
-    else:
-        past = (*state.past, (closed,))
-    state = replace(state, past=past, turn=None)
+    state = replace(state, past=(*state.past, closed), turn=None)
     return _add_note(state, note) if note else state
 
 
@@ -346,8 +326,7 @@ def _action(
 
 def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     action = item.proposed.action
-    if event.private or event.untrusted:
-        state = replace(state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted)
+    state = replace(state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted)
     if event.usage is not None:
         state = _add_cost(state, item.proposed.turn, event.usage, event.cost)
     beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
@@ -378,7 +357,7 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
     if turn.repeated == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
     turn = _answering(turn, ToolMessage(id=event.id, text=told))
-    # Of several calls the last one decides: what was said before a failure was said too early.
+    # The last of several calls decides: an answer given before a failure was premature.
     went_well = event.outcome == "ok"
     output = event.observation if went_well and isinstance(action, RunCell) else ""
     turn = replace(turn, answer=item.answer if went_well else None, output=output, notices=event.notices)
@@ -395,7 +374,7 @@ def _with_own_command(state: State, item: OpenAction, event: ActionFinished) -> 
 
 
 def _count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:
-    """How often it has done this, and failed like this."""
+    """Count how often the turn did exactly this, and failed like this."""
     result = _CELL.sub("<cell>", event.observation)
     act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
     times = turn.acts.get(act, 0) + 1
@@ -408,45 +387,42 @@ def _count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:
 
 
 def _last_line(error: str) -> str:
-    """What was raised, without what makes the same failure look different."""
+    """The exception, without addresses that make the same failure look different."""
     raised = re.findall(_RAISED, error) or error.rstrip().splitlines()[-1:]
     return cap_text(re.sub(_ADDRESS, "0x", raised[-1]), _EFFECT) if raised else ""
 
 
 def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
-    """What became of variables that the code does not name itself: the rest its author knows."""
+    """Changes of variables that the code does not name itself; the model knows the others."""
     if variables is None or not isinstance(action, RunCell):
         return variables
     known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
-    rest = replace(
-        variables,
-        added=tuple(name for name in variables.added if name not in known),
-        changed=tuple(name for name in variables.changed if name not in known),
-        removed=tuple(name for name in variables.removed if name not in known),
-    )
-    return rest if rest != Changed() else None
+    rest = {
+        how: tuple(name for name in getattr(variables, how) if name not in known)
+        for how in ("added", "changed", "removed")
+    }
+    return replace(variables, **rest) if any(rest.values()) or variables.shapes else None
 
 
 def _add_cost(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:
-    """A model was asked within an action; it counts as if the agent had."""
-    state = replace(state, usage=state.usage + usage, cost=_sum(state.cost, cost))
-    if state.turn is None or state.turn.id != turn:
-        return state
-    spent = replace(state.turn, usage=state.turn.usage + usage, cost=_sum(state.turn.cost, cost))
-    return replace(state, turn=spent)
+    """Count a model call, of the agent or within one of its actions."""
+    spent = state.turn
+    if spent is not None and spent.id == turn:
+        spent = replace(spent, usage=spent.usage + usage, cost=_sum(spent.cost, cost))
+    return replace(state, turn=spent, usage=state.usage + usage, cost=_sum(state.cost, cost))
 
 
 def the_tool(name: str) -> str:
-    """As it is named among what could not be had."""
+    """The tool's name in the circuit breaker and among what was unavailable."""
     return f"the tool {name}"
 
 
 def _having(state: State, what: str) -> State:
-    """It could be had after all."""
+    """It was available after all."""
     if state.turn is None:
         return state
     rest = tuple(one for one in state.turn.without if one.partition(" (")[0] != what)
-    return replace(state, turn=replace(state.turn, without=rest)) if rest != state.turn.without else state
+    return replace(state, turn=replace(state.turn, without=rest))
 
 
 def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str) -> State:

@@ -1,4 +1,4 @@
-"""The three points where a user's own code may look in. Each call is bounded; a broken hook never opens a gate."""
+"""The three points at which a user's own code is called. Each call is bounded; a broken hook never allows anything."""
 
 from __future__ import annotations
 

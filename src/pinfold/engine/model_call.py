@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import anyio
 from msgspec.structs import replace
 
-from pinfold.engine.context import request_of
 from pinfold.engine.core import Core, TurnStopped
 from pinfold.engine.hooks import HookFailed
 from pinfold.engine.ports import Model
-from pinfold.engine.state import Turn
+from pinfold.engine.state import State, Turn
 from pinfold.events import (
+    Json,
     ModelCalled,
     ModelFailed,
     ModelReplied,
@@ -27,6 +28,7 @@ from pinfold.events import (
     RequestFailed,
     TextDelta,
     Thought,
+    ToolSchema,
     TurnId,
     UserMessage,
     plain_json,
@@ -38,10 +40,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 60.0
+_RECORDED = frozenset(Reply.__struct_fields__) & frozenset(ModelReplied.__struct_fields__)
+"""Fields of a reply that are recorded under the same name."""
 
 
 class _NoReply(Exception):
-    """This model will not answer now; the next may."""
+    """This model does not answer now; the next one may."""
 
     def __init__(self, failure: RequestFailed) -> None:
         super().__init__(str(failure))
@@ -49,14 +53,15 @@ class _NoReply(Exception):
 
 
 def the_model(name: str) -> str:
-    """As the circuit breaker knows it."""
+    """The model's name in the circuit breaker."""
     return f"the model {name}"
 
 
 async def ask(core: Core, turn: Turn) -> None:
-    """The next reply, on record. Raises TurnStopped when there will be none."""
+    """Record the next reply. Raises TurnStopped if no model gives one."""
     try:
-        request = await core.hooks.before_model(_with_pictures(core, _request(core)))
+        request = request_of(core.state, core.hands.schemas(), core.settings)
+        request = await core.hooks.before_model(_with_pictures(core, request))
     except HookFailed as failure:
         raise TurnStopped(f"a before_model hook {failure}") from failure
     models = _to_ask(core, turn)
@@ -76,17 +81,23 @@ async def ask(core: Core, turn: Turn) -> None:
 
 
 def _to_ask(core: Core, turn: Turn) -> Sequence[Model]:
-    """Who is asked, in order. A turn stays with whoever answered it last."""
+    """The models to ask, in order. A turn stays with the model that replied last."""
     stronger = core.escalate
     if stronger and (turn.is_stuck or turn.model == stronger.name):
         return (stronger, core.model, *core.fallbacks)
-    chain = (core.model, *core.fallbacks)
-    names = [model.name for model in chain]
-    return chain[names.index(turn.model) :] if turn.model in names else chain
+    models = (core.model, *core.fallbacks)
+    names = [model.name for model in models]
+    return models[names.index(turn.model) :] if turn.model in names else models
 
 
-def _request(core: Core) -> Request:
-    return request_of(core.state, core.hands.schemas(), core.settings)
+def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
+    """What the model sees: a projection of the state, nothing else."""
+    return Request(
+        system=state.opened.prompt if state.opened else "",
+        messages=tuple(chain.from_iterable(turn.messages for turn in state.turns)),
+        tools=tools,
+        settings=settings,
+    )
 
 
 def _with_pictures(core: Core, request: Request) -> Request:
@@ -96,15 +107,29 @@ def _with_pictures(core: Core, request: Request) -> Request:
 
 
 async def _try_model(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply:
-    """This model's reply, however often it takes within the budget. Raises _NoReply."""
+    """This model's reply, with retries within the budget. Raises _NoReply."""
     name, line, size = model.name, the_model(model.name), _size(request)
+
+    async def record_failure(failure: RequestFailed, wait_s: float | None = None) -> None:
+        await core.record(
+            ModelFailed(
+                turn=turn,
+                model=name,
+                error=str(failure),
+                status=failure.status,
+                retry_in_s=wait_s,
+                request_id=failure.request_id,
+                breaker=core.breaker.state(line),
+                instead=instead if wait_s is None else "",
+            )
+        )
+
     for attempt in range(1, core.budget.attempts + 1):
         if wait_s := core.breaker.wait_s(line):
             paused = RequestFailed(f"it keeps failing and is paused for {wait_s:.0f} s")
-            await core.record(_describe_failure(core, turn, name, paused, wait_s=None, instead=instead))
+            await record_failure(paused)
             raise _NoReply(paused)
-        called = ModelCalled(turn=turn, model=name, attempt=attempt, size=size, to=core.destination(name))
-        await core.record(called)
+        await core.record(ModelCalled(turn=turn, model=name, attempt=attempt, size=size, to=core.destination(name)))
         try:
             reply = await _whole_reply(core, turn, model, request)
         except RequestFailed as failure:
@@ -114,18 +139,16 @@ async def _try_model(core: Core, turn: TurnId, model: Model, request: Request, i
                 core.breaker.record_unknown(line)
             log.warning("%s failed (attempt %d): %s", name, attempt, failure)
             wait_s = _retry_in(failure, attempt, core)
-            later = "" if wait_s is not None else instead
-            await core.record(_describe_failure(core, turn, name, failure, wait_s=wait_s, instead=later))
+            await record_failure(failure, wait_s)
             if wait_s is None:
                 raise _NoReply(failure) from failure
             await anyio.sleep(wait_s)
         except PinfoldError as error:
-            # Whatever is wrong with it, the next may do.
             core.breaker.record_unknown(line)
             if not instead:
                 raise
             failure = RequestFailed(str(error), retryable=False)
-            await core.record(_describe_failure(core, turn, name, failure, wait_s=None, instead=instead))
+            await record_failure(failure)
             raise _NoReply(failure) from error
         except BaseException:
             core.breaker.record_unknown(line)
@@ -143,22 +166,10 @@ def _size(request: Request) -> int:
 
 async def _record_reply(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
     lack = _lacks(reply)
-    replied = ModelReplied(
-        turn=turn,
-        model=name,
-        text=reply.text,
-        actions=reply.calls,
-        usage=reply.usage,
-        cost=reply.cost,
-        request_id=reply.request_id,
-        reasoning=reply.reasoning,
-        finish=reply.finish,
-        in_text=reply.in_text,
-        correction=reply.correction or lack or _sent_back(core, reply),
-        unreadable=reply.unreadable or bool(lack),
-        from_cache=reply.from_cache,
-        echo=reply.echo,
-    )
+    fields = {name: getattr(reply, name) for name in _RECORDED}
+    fields["correction"] = reply.correction or lack or _sent_back(core, reply)
+    fields["unreadable"] = reply.unreadable or bool(lack)
+    replied = ModelReplied(turn=turn, model=name, actions=reply.calls, **fields)
     if core.ledger and not reply.from_cache:
         core.ledger.add(reply.usage, reply.cost)
     notices = list(reply.notices)
@@ -168,7 +179,7 @@ async def _record_reply(core: Core, turn: TurnId, name: str, reply: Reply) -> No
 
 
 def _lacks(reply: Reply) -> str:
-    """What the model is told of a reply with nothing in it that could be an answer."""
+    """The correction for a reply that holds no answer."""
     text = reply.text.strip()
     if not reply.calls and text == NO_OUTPUT:
         return f"`{NO_OUTPUT}` says that your code printed nothing; it is no answer. Print the result, or say in words what was done."
@@ -182,7 +193,7 @@ def _lacks(reply: Reply) -> str:
 
 
 def _sent_back(core: Core, reply: Reply) -> str:
-    """What the model is told of an answer that cannot be given."""
+    """The correction for an answer that is not acceptable."""
     if reply.calls:
         return ""
     fault = core.fault_of(reply.text)
@@ -211,18 +222,3 @@ def _retry_in(failure: RequestFailed, attempt: int, core: Core) -> float | None:
         return failure.retry_after_s if failure.retry_after_s <= _LONGEST_WAIT_S else None
     ceiling = min(_LONGEST_WAIT_S, core.budget.retry_base_s * 2 ** (attempt - 1))
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
-
-
-def _describe_failure(
-    core: Core, turn: TurnId, name: str, failure: RequestFailed, *, wait_s: float | None, instead: str
-) -> ModelFailed:
-    return ModelFailed(
-        turn=turn,
-        model=name,
-        error=str(failure),
-        status=failure.status,
-        retry_in_s=wait_s,
-        request_id=failure.request_id,
-        breaker=core.breaker.state(the_model(name)),
-        instead=instead,
-    )

@@ -1,9 +1,8 @@
-"""The session's state, as its log makes it: what there is, not how it came (`folding.py`)."""
+"""The session's state, which `fold.py` builds from the log, and changes to it in words."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
+from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -14,25 +13,30 @@ from pinfold.events import (
     ApprovalDecided,
     ApprovalRequested,
     Call,
+    Changed,
     Effect,
     Message,
     Mode,
     SessionOpened,
+    SessionRewound,
     TurnId,
     Usage,
 )
+from pinfold.text import join_names, join_numbers, numerous
 
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 REPEATS = 3
-"""How often an action may have the same result before the model is told."""
+"""How often an action may have the same result before the model gets a warning."""
 TRIES = (REPEATS, REPEATS + 1, REPEATS)
-"""How often an error may come before a fresh look, then before starting over, then before the end."""
+"""How often an error may repeat before a fresh look, before starting over, and before the turn stops."""
+_NAMED = 12
+"""Variables of one kind of change that are listed by name."""
 
 
 class OpenAction(Struct, frozen=True, kw_only=True):
-    """An action whose end is not in the log yet."""
+    """An action without an outcome in the log."""
 
     proposed: ActionProposed
     stage: Stage = "proposed"
@@ -43,71 +47,70 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     decided: ApprovalDecided | None = None
     decided_at: str = ""
     bundle: frozenset[str] = frozenset()
-    """Of a cell: patterns whose calls it may make without being asked again."""
+    """Of a cell: patterns of calls it may make without asking again."""
     cell: int | None = None
     answer: str | None = None
-    """Of a cell: what its code has told the user."""
+    """Of a cell: the answer its code gave the user."""
     read_only: bool = False
-    """It was allowed as long as it changes no file."""
+    """Allowed as long as it changes no file."""
 
 
 class Taken(Struct, frozen=True, kw_only=True):
-    """What an undo took back, for a redo."""
+    """What an undo removed, for a redo."""
 
     turns: tuple[Turn, ...] = ()
-    """Of the conversation."""
     cells: bool = True
-    """And what cells did."""
+    """True if cells were undone too."""
 
 
 class Turn(Struct, frozen=True, kw_only=True):
     id: TurnId
     cells: int = 0
-    """How many there were before it."""
+    """Cells of the session before this turn."""
     said: str = ""
-    """By the user, as it was."""
+    """The user's message, verbatim."""
     messages: tuple[Message, ...] = ()
     unproposed: tuple[Call, ...] = ()
-    """Calls of the last reply that no ActionProposed stands for yet."""
+    """Calls of the last reply that are not proposed yet."""
     steps: int = 0
     """Replies so far."""
     usage: Usage = Usage()
     cost: float | None = 0.0
     """None once any reply had no known price."""
     answer: str | None = None
-    """The last reply's text if it proposed nothing, or what its code has told the user: the turn can end."""
+    """The last reply's text if it proposed nothing, or the answer its code gave: the turn can end."""
     output: str = ""
-    """What is told of the last reply's code, if it went well and nothing came after it."""
+    """Observation of the last reply's code, if it succeeded and nothing came after it."""
     notices: tuple[str, ...] = ()
-    """Those in it that are ours."""
+    """Our own notices in that output."""
     model: str = ""
-    """Who replied last."""
+    """The model that replied last."""
     corrections: int = 0
-    """Replies in a row that could not be taken as they were."""
+    """Replies in a row that were sent back."""
     unusable: str = ""
-    """Why the answer is none: it was sent back as often as it may be."""
+    """Why the answer cannot be used, once it was sent back often enough."""
     acts: Mapping[str, int] = {}
-    """How often each action gave the same result, by what both say."""
+    """How often each action gave the same result, by a hash of both."""
     repeated: int = 0
-    """How often the last one did."""
+    """The same for the last action."""
     errors: Mapping[str, int] = {}
-    """How often code failed with each, by its last line."""
+    """How often code failed with each error, by its last line."""
     error: str = ""
-    """The last one; empty once something went well."""
+    """The last error; empty once a cell succeeded."""
     approaches: int = 0
-    """How often it was made to go about it differently."""
+    """How often the approach was changed."""
     without: tuple[str, ...] = ()
-    """What was wanted and could not be had, so far."""
+    """Tools and models that were unavailable so far."""
     end: End | None = None
 
     @property
     def is_failing(self) -> bool:
-        """With the same error, as often as it may."""
+        """True once the same error came too often."""
         return self.errors.get(self.error, 0) >= TRIES[self.approaches]
 
     @property
     def is_stuck(self) -> bool:
-        """It was told that it goes round in circles, and went on."""
+        """True if the model repeats itself despite the warning."""
         return self.repeated > REPEATS or (self.is_failing and self.approaches == 2)
 
 
@@ -117,44 +120,42 @@ class State(Struct, frozen=True, kw_only=True):
     checkpoints: bool = False
     """Git checkpoints are made."""
     glance: str = ""
-    """What the model was told last of the files."""
-    past: tuple[tuple[Turn, ...], ...] = ()
-    """Turns that are over, on shelves, so that adding one to many thousands stays cheap."""
+    """The file list the model saw last."""
+    past: tuple[Turn, ...] = ()
+    """Turns that are over."""
     turn: Turn | None = None
     """The turn under way, or cut off."""
     open: Mapping[ActionId, OpenAction] = {}
     notes: tuple[str, ...] = ()
-    """What the model must be told with the next message."""
+    """Notes for the model, sent with the next message."""
     mode: Mode = "auto"
     granted: frozenset[str] = frozenset()
-    """Patterns."""
+    """Patterns granted to this session."""
     private: bool = False
-    """It may have read what is the user's own. This and the next never go back, whatever is undone."""
+    """The session may have read private data. An undo resets neither this nor `untrusted`."""
     untrusted: bool = False
-    """It has read what somebody else wrote."""
+    """The session has read outside text."""
     cells: int = 0
     undone: frozenset[int] = frozenset()
-    """Cells whose effects are not there any more."""
+    """Cells that are undone or rolled back."""
     taken: tuple[Taken, ...] = ()
-    """Undos that a redo can take back, the last one last; until something is said or a cell runs."""
+    """Undos that a redo can take back, newest last; cleared by the next message or cell."""
     effects: tuple[tuple[int, str], ...] = ()
-    """What was done outside the session, where no undo reaches, each after which cell began; the last of it."""
+    """The last effects outside the session, where no undo reaches, each with the number of cells before it."""
     executed: tuple[ActionId, ...] = ()
-    """The last of the user's own cells: a command that is sent again must not run again."""
+    """The user's last own cells: a command that is sent again must not run again."""
     usage: Usage = Usage()
     cost: float | None = 0.0
     """None once any reply had no known price."""
 
     @property
-    def turns(self) -> Iterator[Turn]:
-        """All of them, the open one last."""
-        yield from chain.from_iterable(self.past)
-        if self.turn:
-            yield self.turn
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, the open one last."""
+        return (*self.past, self.turn) if self.turn else self.past
 
     @property
     def path(self) -> tuple[int, ...]:
-        """The cells whose effects are there."""
+        """Cells whose effects are in force."""
         return tuple(cell for cell in range(1, self.cells + 1) if cell not in self.undone)
 
     def effects_of(self, cells: Collection[int]) -> tuple[str, ...]:
@@ -163,4 +164,35 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def last(self) -> Turn | None:
-        return self.turn or (self.past[-1][-1] if self.past else None)
+        return self.turn or (self.past[-1] if self.past else None)
+
+
+def changed_in_words(variables: Changed) -> str:
+    """One line, for the model and the user."""
+    shapes = {name: f"{name} ({shape})" for name, shape in variables.shapes}
+    changes = {"added": variables.added, "changed": variables.changed, "removed": variables.removed}
+    parts = [
+        f"{how} {join_names([shapes.get(name, name) for name in names], _NAMED)}"
+        for how, names in changes.items()
+        if names
+    ]
+    return f"variables: {'; '.join(parts)}"
+
+
+def rewound_in_words(event: SessionRewound) -> str:
+    """One sentence without its subject, for the model and the user."""
+    turns = event.recalled or event.forgotten
+    talk = f"{'brought back' if event.recalled else 'took back'} {numerous('turn', len(turns))} of the conversation"
+    if event.what == "chat":
+        return f"{talk}; variables and files stay as they are."
+    cells = event.redone or event.undone
+    which = join_numbers("cell", cells) if cells else "file changes"
+    what = {"all": "variables and workspace files", "variables": "variables", "files": "workspace files"}
+    state = f"as after cell {event.to}" if event.to else "as at the start"
+    did = f"{'redid' if event.again or event.redone else 'undid'} {which}"
+    if turns:
+        did = f"{talk} and {did}"
+    said = [f"{did}: {what[event.what]} are {state}."]
+    if event.effects:
+        said.append(f"Not undone, because it cannot be: {'; '.join(event.effects)}.")
+    return " ".join((*said, *event.notices))

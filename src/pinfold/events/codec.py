@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
-from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias, Union, cast, get_args
 
 import msgspec
@@ -19,29 +18,26 @@ import msgspec.structs
 
 from pinfold.events.commands import Command
 from pinfold.events.errors import PinfoldError
-from pinfold.events.happened import Delta, Event, Unknown
-from pinfold.events.ids import SessionId
-from pinfold.events.talk import Json
+from pinfold.events.event_types import Delta, Event, Unknown
+from pinfold.events.messages import Json, SessionId
 
 Upcast: TypeAlias = Callable[[dict[str, Json]], dict[str, Json]]
 UPCASTERS: Mapping[str, Upcast] = {}
-"""By the kind an old log wrote: turns that body into one of today's, `kind` included."""
+"""By old kind: converts that body to a current one, `kind` included."""
 
 _EVENT_TYPES = tuple(kind for kind in get_args(Event) if kind is not Unknown)
 _KINDS: Mapping[str, type] = {kind.__name__: kind for kind in _EVENT_TYPES}
 _DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
 _KNOWN = Union[_EVENT_TYPES]  # noqa: UP007 - built from a tuple at run time
 _ENVELOPE = ("seq", "session", "at")
-_FEW = 16
-"""Events that are decoded faster than what decodes all kinds of them is made."""
 
 
 class NotPlain(PinfoldError, ValueError):
-    """A value that JSON cannot carry; says which and why."""
+    """A value that JSON cannot represent; says which and why."""
 
 
 class BadEvent(PinfoldError, ValueError):
-    """Text that is not an event, a delta or a command of ours; says where it goes wrong."""
+    """Text that is not an event, delta or command; says where it goes wrong."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +50,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(value: Event | Delta | Command) -> str:
-    """As JSON text; `kind` names the type."""
-    return plain_json({"kind": value.kind, **value.body}) if isinstance(value, Unknown) else _plain_struct(value)
+    """JSON text; `kind` names the type."""
+    return plain_json({"kind": value.kind, **value.body} if isinstance(value, Unknown) else value)
 
 
 def plain_json(value: Json) -> str:
@@ -79,19 +75,10 @@ def parse_json(text: str | bytes) -> Json:
 def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:
     """The event in `body`, a JSON object whose `kind` is given; unknown kinds are kept."""
     if kind in _KINDS and kind not in upcasters:
-        # The fast way. It refuses lone surrogates; what it refuses is read again below.
+        # The fast path. It refuses lone surrogates; what it refuses is parsed again below.
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             return cast(Event, _decoder(kind).decode(body))
     return decode_object(parse_json(body), upcasters)
-
-
-def decode_all(bodies: Sequence[bytes], upcasters: Mapping[str, Upcast] = UPCASTERS) -> list[Event] | None:
-    """Many events in one go, much faster than one by one; None if they are few, or any needs a closer look."""
-    if upcasters or len(bodies) <= _FEW:
-        return None
-    with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-        return cast("list[Event]", _decoder_of_many().decode(b"[%b]" % b",".join(bodies)))
-    return None
 
 
 def decode_object(value: Json, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:
@@ -115,17 +102,13 @@ def entry_line(entry: Entry) -> str:
 
 
 def line_of(seq: int, session: SessionId, at: str, body: str) -> str:
-    """As `entry_line`, for a body that is JSON text already: fields we do not know stay in."""
+    """As `entry_line`, for a body that is JSON text already; unknown fields are kept."""
     envelope = plain_json({"seq": seq, "session": session, "at": at})
     return f"{envelope[:-1]},{body[1:]}"
 
 
-def delta_line(delta: Delta) -> str:
-    return encode(delta)
-
-
 def decode_line(line: str | bytes) -> Entry | Delta:
-    """The reverse of `entry_line` and `delta_line`."""
+    """The reverse of `entry_line`, and of `encode` for a delta."""
     fields = _object(parse_json(line))
     if fields["kind"] in _DELTAS:
         return cast(Delta, _convert(fields, Delta))
@@ -142,11 +125,6 @@ class _Envelope(msgspec.Struct, frozen=True):
 @cache
 def _decoder(kind: str) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(_KINDS[kind])
-
-
-@cache
-def _decoder_of_many() -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(list[_KNOWN])
 
 
 def _object(value: Json) -> dict[str, Json]:
@@ -173,42 +151,8 @@ def _fields(value: object) -> dict[str, Json]:
     return tag | fields
 
 
-def _plain_struct(value: msgspec.Struct) -> str:
-    """As `plain_json`, for a type of ours, in half the time: its names are written once and its simple values one by one."""
-    kind: type[msgspec.Struct] = type(value)
-    head, names = _shapes.get(kind) or _shape(kind)
-    values: tuple[object, ...] = msgspec.structs.astuple(value)
-    parts = [name + _WRITERS.get(type(one), _encode_json)(one) for name, one in zip(names, values, strict=True)]
-    return f"{head}{''.join(parts)}}}"
-
-
-def _shape(kind: type[msgspec.Struct]) -> tuple[str, list[str]]:
-    config = kind.__struct_config__
-    names = [f",{_encoder.encode(name)}:" for name in kind.__struct_encode_fields__]
-    head = plain_json({config.tag_field: config.tag})[:-1] if config.tag_field else "{"
-    if names and not config.tag_field:
-        names[0] = names[0][1:]
-    _shapes[kind] = head, names
-    return head, names
-
-
-def _encode_json(item: Json) -> str:
-    return _plain_struct(item) if isinstance(item, msgspec.Struct) else plain_json(item)
-
-
-# Not msgspec's: it turns NaN into null, bytes into base64 and sets into lists.
+# Not msgspec's encoder: that turns NaN into null, bytes into base64 and sets into lists.
 _encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_fields)
-_shapes: dict[type[msgspec.Struct], tuple[str, list[str]]] = {}
-"""How each begins, and what stands before each of its values."""
-_WRITERS: Mapping[type, Callable[[Any], str]] = {
-    str: encode_basestring_ascii,
-    bool: {True: "true", False: "false"}.__getitem__,
-    int: repr,
-    type(None): lambda _: "null",
-    tuple: lambda items: plain_json(items) if items else "[]",
-    dict: lambda items: plain_json(items) if items else "{}",
-    float: lambda number: repr(number) if math.isfinite(number) else plain_json(number),
-}
 
 
 def _finite(digits: str) -> float:
@@ -222,5 +166,4 @@ def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
 
-# Made once: `json.loads` makes one anew for every text.
 _strict = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

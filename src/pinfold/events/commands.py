@@ -1,4 +1,4 @@
-"""What a front end can ask of a session. The sender picks the ids, so it knows its own events again."""
+"""The commands of front ends to a session. The sender picks the ids, so it recognises its own events."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.events.happened import Mode, Rewindable, Scope, What
-from pinfold.events.ids import ActionId, TurnId
-from pinfold.events.talk import Image
+from pinfold.events.actions import Mode, Rewindable, Scope, What
+from pinfold.events.messages import ActionId, Image, TurnId
 
 
 class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
@@ -16,7 +15,7 @@ class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
 
 
 class Say(_Command, frozen=True, kw_only=True):
-    """Begin a turn. Sent again with the same id it does nothing, or goes on with that turn if it was cut off."""
+    """Begin a turn. Sent again with the same id, it does nothing, or continues that turn if it was cut off."""
 
     turn: TurnId
     text: str
@@ -25,11 +24,11 @@ class Say(_Command, frozen=True, kw_only=True):
 
 
 class Continue(_Command, frozen=True, kw_only=True):
-    """Go on with the turn that a crash or an interrupt cut off."""
+    """Continue the turn that a crash or an interrupt cut off."""
 
 
 class Execute(_Command, frozen=True, kw_only=True):
-    """Run a cell on the user's own behalf, without any model. Sent again with the same id it does nothing."""
+    """Run a cell for the user, without a model. Sent again with the same id, it does nothing."""
 
     id: ActionId
     code: str
@@ -37,7 +36,7 @@ class Execute(_Command, frozen=True, kw_only=True):
 
 
 class Decide(_Command, frozen=True, kw_only=True):
-    """Answer an approval. `digest` must be the one that was asked about."""
+    """Answer an approval. `digest` must be that of the request."""
 
     id: ActionId
     digest: str
@@ -50,7 +49,7 @@ class Interrupt(_Command, frozen=True, kw_only=True):
     """Stop a turn or a cell, running or still waiting; the state is kept."""
 
     target: TurnId | ActionId | None = None
-    """Its id; None for whatever runs now."""
+    """Its id; None: what runs now."""
 
 
 class Undo(_Command, frozen=True, kw_only=True):
@@ -68,11 +67,11 @@ class Rewind(_Command, frozen=True, kw_only=True):
 
 
 class Redo(_Command, frozen=True, kw_only=True):
-    """Take the last undo or rewind back, if nothing was said and no cell has run since."""
+    """Take back the last undo or rewind, if no message and no cell came after it."""
 
 
 class Clear(_Command, frozen=True, kw_only=True):
-    """Begin the conversation anew; variables and files stay."""
+    """Clear the conversation; variables and files stay."""
 
 
 class Rename(_Command, frozen=True, kw_only=True):
@@ -80,14 +79,14 @@ class Rename(_Command, frozen=True, kw_only=True):
 
 
 class Configure(_Command, frozen=True, kw_only=True):
-    """Change how the session works from here on; what is None stays."""
+    """Change the session's settings; None leaves one unchanged."""
 
     checkpoints: bool | None = None
     """Whether git checkpoints are made."""
     mode: Mode | None = None
     model: str | None = None
     revoke: tuple[str, ...] = ()
-    """Patterns that are not granted any more."""
+    """Granted patterns to revoke."""
 
 
 Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Rewind | Redo | Clear | Rename | Configure

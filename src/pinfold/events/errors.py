@@ -1,4 +1,4 @@
-"""Errors that more than one room must know. Every other error of ours lives in its own room, under this base."""
+"""Errors shared by several rooms. All other errors live in their own room, under this base."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class PinfoldError(Exception):
     """Base. The message is one line for the user: what is wrong and what to do.
 
     PinfoldError
-      RequestFailed       theirs: a model's server said no; ask again or switch
+      RequestFailed       the model server refused or failed; retry or switch
         ContextTooLong    the conversation does not fit into the model; shorten it or switch
-      Unavailable         ours: the sandbox; never shown to the model as its program's output
+      Unavailable         our sandbox is unavailable; never shown to the model as program output
     """
 
     exit_code: ClassVar[int] = 1
@@ -32,7 +32,7 @@ class RequestFailed(PinfoldError):
         request_id: str = "",
         retryable: bool | None = None,
     ) -> None:
-        """`retryable` is for whoever knows better than the status says."""
+        """`retryable` overrides what the status implies."""
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
@@ -41,7 +41,7 @@ class RequestFailed(PinfoldError):
 
     @property
     def retryable(self) -> bool:
-        """Asking again can help: no answer at all, too many requests, or a server in trouble."""
+        """True if a retry can help: no answer, too many requests, or a server error."""
         if self._retryable is not None:
             return self._retryable
         return self.status is None or self.status in (408, 409, 425, 429) or self.status >= 500
@@ -57,7 +57,7 @@ class ContextTooLong(RequestFailed):
         status: int | None = None,
         request_id: str = "",
     ) -> None:
-        """`size` is what the model can read, `needed` what it was given, in tokens, where anybody said so."""
+        """`size` is the model's context and `needed` the request, in tokens, if the server said."""
         super().__init__(message, status=status, request_id=request_id, retryable=False)
         self.size = size
         self.needed = needed

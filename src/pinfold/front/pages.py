@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from pinfold.app import OutboundTotal
 from pinfold.app.clients.session_history import ModelBill, SessionHistory, TurnRecord
-from pinfold.app.storage.session_tree import SessionNode, SessionTree
+from pinfold.app.storage.session_store import SessionNode, SessionTree
 from pinfold.events import BlobId, FileChange, Json, Rewindable
 from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
 

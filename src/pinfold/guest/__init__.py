@@ -1,1 +1,1 @@
-"""The program inside the sandbox. It imports nothing of ours and nobody imports it."""
+"""The program inside the sandbox. It imports nothing else of the project, and nothing else imports it."""

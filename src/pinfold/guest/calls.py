@@ -1,7 +1,7 @@
 """Calls from the program to tools of the host: a frame out, an answer in, several at once, while a cell runs. Decides nothing.
 
-What may be called, and what comes of it, is the host's to say; whoever forges a call here gains nothing by it. While the
-host works on a call, it may have programs run here: whoever listens for the answers does that.
+The host decides what may be called; a forged call is judged like any other. While the host works on a call, it may
+have programs run here: the thread that listens for the answers runs them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CALL_BYTES = 1 << 20
 CALLS_BYTES = 256 << 20
 """Of all calls of one cell."""
 TOOL_CHARS = 200
-NOBODY_WAITS = "nobody waits for this call any more"
+NOT_WAITED_FOR = "this call is no longer waited for"
+NO_ANSWERS = "no host answers calls from this code"
 ENDED = "the cell that made this call has ended"
 TICK_S = 0.1
 """A thread that waits looks this often whether its cell is still there."""
@@ -98,7 +99,7 @@ class Calls:
         return decode_answer(*slot.answer)
 
     def drop(self, slot: Slot) -> None:
-        """Nobody wants its answer any more."""
+        """Its answer is no longer wanted."""
         cell = self._cell
         if cell is None or slot.answer is not None or get_ident() in cell.callers:
             return
@@ -122,7 +123,7 @@ class Calls:
                     cell.seat.release()
 
     def finish(self) -> None:
-        """The cell is about to end: what it began and has not waited for is waited for. Raises what nobody would see."""
+        """The cell is about to end: what it began and has not waited for is waited for. Raises failures that the cell has not seen."""
         cell = self._cell
         if cell is None or cell.pid != _getpid():
             return
@@ -133,7 +134,7 @@ class Calls:
     def _new_call(self, tool: str, args: dict[str, object], done: Callable[[], None] | None) -> tuple[Cell, Slot]:
         cell = self._cell
         if cell is None:
-            raise ToolRefused("nobody is there to answer calls from this code")
+            raise ToolRefused(NO_ANSWERS)
         if cell.pid != _getpid():
             raise ToolRefused("a forked process cannot call tools; call them where the cell itself runs")
         if type(tool) is not str or not (0 < len(tool) <= TOOL_CHARS and tool.isascii() and tool.isprintable()):
@@ -147,7 +148,8 @@ class Calls:
 
     def _our_step(self) -> Step:
         cell = self._cell
-        return Step(cell.callers if cell else set(), Quiet(self._interrupts) if get_ident() == self._main else None)
+        interrupts = self._interrupts if get_ident() == self._main else None
+        return Step(cell.callers if cell else set(), Quiet(interrupts))
 
     def _wait_for_answer(self, cell: Cell, slot: Slot) -> Any:
         with self._our_step() as quiet:
@@ -167,16 +169,14 @@ class Calls:
             self.after()
         return decode_answer(*slot.answer)
 
-    def _listen(self, cell: Cell, slot: Slot, quiet: Quiet | None) -> None:
+    def _listen(self, cell: Cell, slot: Slot, quiet: Quiet) -> None:
         """For a while: to the host, or to the thread that does."""
         seated = cell.seat.acquire(False)
         try:
             if seated:
-                if quiet:
-                    quiet.end()
+                quiet.end()
                 ready = cell.wait_for_input(TICK_S)  # only looks: whatever is raised here, no frame is cut
-                if quiet:
-                    quiet.begin()
+                quiet.begin()
                 if ready:
                     self._handle_frame(cell, quiet)
                 else:
@@ -189,11 +189,9 @@ class Calls:
             slot.wake = allocate_lock()
             slot.wake.acquire()
         if slot.answer is None:
-            if quiet:
-                quiet.end()
+            quiet.end()
             slot.wake.acquire(timeout=TICK_S)
-            if quiet:
-                quiet.begin()
+            quiet.begin()
             self._check(cell)
 
     def _send(self, cell: Cell, slot: Slot) -> None:
@@ -237,7 +235,7 @@ class Calls:
                     self._interrupts.expect_signal()
             return request
 
-    def _handle_frame(self, cell: Cell, quiet: Quiet | None) -> None:
+    def _handle_frame(self, cell: Cell, quiet: Quiet) -> None:
         heard = self._receive(cell)
         if heard is None:
             return
@@ -264,23 +262,23 @@ class Calls:
             slot.done()
         slot.awaken()
 
-    def _run_nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet | None) -> None:
+    def _run_nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet) -> None:
         """Run a program for the host. What the program's own handlers raise meanwhile is raised when it has been told of."""
         stray: BaseException | None = None
         if header["call"] in cell.waiting and self.programs is not None:
             told, stray = self._run_program(self.programs, cell, header, body, quiet)
         else:
-            told = encode_failure(NOBODY_WAITS)
+            told = encode_failure(NOT_WAITED_FOR)
         number = int(str(header["command"]))
         for missed in range(cell.told + 1, number):
-            self._send_status(cell, {"status": "ran", "command": missed}, encode_failure(NOBODY_WAITS))
+            self._send_status(cell, {"status": "ran", "command": missed}, encode_failure(NOT_WAITED_FOR))
         self._send_status(cell, {"status": "ran", "command": number}, told)
         cell.told = number
         if stray is not None:
             raise stray
 
     def _run_program(
-        self, programs: Programs, cell: Cell, header: Header, body: bytes, quiet: Quiet | None
+        self, programs: Programs, cell: Cell, header: Header, body: bytes, quiet: Quiet
     ) -> tuple[bytes, BaseException | None]:
         cell.is_unwanted = False
 
@@ -288,35 +286,29 @@ class Calls:
             return self._is_unwanted(cell, header, quiet)
 
         def tell(stream: str, data: bytes) -> None:
-            if quiet:
-                quiet.block()
+            quiet.block()
             self._send_status(cell, {"status": "output", "command": header["command"], "stream": stream}, data)
-            if quiet:
-                quiet.unblock()
+            quiet.unblock()
 
         head = int(str(header["head"]))
         try:
-            if quiet:
-                quiet.unblock()  # or the program would not hear of any signal either
+            quiet.unblock()  # or the program would not hear of any signal either
             return programs.run(loads(body[:head]), body[head:], is_unwanted, tell if header["tell"] else None)
         except BaseException as stray:
             return encode_failure(f"it was cut short: {type(stray).__name__}"), stray
         finally:
-            if quiet:
-                quiet.block()
+            quiet.block()
 
-    def _is_unwanted(self, cell: Cell, header: Header, quiet: Quiet | None) -> bool:
+    def _is_unwanted(self, cell: Cell, header: Header, quiet: Quiet) -> bool:
         """A program of the host's. Listens on: answers to other calls come meanwhile."""
         while self._cell is cell and not cell.is_unwanted and cell.wait_for_input(0):
-            if quiet:
-                quiet.block()
+            quiet.block()
             told, body = self._receive(cell) or (dict[str, object](), b"")
             if told.get("op") == "answer":
                 self._deliver(cell, told, body)
             elif told.get("op") == "stop" and told["command"] == header["command"]:
                 cell.is_unwanted = True
-            if quiet:
-                quiet.unblock()
+            quiet.unblock()
         return self._cell is not cell or cell.is_unwanted or header["call"] not in cell.waiting
 
     def _send_status(self, cell: Cell, header: Header, body: bytes) -> None:
@@ -349,12 +341,12 @@ def set_current(calls: Calls) -> None:
 def current() -> Calls:
     """Raises ToolRefused."""
     if _calls is None:
-        raise ToolRefused("nobody is there to answer calls from this code")
+        raise ToolRefused(NO_ANSWERS)
     return _calls
 
 
 def is_possible() -> bool:
-    """Whether anybody would answer now."""
+    """Whether the host answers calls now."""
     return _calls is not None and _calls.is_open
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from json import dumps, loads
 
 from . import servers
 from .calls import Calls, set_current
-from .cells import losses
+from .cells.bindings import is_trivial, only_binds
 from .cells.figures import BACKEND
+from .cells.import_hooks import take_loss_counts
 from .cells.interrupts import Interrupts
 from .cells.inventory import inventory
+from .cells.packages import Site
 from .cells.runner import Engine
-from .cells.site import Site
 from .cells.streams import Streams
-from .cells.trivial import is_trivial, only_binds
 from .frames import LOST_CHANNEL, Channel, Header
-from .kernel.parent_death import exit_with_parent
 from .tool_calls.programs import Programs
 from .toolbox.files import Files, Refused
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .snapshots.copies import Snapshots
 
 PROTOCOL = 1
+PR_SET_PDEATHSIG = 1
 HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}
 LATE = ("interrupt", "answer", "nested", "stop")
 """What came too late for its cell means nothing."""
@@ -108,7 +109,7 @@ class Server:
             reply["out_of_memory"] = True
         if result.missing:
             reply["missing"] = result.missing
-        if lost := losses.take_counts():
+        if lost := take_loss_counts():
             reply["lost"] = lost
         if result.displays:
             reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
@@ -141,34 +142,29 @@ class Server:
         self._channel.send(HELLO)
 
     def _answer(self, header: Header, body: bytes) -> None:
-        status, engine = "ok", self._engine
+        status, answer, engine = "ok", b"", self._engine
         try:
             match header["op"]:
                 case "variables":
                     answer = dumps(inventory(engine.namespace, engine.origins.cell_of)).encode()
                 case "put":
                     self._files.put(str(header["path"]), body)
-                    answer = b""
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
                 case "command":
                     answer = self._command(header, body)
                 case "adopted":
                     self._copies = self._adopted
-                    answer = b""
                 case "copy" | "receive" | "idle":
-                    answer = b""  # whoever hears this knows that the copy of the last state has been left
+                    pass  # this answer comes after the copy of the last state was left
                 case "prepare":
                     _prepare()
-                    answer = b""
                 case "save":
                     self._save(anyway=bool(header["anyway"]))
-                    answer = b""
                 case "restore":
                     answer = dumps(self._restore(loads(body))).encode()
                 case "replay":
                     self._replay(loads(body))
-                    answer = b""
                 case unknown:
                     status, answer = "refused", f"the guest does not know {unknown!r}".encode()
         except Refused as refused:
@@ -208,7 +204,7 @@ class Server:
         return State(engine.namespace, engine.origins.cells, engine.flags, self._import_path)
 
     def _restore(self, told: Any) -> list[dict[str, object]]:
-        from .saved.restorer import restore_session
+        from .saved.deserialization import restore_session
 
         try:
             labels = restore_session(self._engine.namespace, told, self._given)
@@ -227,9 +223,9 @@ class Server:
 
 def _prepare() -> None:
     """What saving and restoring take, before a module of the program's own could stand in the way. A zygote has it already."""
-    from .saved import restorer, saver
+    from .saved import deserialization, saver
 
-    _ = restorer, saver
+    _ = deserialization, saver
 
 
 class ReadyServer:
@@ -262,6 +258,18 @@ class ReadyServer:
             self._calls.after = site.refresh
         files = Files(os.getcwd())
         Server(self._channel, self._calls, self._engine, files=files, site=site, copies=self._copies).serve()
+
+
+def exit_with_parent(parent_pid: int) -> None:
+    """End with this parent, or with whichever there is (0). Linux only; elsewhere the closed channel does it later."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    # It may have died before we asked to be told.
+    if parent_pid and os.getppid() != parent_pid:
+        os._exit(0)
 
 
 def main(arguments: list[str]) -> None:

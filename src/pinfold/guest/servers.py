@@ -9,13 +9,17 @@ import sys
 from functools import partial
 from importlib.machinery import ModuleSpec
 
-from .calls import current, is_possible
+from .calls import NO_ANSWERS, current, is_possible
 from .tool_calls.values import ToolError, ToolRefused
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Generator
     from types import ModuleType
     from typing import Any
+
+    from .calls import Calls
 
 NAME = "servers"
 ASK = "servers"
@@ -38,14 +42,85 @@ OMITTED = _Omitted()
 
 
 def call(tool: str, args: dict[str, object]) -> Any:
-    """The result; inside an event loop, what can be awaited or used as if it were."""
+    """The result; inside a running event loop, an awaitable for it."""
     given = {name: value for name, value in args.items() if value is not OMITTED}
     events = sys.modules.get("_asyncio")
     if events is None or events._get_running_loop() is None:  # noqa: SLF001 - the public one raises
         return current().call(tool, given)
-    from .tool_calls.promises import Promise
+    return PendingCall(current(), tool, given)
 
-    return Promise(current(), tool, given)
+
+class PendingCall:
+    """A call made inside an event loop. It is sent at once, so several run side by side; `await` gives the result."""
+
+    __slots__ = ("_calls", "_futures", "_slot", "_tool")
+
+    def __init__(self, calls: Calls, tool: str, args: dict[str, object]) -> None:
+        self._calls = calls
+        self._tool = tool
+        self._futures: list[Future[None]] = []
+        self._slot = calls.begin(tool, args, self._on_answer)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._slot.answer is None:
+            yield from self._wait().__await__()
+        return self._calls.result(self._slot)
+
+    async def _wait(self) -> None:
+        from asyncio import CancelledError, get_running_loop
+
+        loop = get_running_loop()
+        future = loop.create_future()
+        self._futures.append(future)
+        _listen(loop, self._calls, 1)
+        try:
+            await future
+        except CancelledError:
+            self._calls.drop(self._slot)
+            raise
+        finally:
+            _listen(loop, self._calls, -1)
+
+    def _on_answer(self) -> None:
+        """In whichever thread received it."""
+        for future in self._futures:
+            try:
+                future.get_loop().call_soon_threadsafe(_resolve, future)
+            except RuntimeError:  # its loop is over
+                continue
+
+    def __repr__(self) -> str:
+        return f"<call of {self._tool}, not awaited: write `await` before it to get the result>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self!r} has no {name!r}")
+
+    def _refuse(self, *_: object) -> Any:
+        raise TypeError(f"{self!r} cannot be used as its result")
+
+    __str__ = __len__ = __bool__ = __iter__ = __contains__ = __getitem__ = __eq__ = __lt__ = __gt__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __hash__ = object.__hash__  # `gather` looks them up by it
+
+
+_listening: dict[AbstractEventLoop, int] = {}
+"""How many calls are awaited in each loop."""
+
+
+def _resolve(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _listen(loop: AbstractEventLoop, calls: Calls, more: int) -> None:
+    before = _listening.get(loop, 0)
+    _listening[loop] = before + more
+    if not before:
+        loop.add_reader(calls.fd, calls.receive_pending)
+        calls.receive_pending()  # what came before the loop listened
+    elif not _listening[loop]:
+        del _listening[loop]
+        loop.remove_reader(calls.fd)
 
 
 class Found(list[str]):
@@ -152,7 +227,7 @@ def _make_lazy_tool(module: ModuleType, tool: str) -> Any:
         from importlib import reload
 
         if not is_possible():
-            raise ToolRefused("nobody is there to answer calls from this code")
+            raise ToolRefused(NO_ANSWERS)
         return getattr(reload(module), tool)(*args, **named)
 
     late.__name__ = late.__qualname__ = tool

@@ -1,12 +1,10 @@
 """The append-only store: events in SQLite, blobs by hash beside it."""
 
 from pinfold.log.blobs import Blobs, blob_id
-from pinfold.log.errors import BadBundle, BlobMissing, LogError, LogUnreadable, LogUnwritable
+from pinfold.log.errors import BadBundle, BlobMissing, Damage, LogError, LogUnreadable, LogUnwritable
 from pinfold.log.portable import export_bundle, import_file
-from pinfold.log.rows import Damage
-from pinfold.log.search import Match, matches
-from pinfold.log.store import Batch, Log, Subscription, utc_now
-from pinfold.log.summary import Summary, summarise
+from pinfold.log.search import Match, Summary, matches, summarise
+from pinfold.log.store import Batch, Log, Subscription
 
 __all__ = [
     "BadBundle",
@@ -26,5 +24,4 @@ __all__ = [
     "import_file",
     "matches",
     "summarise",
-    "utc_now",
 ]

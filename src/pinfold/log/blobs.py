@@ -13,7 +13,7 @@ from pinfold.log.errors import BlobMissing, LogUnwritable
 
 _PREFIX = "sha256:"
 _SHORTEST = 8
-"""Digits of a name that can be told from another's."""
+"""Digits of a name that identify a blob."""
 
 
 def blob_id(data: bytes) -> BlobId:
@@ -48,7 +48,7 @@ class Blobs:
         return data
 
     def find(self, beginning: str) -> BlobId | None:
-        """The one whose name begins so; None if there is none, or more than one."""
+        """The blob whose name begins so; None if there is none or more than one."""
         digest = beginning.removeprefix(_PREFIX)
         if len(digest) < _SHORTEST:
             return None

@@ -1,6 +1,8 @@
-"""What can go wrong with a log, by whose move is next."""
+"""Errors of a log, and the damage that a read found."""
 
 from __future__ import annotations
+
+from msgspec import Struct, field
 
 from pinfold.events import PinfoldError
 
@@ -9,11 +11,11 @@ class LogError(PinfoldError):
     """Base. The message is one line for the user.
 
     LogError
-      LogUnreadable   the store cannot be opened at all, or is no store of ours
+      LogUnreadable   the store cannot be opened: not a Pinfold log, or its header is corrupt
         LogTooNew     a newer Pinfold wrote it
-      LogUnwritable   the disk refused: nothing was recorded; what was recorded before is safe
-      BadBundle       a file to import that is not what it should be
-      BlobMissing     a blob that is named but not there, or not what its name says
+      LogUnwritable   the disk failed: nothing was recorded; earlier events are safe
+      BadBundle       a file to import is invalid
+      BlobMissing     a blob is missing, or its content does not match its name
     """
 
 
@@ -35,3 +37,34 @@ class BadBundle(LogError):
 
 class BlobMissing(LogError):
     pass
+
+
+class Damage(Struct):
+    """What a read could not restore."""
+
+    unreadable: list[int] = field(default_factory=list[int])
+    """Numbers of events whose checksum does not hold."""
+    lost_after: int | None = None
+    """Acknowledged events after this number are gone."""
+    acknowledged: int = 0
+    blobs: list[str] = field(default_factory=list[str])
+    """Blobs that are missing or do not match their name."""
+    first_page: bool = False
+    """The store's header was damaged; the events were read anyway."""
+    tree: bool = False
+    """The B-tree is broken: a scan does not give every row in order."""
+
+    def __bool__(self) -> bool:
+        return bool(str(self))
+
+    def __str__(self) -> str:
+        numbers = ", ".join(map(str, self.unreadable[:5])) + ", ..." * (len(self.unreadable) > 5)
+        parts = [
+            self.unreadable and f"{len(self.unreadable)} events damaged and unreadable (number {numbers})",
+            self.lost_after is not None
+            and f"{self.acknowledged - self.lost_after} events missing after number {self.lost_after}",
+            self.blobs and f"{len(self.blobs)} blobs damaged or missing",
+            self.first_page and "the header of the store damaged",
+            self.tree and "the tree of the store damaged",
+        ]
+        return "; ".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""Sessions as files to carry: JSON lines, or one bundle with the blobs. Reads nobody's code, only JSON and bytes."""
+"""Sessions as portable files: JSON lines, or one bundle with the blobs. Reads only JSON and bytes, never code."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import IO
 
 from pinfold.events import ActionFinished, BadEvent, BlobId, Entry, SessionId, decode_line, parse_json, plain_json
 from pinfold.log.blobs import Blobs, blob_id
-from pinfold.log.errors import BadBundle, BlobMissing
-from pinfold.log.rows import Damage, Row, kind_column
+from pinfold.log.errors import BadBundle, BlobMissing, Damage
+from pinfold.log.rows import Row, kind_column
 from pinfold.log.store import Log
 
 _LAST_NUMBER = 1 << 53
-"""More than any log reaches, and room to go on from there."""
+"""More than any log reaches, with room for numbers after it."""
 _TIME = r"(?a)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z"
 _LINE_LIMIT = 256 << 20
 _BLOB_LIMIT = 1 << 30
 _TOTAL_LIMIT = 20 << 30
 _EVENTS_LIMIT = 1 << 30
-"""A bundle may not unpack to more than these, whatever its own headers claim, nor to more than is free."""
+"""Limits of what a bundle may unpack to, whatever its headers claim; it must also fit on the disk."""
 _SPARE = 1 << 20
-"""Of the disk, that is left free."""
+"""Bytes of the disk that stay free."""
 
 
 def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
@@ -45,7 +45,7 @@ def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
 
 
 def _named_blobs(log: Log) -> Iterator[BlobId]:
-    """Those that events speak of, whether they are there or not."""
+    """Blobs that events refer to, present or not."""
     for entry in log.read():
         if isinstance(entry.event, ActionFinished):
             yield from entry.event.blobs
@@ -67,12 +67,12 @@ def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, Se
     except OSError as error:
         raise BadBundle(f"{source} cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError) as error:
-        # All of them come out of zipfile for bytes that are no longer what was zipped.
+        # zipfile raises all of these for damaged files.
         raise BadBundle(f"{source} is damaged: {error}; export it again") from error
 
 
 class _Room:
-    """On the disk for what comes in; events take it twice, as they are and in the log."""
+    """Free disk space for an import; events need it twice, as a file and in the log."""
 
     def __init__(self, source: Path, folder: Path) -> None:
         self._source = source
@@ -101,7 +101,7 @@ def _import_bundle(bundle: zipfile.ZipFile, source: Path, folder: Path, session:
         case _:
             raise BadBundle(f"{source} is no Pinfold bundle")
     if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in names.values()):
-        raise BadBundle(f"{source} is damaged: packed in no way of ours; export it again")
+        raise BadBundle(f"{source} is damaged: its compression is not supported; export it again")
     claimed = sum(info.file_size for info in names.values())
     if claimed > _TOTAL_LIMIT:
         raise BadBundle(f"{source} would unpack to more than {_TOTAL_LIMIT >> 30} GiB")
@@ -163,11 +163,11 @@ def _row(line: bytes) -> tuple[Row, SessionId]:
     if not isinstance(entry, Entry):
         raise BadEvent("a delta, which is never stored")
     if not re.fullmatch(_TIME, entry.at):
-        raise BadEvent("its time is none")
+        raise BadEvent("its time is not valid")
     if entry.at > f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%S}":
-        # It would be taken for the session that was used last.
+        # It would count as the last used session.
         raise BadEvent("its time has not come yet: is the clock of this machine right?")
-    # From the line itself, not from the event: fields we do not know stay in.
+    # From the line itself, not from the event: unknown fields are kept.
     fields = {key: item for key, item in parse_json(line).items() if key not in ("seq", "session", "at")}
     body = plain_json(fields).encode()
     return (entry.seq, entry.at.encode(), kind_column(fields["kind"]), body, b""), entry.session

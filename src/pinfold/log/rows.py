@@ -1,14 +1,16 @@
-"""Rows as they lie in the store: the table, the checksum chain, reading what is still readable.
+"""The rows of the store: the table, the checksum chain, reading what is still readable.
 
 Each row's sum covers its own content and the previous row's sum, so a changed, removed or reordered
-row is noticed, and noticing it does not cost the rows around it.
+row is noticed without losing the rows around it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
+import tempfile
 import time
 import zlib
 from collections.abc import Iterator
@@ -16,13 +18,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
-from msgspec import Struct, field
-
-from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
+from pinfold.log.errors import Damage, LogError, LogTooNew, LogUnreadable, LogUnwritable
 
 VERSION = 1
 GENESIS = b"\0" * 16
-_APPLICATION_ID = 0x50494E00  # "PIN"; the last byte says the version again, so that a hit there is no upgrade
+_APPLICATION_ID = 0x50494E00  # "PIN"; the last byte repeats the version, so that damage there is no upgrade
 _TABLES = """
 CREATE TABLE events (
   seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, sum BLOB NOT NULL
@@ -36,45 +36,11 @@ _SELECT = "SELECT seq, at, kind, body, sum FROM events"
 _PAGE = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_PAGE_ROWS}"
 _ONE = f"{_SELECT} WHERE seq = ?"
 _SUMS = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq"
+_PAGE_BYTES = 4096
+_VALID_FOR = slice(92, 96)
+"""In the header: unless it equals the change counter, SQLite takes the file's length for its size."""
 Row: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """seq, at, kind, body, sum"""
-
-
-class Damage(Struct):
-    """What a read could not bring back."""
-
-    unreadable: list[int] = field(default_factory=list[int])
-    """Events whose content is not what was written."""
-    lost_after: int | None = None
-    """Events after this one were acknowledged once and are gone."""
-    acknowledged: int = 0
-    blobs: list[str] = field(default_factory=list[str])
-    """Blobs that are gone or not what their name says."""
-
-    first_page: bool = False
-    """The store's own header was hit; the events were read all the same."""
-    tree: bool = False
-    """The tree of the store is broken: reading it through does not give every row, or not in order."""
-
-    def __bool__(self) -> bool:
-        hit = self.unreadable or self.blobs or self.first_page or self.tree
-        return bool(hit) or self.lost_after is not None
-
-    def __str__(self) -> str:
-        parts: list[str] = []
-        if self.unreadable:
-            shown = ", ".join(map(str, self.unreadable[:5])) + (", ..." if len(self.unreadable) > 5 else "")
-            parts.append(f"{len(self.unreadable)} events damaged and unreadable (number {shown})")
-        if self.lost_after is not None:
-            missing = self.acknowledged - self.lost_after
-            parts.append(f"{missing} events missing after number {self.lost_after}")
-        if self.blobs:
-            parts.append(f"{len(self.blobs)} blobs damaged or missing")
-        if self.first_page:
-            parts.append("the header of the store damaged")
-        if self.tree:
-            parts.append("the tree of the store damaged")
-        return "; ".join(parts)
 
 
 def chain_checksum(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
@@ -101,7 +67,7 @@ def connect(path: Path | str) -> sqlite3.Connection:
 
 
 def _into_wal(connection: sqlite3.Connection) -> None:
-    # Of those who switch a new store at the same time SQLite turns all but one away at once, busy timeout or not.
+    # If several processes switch a new store at once, SQLite rejects all but one, whatever the busy timeout.
     give_up_at = time.monotonic() + _BUSY_S
     while True:
         try:
@@ -120,7 +86,7 @@ def _prepare_store(connection: sqlite3.Connection) -> int:
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
-        # A file that lost whole pages opens in this way only; reading it then finds what is gone.
+        # A file that lost whole pages opens only in this way; reading it then finds what is gone.
         connection.execute("PRAGMA writable_schema = ON")
         _into_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
@@ -129,14 +95,14 @@ def _prepare_store(connection: sqlite3.Connection) -> int:
         _create(connection)
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID | version & 0xFF:
-        raise sqlite3.DatabaseError("its header is damaged, or it is no store of ours")
+        raise sqlite3.DatabaseError("not a Pinfold log, or its header is corrupt")
     if version <= VERSION:
         connection.execute(f"EXPLAIN {_ONE}", (0,)).fetchall()  # the table is there, with the columns we know
     return version
 
 
 def is_sound(connection: sqlite3.Connection) -> bool:
-    """Whether the store may be written: not one that lost pages, and not one whose tree is broken."""
+    """True if the store may be written: it lost no pages, and its tree is intact."""
     try:
         if connection.execute("PRAGMA writable_schema").fetchone()[0]:
             return False
@@ -156,7 +122,7 @@ def _describe_open_failure(path: Path | str, error: Exception) -> LogError:
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Asked again under the lock: another process may have been first.
+        # Checked again under the lock: another process may have been first.
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             for statement in _TABLES.split(";\n"):
                 connection.execute(statement)
@@ -181,7 +147,7 @@ def insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
 
 
 def kind_column(kind: str) -> bytes:
-    """For looking rows up; the body holds the kind to the letter."""
+    """For queries; the body has the exact kind."""
     return kind.encode("utf-8", "replace")
 
 
@@ -207,7 +173,7 @@ def verify_rows(connection: sqlite3.Connection, damage: Damage, *, after: int, u
                 good.append(row)
             else:
                 damage.unreadable.append(seq)
-                # Whichever of the two was hit, content or sum, the next row was chained on the true sum.
+                # Whichever was damaged, content or sum, the next row was chained on the true sum.
                 previous, spare = stored, computed
         yield good
 
@@ -231,7 +197,7 @@ def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, 
 
 
 def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[list[Row]]:
-    # Not with one open cursor: it would hold back the store's checkpoints for as long as a reader dawdles.
+    # Not with one open cursor: a slow reader would block the store's checkpoints.
     while after < upto:
         page: list[Row] | None = None
         with contextlib.suppress(sqlite3.DatabaseError):
@@ -248,7 +214,7 @@ def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int
 
 
 def _find_missing_rows(connection: sqlite3.Connection, damage: Damage, page: list[Row], numbers: range) -> list[Row]:
-    """A broken tree may leave rows out, repeat them or lead astray; each that is missing is asked for by its number."""
+    """A broken tree may skip or repeat rows; each missing one is looked up by its number."""
     found = {row[0]: row for row in page if row[0] in numbers}
     damage.tree = damage.tree or list(found) != sorted(found) or len(found) != len(page)
     for number in numbers:
@@ -278,6 +244,37 @@ def _plausible(raw: tuple[object, ...]) -> TypeGuard[Row]:
         return False
     seq, at, kind, body, checksum = raw
     return type(seq) is int and type(at) is type(kind) is type(body) is type(checksum) is bytes
+
+
+def repair_header(path: Path) -> sqlite3.Connection | None:
+    """A copy in memory of a store whose first page is damaged, with the first page of a fresh store; None if no event is found.
+
+    That page holds SQLite's header and our tables, never events. Changes nothing on disk.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        fresh, copy = Path(name, "fresh.sqlite"), Path(name, "copy.sqlite")
+        try:
+            connect(fresh).close()
+            shutil.copyfile(path, copy)
+            if (log := Path(f"{path}-wal")).exists():
+                shutil.copyfile(log, f"{copy}-wal")
+            first = bytearray(fresh.read_bytes()[:_PAGE_BYTES])
+            first[_VALID_FOR] = b"\xff\xff\xff\xff"
+            with copy.open("r+b") as file:
+                file.write(first)
+            opened = connect(copy)
+        except (LogError, OSError):
+            return None
+        try:
+            memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            memory.text_factory = bytes
+            opened.backup(memory)
+            memory.execute("PRAGMA writable_schema = ON")  # as for any store that may be read but not written
+            return memory if last_row(memory)[0] else None
+        except sqlite3.Error:
+            return None
+        finally:
+            opened.close()
 
 
 class Head:

@@ -1,12 +1,13 @@
-"""Full text over a session, read from its store without loading it: prompts, answers, code, outputs."""
+"""A session's summary, and full-text search over its prompts, answers, code and outputs, without loading it."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -20,13 +21,15 @@ from pinfold.events import (
     ModelReplied,
     RunCell,
     SessionChanged,
+    SessionForked,
+    SessionOpened,
     UserSpoke,
     decode,
     plain_json,
 )
 from pinfold.log.blobs import Blobs
 from pinfold.log.errors import BlobMissing
-from pinfold.log.summary import reading
+from pinfold.log.store import STORE
 
 Place: TypeAlias = Literal["title", "you", "agent", "code", "call", "output"]
 _KINDS = ("SessionChanged", "UserSpoke", "ModelReplied", "ActionProposed", "ActionFinished")
@@ -42,7 +45,7 @@ class Match(Struct, frozen=True, kw_only=True):
 
 
 def matches(folder: Path, words: Sequence[str]) -> list[Match]:
-    """Where any of the words stands, if each of them stands somewhere; upper and lower case are the same."""
+    """Where any of the words occurs, if each of them occurs somewhere; ignores case."""
     wanted = [word.casefold() for word in words if word.strip()]
     found: list[Match] = []
     missing = {*wanted}
@@ -58,7 +61,7 @@ def matches(folder: Path, words: Sequence[str]) -> list[Match]:
 
 
 def _events(connection: sqlite3.Connection, wanted: Sequence[str]) -> Iterator[tuple[int, Event]]:
-    """Those that may hold a word. JSON writes plain letters as they are, so most need not be decoded."""
+    """Events that may hold a word. JSON leaves plain letters unescaped, so most need not be decoded."""
     plain = all(word.isascii() and word.isprintable() and not {*word} & {'"', "\\"} for word in wanted)
     marks = ",".join("?" * len(_KINDS))
     query = f"SELECT seq, kind, body FROM events WHERE kind IN ({marks}) ORDER BY seq"  # noqa: S608
@@ -101,3 +104,69 @@ def _around(text: str, place: int) -> str:
     line = text[start : end if end >= 0 else len(text)]
     inside = place - start
     return line.strip() if len(line) <= 300 else line[max(0, inside - 100) : inside + 200].strip()
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    events: int = 0
+    began: str = ""
+    last: str = ""
+    title: str = ""
+    """The user's title, else the first message."""
+    named: bool = False
+    workspace: str = ""
+    cut_off: bool = False
+    """The last turn has no end yet."""
+    source: str = ""
+    """The session it was forked from."""
+
+
+def summarise(folder: Path) -> Summary | None:
+    """None if the session cannot be read; empty if nothing was recorded."""
+    if not (folder / STORE).is_file():
+        return Summary()
+    try:
+        with reading(folder) as connection:
+            return _summary(connection)
+    except (sqlite3.Error, UnicodeDecodeError, BadEvent):
+        return None
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Generator[sqlite3.Connection]:
+    """Open a session's store read-only. Raises sqlite3.Error."""
+    # Creates and changes nothing. A store without a write-ahead log has no owner and is at rest.
+    at_rest = not Path(f"{folder / STORE}-wal").exists()
+    uri = f"file:{quote(bytes(folder / STORE))}?mode=ro{'&immutable=1' if at_rest else ''}"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+        yield connection
+
+
+def _summary(connection: sqlite3.Connection) -> Summary:
+    if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'events'").fetchone():
+        return Summary()
+    events, began, last = connection.execute("SELECT count(*), min(at), max(at) FROM events").fetchone()
+    if not events:
+        return Summary()
+    changed = _find_event(connection, "SessionChanged")
+    opened = _find_event(connection, "SessionOpened")
+    forked = _find_event(connection, "SessionForked")  # of a fork's fork, the last one is its own
+    first = _find_event(connection, "UserSpoke", order="ASC")
+    ends = "kind IN ('UserSpoke', 'TurnEnded', 'TurnInterrupted', 'TurnFailed')"
+    newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()  # noqa: S608
+    named = changed.title if isinstance(changed, SessionChanged) else ""
+    return Summary(
+        events=events,
+        began=began,
+        last=last,
+        title=named or (first.text if isinstance(first, UserSpoke) else ""),
+        named=bool(named),
+        workspace=opened.workspace if isinstance(opened, SessionOpened) else "",
+        cut_off=newest is not None and newest[0] == "UserSpoke",
+        source=forked.source if isinstance(forked, SessionForked) else "",
+    )
+
+
+def _find_event(connection: sqlite3.Connection, kind: str, order: Literal["ASC", "DESC"] = "DESC") -> object:
+    query = f"SELECT kind, body FROM events WHERE kind = ? ORDER BY seq {order} LIMIT 1"  # noqa: S608
+    row = connection.execute(query, (kind,)).fetchone()
+    return decode(*row) if row else None

@@ -1,4 +1,4 @@
-"""The session's log: append, read, subscribe. One process writes it; anyone may read the file."""
+"""The session's log: append, read, subscribe. One process writes it; any process may read the file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,14 @@ from pinfold.events import (
     SessionId,
     Unknown,
     decode,
-    decode_all,
     encode,
     line_of,
     parse_json,
 )
 from pinfold.log.blobs import Blobs
-from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
-from pinfold.log.mend import repair_header
+from pinfold.log.errors import Damage, LogError, LogTooNew, LogUnreadable, LogUnwritable
 from pinfold.log.rows import (
     GENESIS,
-    Damage,
     Head,
     Row,
     chain_checksum,
@@ -43,6 +40,7 @@ from pinfold.log.rows import (
     is_sound,
     kind_column,
     last_row,
+    repair_header,
     verify_rows,
 )
 
@@ -50,7 +48,7 @@ Clock: TypeAlias = Callable[[], datetime]
 STORE = "log.sqlite"
 _REBUILT = "log.rebuilt.sqlite"
 _TOGETHER = 256
-"""Appends that nobody waits for, until somebody must."""
+"""Appends without a wait before one has to wait."""
 _SOON_S = 0.1
 _QUEUE = 10_000
 """Items a subscriber may lag behind before it is served from disk again."""
@@ -61,7 +59,7 @@ def utc_now() -> datetime:
 
 
 class Batch:
-    """What one `append` waits for."""
+    """The events of one `append`, and what became of them."""
 
     def __init__(self, events: tuple[Event, ...], bodies: list[bytes]) -> None:
         self.events, self.bodies = events, bodies
@@ -99,7 +97,7 @@ class Log:
         self._pending: list[Batch] = []
         self._committed_at = 0.0
         self._lock = anyio.Lock()
-        # Not from the common pool: tools that hang in its threads must not stop the log.
+        # Not from the common pool: tools that hang there must not stop the log.
         self._thread = anyio.CapacityLimiter(1)
         self._subscriptions: set[Subscription] = set()
         self._followers: list[Callable[[Entry], None]] = []
@@ -108,12 +106,10 @@ class Log:
         """The last number given out; never given out again, even if its event was lost."""
 
     def read(self, after: int = 0, damage: Damage | None = None) -> Iterator[Entry]:
-        """Events after `after` that are still what was written; the rest is noted in `damage`."""
-        session = self.session
+        """Events after `after` whose checksum holds; the others are noted in `damage`."""
         for page in self._pages(after, damage if damage is not None else Damage()):
-            events = decode_all([row[3] for row in page]) or [_event(row[2], row[3]) for row in page]
-            for row, event in zip(page, events, strict=True):
-                yield Entry(seq=row[0], session=session, at=row[1].decode(), event=event)
+            for seq, at, kind, body, _ in page:
+                yield Entry(seq=seq, session=self.session, at=at.decode(), event=_event(kind, body))
 
     def lines(self, damage: Damage) -> Iterator[str]:
         """Every readable event as a JSON line, with fields this version does not know."""
@@ -121,7 +117,7 @@ class Log:
             yield line_of(seq, self.session, at.decode(), body.decode("ascii"))
 
     def repair(self, damage: Damage) -> None:
-        """Before the first write: if the store is not sound, put what is readable into a new one beside it."""
+        """Before the first write: if the store is damaged, copy what is readable into a new one."""
         if self.folder is None or (not damage.unreadable and is_sound(self._connection)):
             return
         damage.tree = damage.tree or not damage
@@ -156,7 +152,7 @@ class Log:
         if not events:
             return ()
         batch = self.queue_events(events)
-        # Once queued it may be committed with others at any moment, so its fate must be learned.
+        # Once queued it may be committed with others at any moment, so wait for the result.
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 if batch.entries is None and batch.error is None:
@@ -166,7 +162,7 @@ class Log:
         return batch.entries or ()
 
     async def append_soon(self, *events: Event) -> None:
-        """Write them with the next that are waited for: at once if the last commit is a while ago, or many wait."""
+        """Write with the next `append`, or at once if the last commit is a while ago or many are queued."""
         if len(self._pending) >= _TOGETHER or monotonic() - self._committed_at > _SOON_S:
             await self.append(*events)
         else:
@@ -217,20 +213,20 @@ class Log:
         except sqlite3.DatabaseError as error:
             if self.folder is None or getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
                 raise
-            # Damage that no reading shows, such as a list of free space that leads nowhere.
+            # Damage that reading does not show, such as a broken free list.
             self._rebuild(self.folder)
             insert(self._connection, rows)
-        # The events are on disk whatever becomes of this note, which may lag behind.
+        # The events are on disk whether or not this note is written.
         with contextlib.suppress(OSError):
             if self._head:
                 self._head.write(rows[-1][0])
 
     def broadcast(self, delta: Delta) -> None:
-        """Show a delta to whoever listens now. It is not kept."""
+        """Send a delta to the current subscribers. It is not stored."""
         self._publish(delta)
 
     def subscribe(self, after: int = 0) -> Subscription:
-        """Every event after `after`, then those to come, with deltas between them; leave it to be done."""
+        """Every event after `after`, then those to come with deltas between them, until it is closed."""
         subscription = Subscription(self, after)
         self._subscriptions.add(subscription)
         return subscription
@@ -247,7 +243,7 @@ class Log:
         self._subscriptions.discard(subscription)
 
     def end_subscriptions(self) -> None:
-        """Let every subscriber finish with what it has."""
+        """End every subscription after the events so far."""
         for subscription in tuple(self._subscriptions):
             subscription.close()
 
@@ -288,7 +284,7 @@ class Subscription:
 
     def offer(self, item: Entry | Delta) -> None:
         if len(self._queue) >= _QUEUE:
-            # Deltas may be lost, each is followed by an event that holds the whole; events are on disk.
+            # Deltas may be dropped, each is followed by an event with the whole; events are on disk.
             self._queue.clear()
             self._stored = self._log.read(self._cursor)
         else:
@@ -327,11 +323,11 @@ class Subscription:
             self._wake = None
 
     def close(self) -> None:
-        """What is there by now is still given out, up to a bound and without gaps."""
+        """Events so far are still delivered, up to a bound and without gaps."""
         self._log.unsubscribe(self)
         self._closed = True
         if self._stored is not None:
-            # Off the disk now: the log itself may be closed next.
+            # Read now: the log itself may be closed next.
             rest = list(islice(self._stored, _QUEUE))
             self._queue = deque(rest) if len(rest) == _QUEUE else deque([*rest, *self._queue])
             self._stored = None
@@ -347,7 +343,7 @@ def _event(raw_kind: bytes, raw_body: bytes) -> Event:
     try:
         return decode(kind, body)
     except BadEvent:
-        # The checksum holds, so this is what was written: a shape only a newer version knows.
+        # The checksum holds, so a newer version wrote this shape.
         with contextlib.suppress(BadEvent):
             return Unknown(kind=kind, body=cast("dict[str, object]", parse_json(body)))
         return Unknown(kind=kind, body={"text": body})
@@ -365,7 +361,7 @@ def _chain_again(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _finish_rebuild(folder: Path) -> None:
-    """Swap a rebuilt store in. Whoever finds one after a crash finishes the swap."""
+    """Swap in a rebuilt store; also completes a swap that a crash interrupted."""
     rebuilt, store = folder / _REBUILT, folder / STORE
     if not rebuilt.exists():
         return

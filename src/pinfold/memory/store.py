@@ -1,32 +1,38 @@
-"""Notes in one SQLite file, with full text beside them. Bounded in size and number; safe for several processes at once."""
+"""Notes in one SQLite file with a full-text index. Bounded in size and number; safe for several processes at once."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pinfold.memory.errors import MemoryUnusable, NoteRefused
-from pinfold.memory.fts_query import build_query
-from pinfold.memory.notes import Note
+from pinfold.events import PinfoldError
 
 NOTE_CHARS = 4000
 TAG_CHARS = 40
 MOST_TAGS = 8
 MOST_NOTES = 5000
 MOST_UNTRUSTED = 500
-"""Of those, written while reading others' words: they push out each other, never a trusted one."""
-MOST_GIVEN = 100
+"""Of these, written by sessions that had read outside text: they replace each other, never a trusted note."""
+MOST_RESULTS = 100
+_QUERY_WORDS = 24
+"""Words of a query that count; more make it slower, not better."""
 _WAIT_S = 10.0
-"""For another process that writes."""
+"""How long to wait for another process that writes."""
 _VERSION = 1
 _NEARER = 1.6
-"""How much more a note of the same workspace counts."""
+"""Ranking factor for notes of the same workspace."""
+_STOP_WORDS = frozenset(
+    """a an and are as at be by do does for from have how i in is it its me my of on or our that the their this to was we
+    what when where which who why with you your""".split()  # noqa: SIM905
+)
 _SCHEMA = (
     """CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, workspace TEXT NOT NULL,
     session TEXT NOT NULL, text TEXT NOT NULL, tags TEXT NOT NULL, trusted INTEGER NOT NULL)""",
@@ -41,8 +47,30 @@ _SCHEMA = (
 _COLUMNS = "notes.id, notes.text, notes.tags, notes.at, notes.trusted, notes.session, notes.workspace"
 
 
+class NoteRefused(PinfoldError):
+    """The caller's mistake: the note is too long, there are too many, or this session may not forget it."""
+
+
+class MemoryUnusable(PinfoldError):
+    """The file is damaged, was written by a newer Pinfold, or cannot be opened. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    id: int
+    text: str
+    tags: tuple[str, ...]
+    at: str
+    """When it was written, in UTC."""
+    trusted: bool
+    """Written by a session that had read no outside text."""
+    session: str
+    here: bool
+    """Written in the workspace that asks."""
+
+
 class Memory:
-    """`file` is made when the first note is."""
+    """The file is created with the first note."""
 
     def __init__(self, file: Path, workspace: str, session: str, clock: Callable[[], datetime] | None = None) -> None:
         self._file = file
@@ -51,7 +79,7 @@ class Memory:
         self._clock = clock or (lambda: datetime.now(UTC))
 
     def remember(self, text: str, tags: Iterable[str] = (), *, trusted: bool) -> int:
-        """Its number. The same words again are the same note. Raises NoteRefused, MemoryUnusable."""
+        """Returns the note's number; an identical note is not stored twice. Raises NoteRefused, MemoryUnusable."""
         words, marks = _check_note(text, tuple(tags))
         with self._open(make=True) as connection:
             known = connection.execute(
@@ -77,16 +105,16 @@ class Memory:
 
     def recall(self, words: str, limit: int = 5) -> list[Note]:
         """Best first, those of this workspace before equals from elsewhere. Raises NoteRefused, MemoryUnusable."""
-        question = build_query(words)
-        if not question or not self._file.exists():
+        query = build_query(words)
+        if not query or not self._file.exists():
             return []
         with self._open() as connection:
-            # bm25 is the smaller, the better the note fits.
+            # A smaller bm25 is a better match.
             rows = connection.execute(
                 f"""SELECT {_COLUMNS} FROM words JOIN notes ON notes.id = words.rowid WHERE words MATCH ?
                 ORDER BY bm25(words, 1.0, 2.0) * CASE WHEN notes.workspace = ? THEN {_NEARER} ELSE 1 END, notes.id DESC
                 LIMIT ?""",  # noqa: S608 - names and a number of our own
-                (question, self._workspace, _limit_count(limit)),
+                (query, self._workspace, _limit_count(limit)),
             ).fetchall()
         return [self._note(row) for row in rows]
 
@@ -102,7 +130,7 @@ class Memory:
         return [self._note(row) for row in rows]
 
     def forget(self, id: int, *, trusted: bool) -> None:  # noqa: A002 - it is the note's
-        """Who has read others' words forgets only what such a session wrote, or its own. Raises NoteRefused, MemoryUnusable."""
+        """An untrusted session may forget only untrusted notes and its own. Raises NoteRefused, MemoryUnusable."""
         with self._open(make=self._file.exists()) as connection:
             row = connection.execute("SELECT trusted, session FROM notes WHERE id = ?", (id,)).fetchone()
             if row is None:
@@ -114,24 +142,18 @@ class Memory:
             connection.execute("DELETE FROM notes WHERE id = ?", (id,))
 
     def _note(self, row: tuple[Any, ...]) -> Note:
-        number, text, tags, at, trusted, session, workspace = row
-        return Note(
-            id=number,
-            text=text,
-            tags=tuple(json.loads(tags)),
-            at=at,
-            trusted=bool(trusted),
-            session=session,
-            here=workspace == self._workspace,
-        )
+        id_, text, tags, at, trusted, session, workspace = row
+        here = workspace == self._workspace
+        tags = tuple(json.loads(tags))
+        return Note(id=id_, text=text, tags=tags, at=at, trusted=bool(trusted), session=session, here=here)
 
     @contextmanager
     def _open(self, *, make: bool = False) -> Generator[sqlite3.Connection]:
-        """One transaction: all of it, or nothing."""
+        """One transaction, all or nothing."""
         try:
             if make:
                 self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # Made by us, for its owner alone; SQLite gives what it puts beside it the same rights.
+                # Created with mode 0600; SQLite gives its side files the same mode.
                 os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             connection = sqlite3.connect(self._file, timeout=_WAIT_S, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
@@ -161,6 +183,14 @@ class Memory:
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
 
 
+def build_query(words: str) -> str:
+    """An FTS5 query for any of the words or their prefixes; empty if there are none. Nothing in `words` acts as syntax."""
+    found = [word.casefold() for word in re.findall(r"\w+", words)]
+    telling = [word for word in found if word not in _STOP_WORDS] or found
+    # Prefixes of two letters match too much.
+    return " OR ".join(f'"{word}"{"*" * (len(word) > 2)}' for word in dict.fromkeys(telling[:_QUERY_WORDS]))
+
+
 def _check_note(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
     words = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
     if not words:
@@ -177,7 +207,7 @@ def _check_note(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
 def _limit_count(limit: int) -> int:
     if limit < 1:
         raise NoteRefused("limit is at least 1")
-    return min(limit, MOST_GIVEN)
+    return min(limit, MOST_RESULTS)
 
 
 def _describe_error(file: Path, error: sqlite3.DatabaseError) -> str:

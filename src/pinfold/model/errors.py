@@ -10,9 +10,13 @@ class ModelError(PinfoldError):
 
     ModelError
       UnknownModel    the name means nothing here: fix the name
-      NoKey           the provider wants a key that is nowhere to be found
+      NoKey           the provider wants a key, and none is set
       BadScript       a script or recording that cannot be read, or that expected something else
       NotInstalled    the package that speaks to the provider is not there: install it
+      NotPulled       an UnknownModel whose weights are not on this machine: pull them
+      PullFailed      the weights could not be fetched: try again
+      RuntimeMissing  llama.cpp is not installed, and could not be
+      CannotServe     the model cannot be served like this
     """
 
     exit_code = 2
@@ -34,3 +38,21 @@ class NotInstalled(ModelError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} the extra `{extra}`: pinfold extras add {extra}")
         self.extra = extra
+
+
+class NotPulled(UnknownModel):
+    pass
+
+
+class PullFailed(ModelError):
+    """What came so far is kept; the next pull goes on from there."""
+
+    exit_code = 75
+
+
+class RuntimeMissing(ModelError):
+    pass
+
+
+class CannotServe(ModelError):
+    pass

@@ -2,16 +2,146 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
 from pinfold.model.errors import NoKey, UnknownModel
-from pinfold.model.services import ALSO, BARE, DIRECT, SERVICES, key_variables, ollama_url
-from pinfold.model.traits import Profile, Traits, traits_of
+
+_OLLAMA_PORT = 11434
+ANSWER_FORM = "answer_form"
+"""The setting with a schema for answers. A server may ignore it: answers are checked against the schema anyway."""
+
+
+class Service(Struct, frozen=True, kw_only=True):
+    """Speaks the OpenAI wire."""
+
+    url: str
+    keys: tuple[str, ...] = ()
+    """Variables that may hold its key."""
+    is_local: bool = False
+    """A server of the user's own: it may want a key, and seldom does."""
+    address: str = ""
+    """The variable that may name another address."""
+    max_tokens: str = "max_tokens"
+
+
+SERVICES: Mapping[str, Service] = {
+    "openai": Service(
+        url="https://api.openai.com/v1",
+        keys=("OPENAI_API_KEY",),
+        address="OPENAI_BASE_URL",
+        max_tokens="max_completion_tokens",
+    ),
+    "openrouter": Service(url="https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",)),
+    "groq": Service(url="https://api.groq.com/openai/v1", keys=("GROQ_API_KEY",)),
+    "mistral": Service(url="https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",)),
+    "deepseek": Service(url="https://api.deepseek.com/v1", keys=("DEEPSEEK_API_KEY",)),
+    "together": Service(url="https://api.together.xyz/v1", keys=("TOGETHER_API_KEY",)),
+    "fireworks": Service(url="https://api.fireworks.ai/inference/v1", keys=("FIREWORKS_API_KEY",)),
+    "cerebras": Service(url="https://api.cerebras.ai/v1", keys=("CEREBRAS_API_KEY",)),
+    "xai": Service(url="https://api.x.ai/v1", keys=("XAI_API_KEY",)),
+    "moonshot": Service(url="https://api.moonshot.ai/v1", keys=("MOONSHOT_API_KEY",)),
+    "huggingface": Service(url="https://router.huggingface.co/v1", keys=("HF_TOKEN",)),
+    "lmstudio": Service(url="http://127.0.0.1:1234/v1", keys=("LMSTUDIO_API_KEY",), is_local=True),
+    "llamacpp": Service(url="http://127.0.0.1:8080/v1", keys=("LLAMA_API_KEY",), is_local=True),
+    "vllm": Service(url="http://127.0.0.1:8000/v1", keys=("VLLM_API_KEY",), is_local=True),
+}
+DIRECT: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "google-vertex": (),
+    "bedrock": (),
+    "cohere": ("CO_API_KEY",),
+}
+"""Reached through the extra `providers`, by the variables that may hold their keys."""
+ALSO: Mapping[str, str] = {
+    "gemini": "google",
+    "google-gla": "google",
+    "lm-studio": "lmstudio",
+    "llama.cpp": "llamacpp",
+    "hf": "huggingface",
+}
+"""Aliases of providers."""
+BARE: Mapping[str, str] = {
+    "gpt-": "openai",
+    "chatgpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude-": "anthropic",
+    "gemini-": "google",
+}
+"""The provider of a name without one, by how the name begins."""
+
+
+def key_variables(provider: str, key_env: str = "") -> tuple[str, ...]:
+    """Those that may hold its key, the first that is set counts. `key_env` is for a model that is named by its address."""
+    if provider == "url":
+        return (key_env,) if key_env else ()
+    service = SERVICES.get(provider)
+    return service.keys if service else DIRECT.get(provider, ())
+
+
+def ollama_url(environ: Mapping[str, str]) -> str:
+    """Where Ollama listens, by OLLAMA_HOST as its own programs read it."""
+    given = environ.get("OLLAMA_HOST", "").strip()
+    parts = urlsplit(given if "://" in given else f"http://{given}")
+    host = parts.hostname or "127.0.0.1"
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - where it listens, not where one asks
+        host = "127.0.0.1"
+    usual = {"http": 80, "https": 443}.get(parts.scheme, _OLLAMA_PORT) if "://" in given else _OLLAMA_PORT
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}:{parts.port or usual}{parts.path.rstrip('/')}"
+
+
+Calls: TypeAlias = Literal["native", "text", "unknown"]
+"""How it calls tools: natively, in its text, or unknown until it does."""
+Profile: TypeAlias = Literal["full", "small"]
+SMALL_B = 4.0
+"""Up to so many billions of parameters a model is treated as small."""
+
+_NATIVE = re.compile(
+    r"^(gpt-|chatgpt-|o\d|claude|gemini|grok|command-[ar]|mistral-(small|medium|large)|ministral|devstral|"
+    r"deepseek-(chat|reasoner|v3|v4|r1-0528)|kimi|glm-[4-9]|qwen-?(3|max|plus|turbo)|llama-?(3\.[13]|4)|gpt-oss|minimax)"
+)
+_TEXT = re.compile(
+    r"(qwen2\.?5-?coder|codellama|code-?llama|starcoder|deepseek-coder|codegemma|gemma-?[123]\b|phi-?[1234]|"
+    r"smollm|tinyllama|stablelm|vicuna|wizard|zephyr|llama-?2)"
+)
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)(b|m)(?![a-z0-9])")
+
+
+class Traits(NamedTuple):
+    calls: Calls
+    profile: Profile
+
+
+def ignores_declared_tools(model: str) -> bool:
+    """It was not trained on tool calls, whatever its template says: told by that one, it repeats a call that was answered."""
+    return bool(_TEXT.search(_plain_name(model)))
+
+
+def _plain_name(model: str) -> str:
+    return model.lower().rpartition("/")[2].replace("_", "-")
+
+
+def traits_of(model: str) -> Traits:
+    """By the id a server knows it by, with or without the maker's name in front."""
+    name = _plain_name(model)
+    size = _SIZE.search(name.replace(":", "-"))
+    billions = None if size is None else float(size[1]) / (1 if size[2] == "b" else 1000)
+    small = billions is not None and billions <= SMALL_B
+    if _TEXT.search(name):
+        return Traits("text", "small" if small else "full")
+    if _NATIVE.match(name) and not small:
+        return Traits("native", "full")
+    return Traits("text" if small else "unknown", "small" if small else "full")
+
 
 Protocol: TypeAlias = Literal["auto", "native", "text"]
 BUILTIN = ("builtin", "builtin-small", "smollm2")
@@ -21,14 +151,6 @@ FILES = ("scripted", "replay")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ALIASES = 8
 """How often one alias may lead to another."""
-
-
-def _nowhere() -> None:
-    pass
-
-
-def _silent(text: str) -> None:
-    del text
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -45,14 +167,14 @@ class Access(Struct, frozen=True, kw_only=True):
     """Where running servers are known."""
     replies: Path | None = None
     """Where replies to deterministic requests are remembered; None: nowhere."""
-    uv: Callable[[], Path | None] = _nowhere
+    uv: Callable[[], Path | None] = lambda: None
     """Finds what installs the runtime of a local model."""
     protocol: Protocol = "auto"
     profile: Profile | Literal["auto"] = "auto"
     warm: bool = True
     """What takes long to load is loaded at once, beside everything else."""
-    notice: Callable[[str], None] = _silent
-    """Hears what the user should know while a model is made ready."""
+    notice: Callable[[str], None] = lambda _text: None
+    """Gets what the user should know while a model is made ready."""
 
 
 class ModelRef(Struct, frozen=True):
@@ -167,7 +289,7 @@ def address_of(meant: ModelRef, access: Access) -> str:
 
 
 def destination_of(name: str, access: Access) -> str:
-    """Where a conversation with this model goes: `host:port`, a provider; the name itself where nobody knows more.
+    """Where a conversation with this model goes: `host:port`, or a provider; the name itself if it cannot be resolved.
 
     Empty for one that runs on this machine.
     """

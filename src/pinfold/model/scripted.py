@@ -2,15 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import anyio
+import msgspec
 
-from pinfold.events import Reply, Request, RequestFailed
+from pinfold.events import (
+    AssistantMessage,
+    BadEvent,
+    Call,
+    Entry,
+    Json,
+    ModelFailed,
+    ModelReplied,
+    Reply,
+    Request,
+    RequestFailed,
+    Usage,
+    new_action_id,
+    parse_json,
+    plain_json,
+)
 from pinfold.model.errors import BadScript
-from pinfold.model.lines import KeptReply, read_lines, render_request, resume_at
 from pinfold.text import cap_text
+
+
+class KeptCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tool: str
+    args: Json = msgspec.field(default_factory=dict[str, Json])
+
+
+class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One line: the next reply, or the next failure."""
+
+    text: str = ""
+    calls: tuple[KeptCall, ...] = ()
+    usage: Usage = Usage()
+    cost: float | None = None
+    error: str | None = None
+    status: int | None = None
+    delay_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    expect: str | None = None
+    model: str | None = None
+    """Who said it, in a recording."""
+
+    @property
+    def mark(self) -> str:
+        """Names this line's content, so that a resumed session knows its place in the file again."""
+        return hashlib.sha256(encode_line(self).encode()).hexdigest()[:12]
+
+    def reply(self, request_id: str) -> Reply:
+        calls = tuple(Call(id=new_action_id(), tool=call.tool, args=call.args) for call in self.calls)
+        return Reply(text=self.text, calls=calls, usage=self.usage, cost=self.cost, request_id=request_id)
+
+
+def encode_line(kept: KeptReply) -> str:
+    fields = msgspec.to_builtins(kept)
+    # Without what was not counted: the mark of a line must outlive the next thing there is to count.
+    usage = {name: count for name, count in fields.pop("usage", {}).items() if count}
+    return plain_json({**fields, "usage": usage} if usage else fields)
+
+
+def read_lines(path: Path) -> tuple[KeptReply, ...]:
+    """Every line of the file, or BadScript naming the first bad one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadScript(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise BadScript(f"{path} cannot be read: {error.strerror}") from error
+    kept: list[KeptReply] = []
+    # Not splitlines: a form feed or U+2028 inside a JSON string does not end a line.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            kept.append(msgspec.convert(parse_json(line), KeptReply))
+        except (BadEvent, msgspec.MsgspecError) as error:
+            raise BadScript(f"{path}, line {number}: {error}") from error
+    return tuple(kept)
+
+
+def resume_at(kept: Sequence[KeptReply], served: Sequence[str]) -> int:
+    """Where to go on when the marks `served` were given out before: after them, or at the start of a changed file."""
+    marks = [mark for mark in served if mark]
+    known = [line.mark for line in kept[: len(marks)]]
+    return len(marks) if known == marks else 0
+
+
+def render_request(request: Request) -> str:
+    """Everything the model is told, as plain text."""
+    parts = [request.system]
+    for message in request.messages:
+        parts.append(message.text)
+        if isinstance(message, AssistantMessage):
+            parts.extend(plain_json(call.args) for call in message.calls)
+    return "\n".join(parts)
+
 
 _END = KeptReply(text="(end of script)")
 _CHUNK = 24
@@ -51,3 +142,31 @@ class ScriptedModel:
 
     def _on_exhausted(self) -> KeptReply:
         return _END
+
+
+class ReplayModel(ScriptedModel):
+    """As ScriptedModel, but a recording that runs out is an error: what the model would have said is unknown."""
+
+    @classmethod
+    def from_file(cls, path: Path, served: Sequence[str] = ()) -> ReplayModel:
+        lines = read_lines(path)
+        if not lines:
+            raise BadScript(f"{path} holds no recorded reply")
+        return cls(lines, name=f"replay:{path}", served=served)
+
+    def _on_exhausted(self) -> KeptReply:
+        raise BadScript(f"{self.name} has no reply left: {len(self._lines)} were recorded")
+
+
+def record(entries: Iterable[Entry]) -> Iterator[str]:
+    """The lines of a replay file for any session: what its models said, failures included."""
+    for entry in entries:
+        match entry.event:
+            case ModelReplied() as said:
+                calls = tuple(KeptCall(tool=call.tool, args=call.args) for call in said.actions)
+                kept = KeptReply(text=said.text, calls=calls, usage=said.usage, cost=said.cost, model=said.model)
+                yield encode_line(kept)
+            case ModelFailed() as failed:
+                yield encode_line(KeptReply(error=failed.error, status=failed.status, model=failed.model))
+            case _:
+                pass

@@ -1,13 +1,15 @@
 """What a small model needs to do well: examples before it starts, its first words put into its mouth, and a push after
 a failure.
 
-Measured with bench/tasks.py; docs/design/0023-small-models.md has what each part is worth.
+Measured with bench/tasks.py; docs/design/0020-models.md says why each part is there.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -39,76 +41,26 @@ _FILES = f"\n\n{FILES_TOLD}"
 _NAME = re.compile(r"^([^:\n]+\.\w+)(?=:| \(|\]?$)", re.MULTILINE)
 
 
-def _example(task: str, files: str, code: str) -> tuple[Message, ...]:
-    return (
-        UserMessage(text=f"{task}{_FILES}\n{files}]" if files else task),
-        AssistantMessage(text=f"{FENCE}{code}\n```"),
-    )
+def _read_examples() -> Mapping[str, tuple[Message, ...]]:
+    text = Path(__file__).with_name("small_model_examples.toml").read_text(encoding="utf-8")
+    return {
+        kind: (
+            UserMessage(text=f"{one['task']}{_FILES}\n{one['files']}]" if one["files"] else one["task"]),
+            AssistantMessage(text=f"{FENCE}{one['code']}\n```"),
+        )
+        for kind, one in tomllib.loads(text).items()
+    }
 
 
-EXAMPLES: Mapping[str, tuple[Message, ...]] = {
-    "table": _example(
-        "Which shop took the most money? Money is count times cost.",
-        'shops.csv: 300 rows like "shop"=A1, "count"=3, "cost"=2.5',
-        'import pandas as pd\ndf = pd.read_csv("shops.csv")\ndf["money"] = df["count"] * df["cost"]\n'
-        'totals = df.groupby("shop")["money"].sum()\n'
-        'print(f"ANSWER: Shop {totals.idxmax()} took the most money: {totals.max()}")',
-    ),
-    "tables": _example(
-        "How much did members from Rome pay?",
-        'fees.csv: 80 rows like "member"=3, "euro"=12.5\nmembers.csv: 20 rows like "no"=1, "name"=Al, "town"=Oslo',
-        'import pandas as pd\nfees = pd.read_csv("fees.csv")\nmembers = pd.read_csv("members.csv")\n'
-        'both = fees.merge(members, left_on="member", right_on="no")\n'
-        """total = both[both["town"] == "Rome"]["euro"].sum()\n"""
-        'print(f"ANSWER: Members from Rome paid {total:.2f}")',
-    ),
-    "tree": _example(
-        "What is the phone number of Mr Bell?",
-        'club.json: {"club": {"teams": [4 x {"members": [9 x {"name": str, "phone": "555-01"}]}]}}',
-        'import json\ndata = json.load(open("club.json"))\n'
-        'found = [m for team in data["club"]["teams"] for m in team["members"] if m["name"] == "Mr Bell"]\n'
-        """print(f"ANSWER: The phone number of Mr Bell is {found[0]['phone']}")""",
-    ),
-    "text": _example(
-        "Which user has the most lines? The user is the second word.",
-        "access.log: 90 lines: 08:15 anna login ok | 08:17 bert login failed | 08:17 anna read ok",
-        'from collections import Counter\nlines = open("access.log").read().splitlines()\n'
-        "users = Counter(line.split()[1] for line in lines)\n"
-        'print(f"ANSWER: {users.most_common(1)[0][0]} has the most lines")',
-    ),
-    "settings": _example(
-        "Set the port of [server] to 9000 in app.ini.",
-        "app.ini: 5 lines: [server] | host = local | port=80 | [db] | port=5432",
-        'text = open("app.ini").read()\nnew = text.replace("port=80", "port=9000", 1)\n'
-        'open("app.ini", "w").write(new)\nprint("ANSWER: The port of [server] in app.ini is 9000 now")',
-    ),
-    "form": _example(
-        "Which shop took the most money, and how much? Money is count times cost.\n"
-        'Format: @shop[name] @money[total] where "total" is a number rounded to two decimal places.',
-        'shops.csv: 300 rows like "shop"=A1, "count"=3, "cost"=2.5',
-        'import pandas as pd\ndf = pd.read_csv("shops.csv")\ndf["money"] = df["count"] * df["cost"]\n'
-        'totals = df.groupby("shop")["money"].sum()\n'
-        'print(f"@shop[{totals.idxmax()}]")\nprint(f"@money[{totals.max():.2f}]")',
-    ),
-    "other": _example("What is 12 % of 350?", "", 'result = 350 * 12 / 100\nprint(f"ANSWER: 12 % of 350 is {result}")'),
+EXAMPLES = _read_examples()
+_ENDINGS = {
+    "table": (".csv", ".tsv"),
+    "tree": (".json", ".jsonl"),
+    "text": (".log", ".txt", ".md"),
+    "settings": (".ini", ".toml", ".yaml", ".yml", ".cfg", ".conf"),
 }
-_KINDS = {
-    ".csv": "table",
-    ".tsv": "table",
-    ".json": "tree",
-    ".jsonl": "tree",
-    ".log": "text",
-    ".txt": "text",
-    ".md": "text",
-    ".ini": "settings",
-    ".toml": "settings",
-    ".yaml": "settings",
-    ".yml": "settings",
-    ".cfg": "settings",
-    ".conf": "settings",
-}
-
-_DATA = (*(end for end, kind in _KINDS.items() if kind in ("table", "tree")), ".xlsx", ".parquet")
+_KINDS = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
+_DATA = (*_ENDINGS["table"], *_ENDINGS["tree"], ".xlsx", ".parquet")
 
 
 def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -1,4 +1,4 @@
-"""The allow-list: which destinations are meant by its patterns. Sees canonical destinations only, and asks nobody.
+"""The allow-list: which destinations are meant by its patterns. Sees canonical destinations only, and resolves nothing.
 
 api.github.com          this host, on ports 80 and 443
 api.github.com:8443     this host, on this port
@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TypeAlias
 
-from pinfold.net.errors import BadDestination, BadPattern
-from pinfold.net.hosts import Address, Destination, parse_authority
+from pinfold.net.hosts import Address, BadDestination, BadPattern, Destination, parse_authority
 from pinfold.net.ranges import METADATA
 
 WEB_PORTS = frozenset((80, 443))
@@ -94,7 +93,9 @@ class AllowList:
             raise BadPattern(f"the pattern {pattern!r} is no host and no range of addresses")
         if network.prefixlen < WIDEST[network.version]:
             raise BadPattern(f"the pattern {pattern!r} is too wide; /{WIDEST[network.version]} is the widest range")
-        self._ranges.append((network, frozenset((_port(pattern, found[3]),)) if found[3] else WEB_PORTS))
+        if found[3] and int(found[3]) >= 1 << 16:
+            raise BadPattern(f"the pattern {pattern!r} has no valid port; one is 1 to 65535")
+        self._ranges.append((network, frozenset((int(found[3]),)) if found[3] else WEB_PORTS))
 
 
 def _read(pattern: str, rest: str) -> tuple[Destination, frozenset[int]]:
@@ -106,9 +107,3 @@ def _read(pattern: str, rest: str) -> tuple[Destination, frozenset[int]]:
     except BadDestination as error:
         raise BadPattern(f"the pattern {pattern!r} is wrong: {error}") from None
     return destination, frozenset((destination.port,)) if has_port else WEB_PORTS
-
-
-def _port(pattern: str, written: str) -> int:
-    if int(written) >= 1 << 16:
-        raise BadPattern(f"the pattern {pattern!r} has no valid port; one is 1 to 65535")
-    return int(written)

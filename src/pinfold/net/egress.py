@@ -1,36 +1,44 @@
-"""The way out: what is listed, who is asked, which addresses a name has, and a connection to one of these and no other."""
+"""The way out: allow-list, then gate, then resolver, then a connection to one of the checked addresses and no other."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
 from typing import Literal, TypeAlias, TypeVar
 
 import anyio
+import anyio.to_thread
 from msgspec import Struct
 
 from pinfold.net.allow_list import AllowList
-from pinfold.net.dns import Resolver, addresses_of, system_resolver
-from pinfold.net.errors import Refused, Unreachable
-from pinfold.net.hosts import Address, Destination
+from pinfold.net.hosts import Address, Destination, Refused, Unreachable
 from pinfold.net.ranges import WhyNot, why_special
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 How: TypeAlias = Literal["tunnel", "request"]
-"""`tunnel`: bytes nobody here can read, both ways. `request`: one HTTP request."""
+"""`tunnel`: opaque bytes both ways. `request`: one HTTP request."""
 Gate: TypeAlias = Callable[[Destination, How], Awaitable[str | None]]
-"""None: go. Else why not, in one line. What it raises is logged and refuses."""
+"""None allows; a text is the one-line reason for a refusal. An exception is logged and refuses."""
 Unlisted: TypeAlias = Literal["refuse", "ask"]
-"""What happens to a destination that is not listed: it is refused, or the gate decides, which can ask `allow.lists`."""
+"""A destination that is not listed is refused, or the gate decides, which can check `allow.lists`."""
+
+Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
+"""The addresses of a host name, best first. Raises OSError if there are none."""
+LOOKUPS = 16
+"""At once; a thread that waits for a name server cannot be cancelled."""
+
+_under_way = threading.BoundedSemaphore(LOOKUPS)
 
 
 class EgressLimits(Struct, frozen=True, kw_only=True):
     gate_s: float = 600.0
-    """For the gate to answer, which may have to wait for a person."""
+    """For the gate, which may have to wait for a person."""
     resolve_s: float = 10.0
     connect_s: float = 10.0
     """For each address."""
@@ -39,7 +47,56 @@ class EgressLimits(Struct, frozen=True, kw_only=True):
 
 
 async def open_gate(_destination: Destination, _how: How) -> None:
-    """Where the list alone decides."""
+    """Allows everything: the list alone decides."""
+
+
+async def system_resolver(host: str) -> list[str]:
+    """Resolves as other programs of this machine do."""
+    if not _under_way.acquire(blocking=False):
+        raise OSError(f"more than {LOOKUPS} lookups are under way")
+
+    def look_up() -> list[str]:
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            return list(dict.fromkeys(str(place[0]) for *_, place in found))
+        finally:
+            _under_way.release()
+
+    return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True)
+
+
+async def addresses_of(
+    destination: Destination, allow: AllowList, why_not: WhyNot, resolver: Resolver, within_s: float
+) -> tuple[Address, ...]:
+    """All addresses of a destination. Raises Refused if any of them may not be connected to, Unreachable if there are none."""
+    address = destination.address
+    found = (address,) if address else await _look_up(destination.host, resolver, within_s)
+    for one in found:
+        what = why_not(one)
+        if what and not allow.lists_address(one, destination.port):
+            leads = f"{destination.host} is" if address else f"{destination.host} leads to {one},"
+            pattern = Destination(str(one), destination.port)
+            raise Refused(f"{leads} {what}; to allow it, list {str(pattern)!r}")
+    return found
+
+
+async def _look_up(host: str, resolver: Resolver, within_s: float) -> tuple[Address, ...]:
+    try:
+        with anyio.fail_after(within_s):
+            texts = await resolver(host)
+    except TimeoutError:
+        raise Unreachable(f"{host} was not found within {within_s:g} s: the name server is silent") from None
+    except (OSError, UnicodeError) as error:
+        raise Unreachable(f"{host} was not found: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        found = tuple(dict.fromkeys(ip_address(text) for text in texts))
+    except ValueError:
+        raise Refused(f"{host} leads to something that is no address") from None
+    if not found:
+        raise Unreachable(f"{host} has no address")
+    if any(getattr(one, "scope_id", None) for one in found):
+        raise Refused(f"{host} leads to an address that is bound to a zone")
+    return found
 
 
 class Egress:
@@ -56,7 +113,7 @@ class Egress:
         why_not: WhyNot = why_special,
     ) -> None:
         self.allow = allow
-        """May be replaced at any time, by the gate too; what is connected stays so."""
+        """May be replaced at any time, also by the gate; open connections stay."""
         self._gate = gate
         self._unlisted = unlisted
         self._limits = limits or EgressLimits()
@@ -66,7 +123,7 @@ class Egress:
     async def resolve_allowed(self, destination: Destination, how: How) -> tuple[Address, ...]:
         """The addresses to connect to, and no others. Raises Refused and Unreachable.
 
-        No name server hears of a destination before list and gate have let it pass: a name can carry data too.
+        No name server sees a name before list and gate have allowed it: a name can carry data too.
         """
         if self._unlisted == "refuse" and not self.allow.lists(destination):
             raise Refused(f"{destination} is not on the list of allowed hosts")
@@ -84,7 +141,7 @@ class Egress:
         addresses: tuple[Address, ...],
         open_one: Callable[[Address, int], Awaitable[_T]],
     ) -> _T:
-        """One after the other. Raises Unreachable."""
+        """Try the addresses one after the other. Raises Unreachable."""
         failures: list[str] = []
         for address in addresses[: self._limits.addresses]:
             try:

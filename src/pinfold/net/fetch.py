@@ -1,19 +1,19 @@
-"""Fetches one URL, each hop canonicalised, judged and pinned anew; no cookies, no proxies of the environment's."""
+"""Fetches one URL. Each redirect is canonicalised, judged and pinned anew; no cookies, no proxy settings from the environment."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.net.egress import Egress
-from pinfold.net.errors import BadDestination, Refused, Unreachable
-from pinfold.net.hosts import Address, Destination, Url, parse_url
+from pinfold.net.hosts import Address, BadDestination, Destination, Refused, Unreachable, Url, parse_url
 
 if TYPE_CHECKING:
     import ssl
@@ -34,14 +34,14 @@ class FetchLimits(Struct, frozen=True, kw_only=True):
     body_bytes: int = 10_000_000
     """Decoded; the rest is not read."""
     whole_s: float = 60.0
-    """All hops together, but for the time the gate takes."""
+    """All hops together, without the time the gate takes."""
     idle_s: float = 20.0
     """Between two pieces of an answer."""
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
     url: str
-    """Where it came from in the end."""
+    """The final URL, after redirects."""
     status: int
     mime: str
     """As the server says, in lower case, without parameters; empty if it does not."""
@@ -50,10 +50,10 @@ class Fetched(Struct, frozen=True, kw_only=True):
     body: bytes
     is_whole: bool
     """False: the body was longer than the limit."""
-    hops: tuple[str, ...]
+    hops: tuple[str, ...] = ()
     """The URLs asked, in order, `url` being the last."""
-    sent: int
-    """Bytes of the requests, about: what they say, not how it was wrapped."""
+    sent: int = 0
+    """Approximate bytes of the requests, without framing."""
 
 
 async def fetch(
@@ -80,37 +80,20 @@ async def fetch(
     for _ in range(bounds.redirects + 1):
         hops.append(str(here))
         if (here.scheme, here.destination) != (first.scheme, first.destination):
-            given = {}  # once away they stay away
+            given = {}  # a redirect back does not restore them
         addresses = await egress.resolve_allowed(here.destination, "request")
         sent += len(str(here)) + sum(map(len, (*given, *given.values()))) + len(body or b"")
         got = await fetcher.got(here, given, addresses)
         if isinstance(got, Url):
             here = got
             continue
-        return Fetched(
-            url=str(here),
-            status=got.status,
-            mime=got.mime,
-            charset=got.charset,
-            body=got.body[: bounds.body_bytes],
-            is_whole=len(got.body) <= bounds.body_bytes,
-            hops=tuple(hops),
-            sent=sent,
-        )
+        return replace(got, hops=tuple(hops), sent=sent)
     raise Refused(f"{first} redirects more than {bounds.redirects} times")
-
-
-class _Answer(Struct, frozen=True, kw_only=True):
-    status: int
-    mime: str
-    charset: str
-    body: bytes
-    """With one byte over the limit if it is longer."""
 
 
 @cache
 def _usual_tls() -> ssl.SSLContext:
-    """Takes longer to make than a request."""
+    """Slow to make, so it is made once."""
     import httpx2
 
     return httpx2.create_ssl_context(trust_env=False)
@@ -144,7 +127,7 @@ class _Fetcher:
         self._left_s = limits.whole_s
         self._tls = tls
 
-    async def got(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | _Answer:
+    async def got(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | Fetched:
         """Where it redirects to, or the answer. Raises BadDestination and Unreachable."""
         import httpcore2
         import httpx2
@@ -170,7 +153,7 @@ class _Fetcher:
 
     async def _send_request(
         self, pool: httpcore2.AsyncConnectionPool, url: Url, headers: Mapping[str, str]
-    ) -> Url | _Answer:
+    ) -> Url | Fetched:
         import httpcore2
 
         place = url.destination
@@ -184,26 +167,29 @@ class _Fetcher:
         async with pool.stream(
             self._method, whole, headers=said, content=self._body, extensions={"timeout": patience}
         ) as answer:
-            named = _first_of(answer.headers)
+            pairs = (
+                (name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in answer.headers
+            )
+            named = dict(reversed([*pairs]))  # the first of each name counts
             if self._follows and answer.status in _REDIRECTS and "location" in named:
                 return url.join(named["location"])
             body = await _decode_body(answer, self._limits.body_bytes)
         mime, _, parameters = named.get("content-type", "").partition(";")
         charset = _CHARSET.search(parameters)
-        return _Answer(
-            status=answer.status, mime=mime.strip().lower(), charset=charset[1].lower() if charset else "", body=body
+        return Fetched(
+            url=str(url),
+            status=answer.status,
+            mime=mime.strip().lower(),
+            charset=charset[1].lower() if charset else "",
+            body=body[: self._limits.body_bytes],
+            is_whole=len(body) <= self._limits.body_bytes,
         )
 
 
 async def _decode_body(answer: httpcore2.Response, limit: int) -> bytes:
     import httpx2
 
-    class Pieces(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for piece in answer.aiter_stream():
-                yield piece
-
-    reader = httpx2.Response(answer.status, headers=answer.headers, stream=Pieces())
+    reader = httpx2.Response(answer.status, headers=answer.headers, content=answer.aiter_stream())
     body = bytearray()
     async for piece in reader.aiter_bytes(1 << 16):
         body += piece
@@ -212,17 +198,10 @@ async def _decode_body(answer: httpcore2.Response, limit: int) -> bytes:
     return bytes(body[: limit + 1])
 
 
-def _first_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in headers:
-        found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
-    return found
-
-
 def _pinned_backend(
     destination: Destination, egress: Egress, addresses: tuple[Address, ...]
 ) -> httpcore2.AsyncNetworkBackend:
-    """Connects to these addresses and to nothing else; the name is for TLS alone."""
+    """Connects to these addresses and to nothing else; the name is used for TLS only."""
     import httpcore2
 
     plain = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
@@ -230,7 +209,7 @@ def _pinned_backend(
     class Pinned(httpcore2.AsyncNetworkBackend):
         async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
             if (host, port) != (destination.host, destination.port):
-                raise httpcore2.ConnectError(f"{host}:{port} is not where this connection was to go")
+                raise httpcore2.ConnectError(f"{host}:{port} is not the destination of this connection")
 
             async def open_one(address: Address, at: int) -> httpcore2.AsyncNetworkStream:
                 try:

@@ -1,4 +1,4 @@
-"""The one form of a destination: whatever text names it is parsed here, once, and what does not parse goes nowhere.
+"""Destinations in their one canonical form, and the errors of this room. Text that does not parse is refused.
 
 Nothing here resolves, decides or connects.
 """
@@ -13,14 +13,12 @@ from urllib.parse import urljoin
 
 from msgspec import Struct
 
-from pinfold.net.errors import BadDestination
-
 Address: TypeAlias = IPv4Address | IPv6Address
 Scheme: TypeAlias = Literal["http", "https"]
 DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
 LONGEST_NAME = 253
 SHOWN = 80
-"""Of a text that is wrong."""
+"""Characters of a wrong text in a message."""
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
@@ -40,9 +38,36 @@ _CARRIES_IPV4 = tuple(
 _COMPATIBLE = IPv6Network("::/96")
 
 
+class NetError(Exception):
+    """Base. The message is one line, fit for a user and for an HTTP status line.
+
+    NetError
+      BadDestination   the text does not name a valid destination
+      BadPattern       a pattern of the allow-list is wrong
+      Refused          a rule or a person denied it
+      Unreachable      the server or the network failed; it may work later
+    """
+
+
+class BadDestination(NetError):
+    """Says what is wrong with the text."""
+
+
+class BadPattern(NetError):
+    """Says what is wrong with a line of an allow-list, and what to write instead."""
+
+
+class Refused(NetError):
+    """Not allowed; the reason is shown verbatim."""
+
+
+class Unreachable(NetError):
+    """Allowed, but the connection failed."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Destination:
-    """Where bytes would go. Raises BadDestination for any form but the canonical one."""
+    """A host and port. Raises BadDestination for any form but the canonical one."""
 
     host: str
     """A name in lower case without a last dot, or an address as `ipaddress` writes it, without brackets."""
@@ -163,7 +188,7 @@ def _host(text: str) -> str:
 
 
 def _ends_in_number(name: str) -> bool:
-    """Then other parsers take it for an IPv4 address, in whatever notation."""
+    """True if other parsers take it for an IPv4 address in some notation."""
     return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
 
 
@@ -190,7 +215,7 @@ def _ipv6(text: str) -> str:
 
 
 def carried_ipv4(address: IPv6Address) -> str | None:
-    """What it is, if an IPv4 address is hidden in it: one place must have one name."""
+    """The kind of address, if an IPv4 address is hidden in it: one place must have one name."""
     if address in _COMPATIBLE and int(address) > 1:
         return "an IPv4-compatible address"
     return next((what for network, what in _CARRIES_IPV4 if address in network), None)

@@ -1,6 +1,6 @@
 """The HTTP proxy on the host's side: CONNECT and absolute-form requests, over a unix socket, one request a connection.
 
-It reads what a hostile program wrote. Whatever it does not understand to the last byte it refuses.
+Its input comes from hostile programs: it refuses whatever it does not understand to the last byte.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ import anyio
 import anyio.abc
 from msgspec import Struct
 
+from pinfold.net.client_hello import UNRECOGNIZED_NAME, Greeting
 from pinfold.net.egress import Egress, How
-from pinfold.net.errors import BadDestination, NetError, Refused, Unreachable
-from pinfold.net.greetings import UNRECOGNIZED_NAME, Greeting
-from pinfold.net.heads import BadRequest, Head, parse_head, parse_status
-from pinfold.net.hosts import Destination
-from pinfold.net.lines import Line, copy
+from pinfold.net.hosts import BadDestination, Destination, NetError, Refused, Unreachable
+from pinfold.net.http1 import BadRequest, Head, Line, copy, parse_head, parse_status
 
 _log = logging.getLogger(__name__)
 BACKLOG = 128
 AGAIN_S = 0.1
-"""After `accept` failed, as it does when this process has no descriptor left."""
+"""Wait after `accept` failed, for example because no descriptor is left."""
 _HEAR_OUT_S = 1.0
 _LONGEST_PATH = 103
 _REASON_BYTES = 300
@@ -40,12 +38,12 @@ _PHRASES = {400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 502: "
 
 class ProxyLimits(Struct, frozen=True, kw_only=True):
     connections: int = 64
-    """At once, with those that wait for the gate; one more is turned away."""
+    """At once, including those that wait for the gate; more are turned away."""
     head_bytes: int = 32 << 10
     handshake_s: float = 20.0
-    """For a client to say what it wants."""
+    """For a client to send its request."""
     idle_s: float = 300.0
-    """Without a byte in either direction; then the connection is cut."""
+    """Without a byte in either direction before the connection is cut."""
     report_s: float = 5.0
     """Between two reports of traffic."""
 
@@ -56,10 +54,10 @@ class Traffic(Struct, frozen=True, kw_only=True):
     destination: Destination
     how: How
     sent: int
-    """Away from this machine, counted before they go."""
+    """Out of this machine, counted before they are sent."""
     received: int
     ended: bool
-    """The last one of its connection."""
+    """The last report of its connection."""
 
 
 OnTraffic: TypeAlias = Callable[[Traffic], None]
@@ -78,7 +76,7 @@ class Proxy:
 
     @asynccontextmanager
     async def listening(self, path: Path) -> AsyncGenerator[None]:
-        """On a socket at `path`, in a folder that is its user's alone. Raises OSError. Cuts everything at the end."""
+        """Listen on a socket at `path`, in a folder of mode 0700. Raises OSError. Cuts all connections at the end."""
         failure: Exception | None = None
         with _listener(path) as listener:
             async with anyio.create_task_group() as tasks:
@@ -86,7 +84,7 @@ class Proxy:
                 tasks.start_soon(self._report)
                 try:
                     yield
-                except Exception as error:  # noqa: BLE001 - the caller's; from here it would come out in a group
+                except Exception as error:  # noqa: BLE001 - the caller's; raised here it would come out in a group
                     failure = error
                 finally:
                     tasks.cancel_scope.cancel()
@@ -95,11 +93,11 @@ class Proxy:
 
     @property
     def live(self) -> int:
-        """Connections, with those that wait for the gate."""
+        """Open connections, including those that wait for the gate."""
         return len(self._live)
 
     def close_all(self) -> None:
-        """Cut what is connected or waiting; new connections are judged as ever."""
+        """Cut all connections, including waiting ones; new ones are judged as before."""
         for scope in tuple(self._live):
             scope.cancel()
 
@@ -119,7 +117,7 @@ class Proxy:
                 peer.send(_answer(503, f"more than {self._limits.connections} connections are open"))
 
     def report(self) -> None:
-        """What has moved and was not reported yet."""
+        """Report traffic since the last report."""
         for meter in tuple(self._meters):
             meter.report()
 
@@ -128,8 +126,8 @@ class Proxy:
             await anyio.sleep(self._limits.report_s)
             try:
                 self.report()
-            except Exception:  # noqa: BLE001 - the caller's own code; what nobody counts must not flow
-                _log.exception("traffic could not be told")
+            except Exception:  # noqa: BLE001 - the caller's own code; uncounted traffic must not flow
+                _log.exception("traffic could not be reported")
                 self.close_all()
 
     async def _attend(self, peer: socket.socket) -> None:
@@ -138,8 +136,8 @@ class Proxy:
             try:
                 await self._converse(client)
             except (OSError, BadRequest):
-                pass  # one of the two is gone, or went on with nonsense
-            except Exception:  # noqa: BLE001 - others must not suffer
+                pass  # one end is gone, or sent something invalid
+            except Exception:  # noqa: BLE001 - other connections go on
                 _log.exception("a connection through the proxy failed")
             finally:
                 self._live.discard(scope)
@@ -162,7 +160,7 @@ class Proxy:
                     await self._carry(client, line, head, meter)
 
     async def _connect_upstream(self, client: Line, head: Head) -> socket.socket | None:
-        """None if the client did not wait for it. Raises NetError."""
+        """None if the client hung up meanwhile. Raises NetError."""
         server: socket.socket | None = None
         failure: NetError | None = None
         async with anyio.create_task_group() as tasks:
@@ -219,12 +217,12 @@ class Proxy:
                 )
 
     async def _pass_body(self, client: Line, server: Line, head: Head, count: Callable[[int], None]) -> None:
-        """Exactly the body that was announced: what the client says after it goes nowhere."""
+        """Pass on exactly the announced body; what the client sends after it is dropped."""
         pieces = client.chunks() if head.body == "chunked" else client.exactly(head.body)
         async with aclosing(pieces):
             async for piece in pieces:
                 count(len(piece))
-                with suppress(OSError):  # it wants no more, and its answer may say why
+                with suppress(OSError):  # the server stopped reading; its answer may say why
                     await server.send(piece)
 
     async def _pass_answer(self, server: Line, client: Line, count: Callable[[int], None]) -> None:
@@ -237,7 +235,7 @@ class Proxy:
         await copy(server, client, count)
 
     async def _answer_head(self, server: Line, count: Callable[[int], None]) -> bytes:
-        """Of the answer itself: what comes before it (100, 103) stays here. Raises BadRequest and OSError."""
+        """The head of the final answer; interim ones (100, 103) are dropped. Raises BadRequest and OSError."""
         while True:
             status, head = parse_status(await server.head(self._limits.head_bytes) or b"")
             count(len(head))
@@ -248,7 +246,7 @@ class Proxy:
 
 
 async def _pass_greeting(client: Line, server: Line, destination: Destination, count: Callable[[int], None]) -> None:
-    """As `copy`, once it is known whom the client greets. Raises OSError and BadRequest."""
+    """As `copy`, once the host that the client names is checked. Raises OSError and BadRequest."""
     greeting = Greeting(destination)
     while piece := await client.receive():
         try:
@@ -257,7 +255,7 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
             _log.warning("%s", error)
             await client.send(UNRECOGNIZED_NAME if greeting.is_tls else _answer(403, str(error)))
             client.end_sending()
-            # Cut off while it still speaks, it would not hear why.
+            # A client that is cut off while it still sends would not read the reason.
             with anyio.move_on_after(_HEAR_OUT_S):
                 while await client.receive():
                     pass
@@ -289,7 +287,7 @@ _Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def _both(first: _Job, second: _Job, *, cut_by_second: bool = False) -> None:
-    """Side by side, until both have ended, or with `cut_by_second` the second. Ends both if one fails, and raises that."""
+    """Run both until both have ended, or with `cut_by_second` until the second has. If one fails, end both and raise."""
     failures: list[OSError | BadRequest] = []
     async with anyio.create_task_group() as tasks:
 
@@ -308,17 +306,13 @@ async def _both(first: _Job, second: _Job, *, cut_by_second: bool = False) -> No
 
 
 def _status(error: NetError) -> int:
-    match error:
-        case Refused() | BadDestination():
-            return 403
-        case Unreachable():
-            return 502
-        case _:
-            return 400
+    if isinstance(error, (Refused, BadDestination)):
+        return 403
+    return 502 if isinstance(error, Unreachable) else 400
 
 
 def _answer(status: int, reason: str) -> bytes:
-    """The reason also as status line, which is all that many programs show of a tunnel that was refused."""
+    """The reason is also in the status line, which is all that many programs show of a refused tunnel."""
     line = _NOT_IN_A_LINE.sub("?", reason)[:_REASON_BYTES]
     body = f"{line}\n"
     refused = f"X-Pinfold-Refused: {line}\r\n" if status == 403 else ""
@@ -346,7 +340,7 @@ def _listener(path: Path) -> Generator[socket.socket]:
 
 @contextmanager
 def _short(path: Path) -> Generator[str]:
-    """The kernel takes 108 bytes at most."""
+    """A name for the path that fits into the kernel's 108 bytes."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return

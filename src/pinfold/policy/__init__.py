@@ -1,26 +1,20 @@
 """Pure rules: an action, what is known of it, what was granted, and the mode give a verdict."""
 
-from pinfold.policy.explanation import explain
-from pinfold.policy.facts import Facts, Reach, Taint
+from pinfold.policy.facts import Facts, Reach, Taint, shell_facts
 from pinfold.policy.guards import Guards, check_code, strict
-from pinfold.policy.judge import judge
+from pinfold.policy.judge import explain, judge
 from pinfold.policy.patterns import covers, pattern_of
-from pinfold.policy.rules import NO_RULES, Rule, RuleError, Rules, load_rules
-from pinfold.policy.shell import Command, Script, Word, read_script
-from pinfold.policy.shellfacts import shell_facts
+from pinfold.policy.rules import NO_RULES, RuleError, Rules, load_rules
+from pinfold.policy.shell import read_script
 
 __all__ = [
     "NO_RULES",
-    "Command",
     "Facts",
     "Guards",
     "Reach",
-    "Rule",
     "RuleError",
     "Rules",
-    "Script",
     "Taint",
-    "Word",
     "check_code",
     "covers",
     "explain",

@@ -1,7 +1,7 @@
 """Guard rails for the code of cells, off unless asked for.
 
-They keep a model on the path its user wants: which modules it imports, and that it does not run text it has decoded.
-They are no boundary. Code has more ways than can be read off it; what keeps it in is the sandbox.
+They restrict which modules code imports, and refuse code that runs text it has decoded. They are not a boundary: code has
+more ways than its syntax shows. The boundary is the sandbox.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_code(code: str, guards: Guards) -> str | None:
     try:
         tree = ast.parse(textwrap.dedent(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # IPython's own syntax, or none at all; what cannot be read is not let through.
+        # IPython syntax, or a syntax error: what cannot be parsed is refused.
         return f"the guards cannot read this code ({type(error).__name__}); write it as plain Python"
     if guards.imports is not None and (name := _foreign(tree, guards.imports)):
         return f"the guards do not let code import {name}"
@@ -64,11 +64,8 @@ def check_code(code: str, guards: Guards) -> str | None:
 
 
 def _foreign(tree: ast.AST, allowed: frozenset[str]) -> str | None:
-    for node in ast.walk(tree):
-        for name in _find_imports(node):
-            if not _is_allowed(name, allowed):
-                return name
-    return None
+    names = (name for node in ast.walk(tree) for name in _find_imports(node))
+    return next((name for name in names if not _is_allowed(name, allowed)), None)
 
 
 def _find_imports(node: ast.AST) -> Iterator[str]:
@@ -77,13 +74,9 @@ def _find_imports(node: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in names)
         case ast.ImportFrom(module=module, level=level):
             yield module if module and not level else "a module by its place"
-        case ast.Call(func=func, args=[first, *_]) if _last_name(func) in ("__import__", "import_module"):
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield first.value
-            else:
-                yield "a module whose name is not written out"
-        case ast.Call(func=func) if _last_name(func) in ("__import__", "import_module"):
-            yield "a module whose name is not written out"
+        case ast.Call(func=func, args=args) if _last_name(func) in ("__import__", "import_module"):
+            name = args[0].value if args and isinstance(args[0], ast.Constant) else None
+            yield name if isinstance(name, str) else "a module whose name is not written out"
         case ast.Name(id="__import__" | "__loader__" | "__builtins__" as name):
             yield name
         case _:
@@ -97,16 +90,14 @@ def _is_allowed(name: str, allowed: frozenset[str]) -> bool:
 
 def _last_name(node: ast.expr) -> str:
     match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(attr=name):
+        case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
         case _:
             return ""
 
 
 def _runs_decoded(tree: ast.AST) -> str | None:
-    """Follows decoded text through names, as far as assignments go; order and scopes do not matter."""
+    """Follows decoded text through assignments to names, regardless of order and scopes."""
     decoded = _decoded_names(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not _runs(node.func):
@@ -125,13 +116,12 @@ def _decoded_names(tree: ast.AST) -> set[str]:
             match node:
                 case ast.Assign(targets=targets, value=value) if _holds_decoded(value, names):
                     names |= {name for target in targets for name in _names_in(target)}
-                case ast.AnnAssign(target=target, value=ast.expr() as value) if _holds_decoded(value, names):
-                    names |= _names_in(target)
-                case ast.AugAssign(target=target, value=value) if _holds_decoded(value, names):
-                    names |= _names_in(target)
-                case ast.NamedExpr(target=target, value=value) if _holds_decoded(value, names):
-                    names |= _names_in(target)
-                case ast.For(target=target, iter=value) if _holds_decoded(value, names):
+                case (
+                    ast.AnnAssign(target=target, value=ast.expr() as value)
+                    | ast.AugAssign(target=target, value=value)
+                    | ast.NamedExpr(target=target, value=value)
+                    | ast.For(target=target, iter=value)
+                ) if _holds_decoded(value, names):
                     names |= _names_in(target)
                 case ast.FunctionDef(name=name, body=body):
                     returned = [part.value for item in body for part in ast.walk(item) if isinstance(part, ast.Return)]

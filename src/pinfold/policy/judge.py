@@ -1,20 +1,20 @@
 """Decides whether an action may run. Pure: no clock, no disk, no network.
 
-The table is that of the design, section 5. What comes on top of it: a rule of the user's own may be stricter, or say
-yes where the table would ask; a grant says yes where the table would ask; taint asks where bytes would leave, and only
-a flow says yes to that. None of them says yes where the table says no, nor to a protected file or the host.
+The rows below are the table of modes. On top of it: a user's own rule may be stricter, or allow where the table asks; a
+grant allows where the table asks; under taint, what could send data out is asked about unless a flow covers it. None of
+them allows what the table denies, a protected file, or the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
-from pinfold.policy.facts import Facts, Taint
+from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, Reach, RunCell, Verdict
+from pinfold.policy.facts import Facts, Taint, shell_facts
 from pinfold.policy.guards import Guards, check_code
 from pinfold.policy.patterns import covers, flow_of, pattern_of, script_of
 from pinfold.policy.rules import NO_RULES, Rules
@@ -31,15 +31,7 @@ class Row(Struct, frozen=True):
     full: Answer
 
     def answer(self, mode: Mode) -> Answer:
-        match mode:
-            case "read-only":
-                return self.read_only
-            case "ask":
-                return self.ask
-            case "auto":
-                return self.auto
-            case "full":
-                return self.full
+        return {"read-only": self.read_only, "ask": self.ask, "auto": self.auto, "full": self.full}[mode]
 
 
 CELL = Row("cells run in the sandbox", "allow", "allow", "allow", "allow")
@@ -53,9 +45,20 @@ NETWORK = Row("network, other host", "deny", "ask", "ask", "ask")
 OUTSIDE = Row("effects that may not be undone", "deny", "ask", "ask", "allow")
 HOST = Row("host shell", "deny", "ask", "deny", "ask")
 
+_ROWS: Mapping[Reach, Row] = {
+    "nothing": PURE,
+    "files": PURE,
+    "workspace": WORKSPACE,
+    "protected": PROTECTED,
+    "packages": PACKAGES,
+    "network": NETWORK,
+    "outside": OUTSIDE,
+    "host": HOST,
+}
 _UNGRANTABLE = (PROTECTED, HOST)
 _UNTAINTED = Taint()
 _NO_GUARDS = Guards()
+_TAINTED = "This session has read your files and outside text, so anything that could send data out needs your OK"
 
 
 def judge(
@@ -68,7 +71,7 @@ def judge(
     rules: Rules = NO_RULES,
     guards: Guards = _NO_GUARDS,
 ) -> Verdict:
-    """`grants` are patterns the user has said yes to for longer than once."""
+    """`grants` are the patterns the user allowed for the session or always."""
     script = script_of(action)
     row = row_of(action, facts)
     said = rules.say(action, script)
@@ -77,7 +80,7 @@ def judge(
     if isinstance(action, RunCell) and (reason := check_code(action.code, guards)):
         return Deny(reason, rule="guards")
     answer = row.answer(mode)
-    handed = _is_handed(facts, row, mode)
+    handed = facts.handed and mode != "read-only" and row not in _UNGRANTABLE
     if answer == "deny" and not handed:
         return Deny(_refusal(action, facts, row, mode, script), rule=row.name)
     flow = flow_of(action, facts)
@@ -104,34 +107,17 @@ def judge(
     return Ask(reason=_reason(action, facts, row, script), pattern=pattern, rule=row.name)
 
 
-_TAINTED = "This session has read your files and outside text, so anything that could send data out needs your OK"
-
-
 def row_of(action: Action, facts: Facts) -> Row:
-    """Which row of the table an action falls in."""
+    """The row of the table for an action."""
     if isinstance(action, RunCell):
         return CELL
-    match facts.reach:
-        case "nothing":
-            return PURE
-        case "files":
-            return READING if action.tool == "shell" else PURE
-        case "workspace":
-            return WORKSPACE
-        case "protected":
-            return PROTECTED
-        case "packages":
-            return PACKAGES
-        case "network":
-            return LISTED if facts.listed else NETWORK
-        case "outside":
-            return PURE if facts.effect == "pure" else OUTSIDE
-        case "host":
-            return HOST
-
-
-def _is_handed(facts: Facts, row: Row, mode: Mode) -> bool:
-    return facts.handed and mode != "read-only" and row not in _UNGRANTABLE
+    if facts.reach == "files" and action.tool == "shell":
+        return READING
+    if facts.reach == "network" and facts.listed:
+        return LISTED
+    if facts.reach == "outside" and facts.effect == "pure":
+        return PURE
+    return _ROWS[facts.reach]
 
 
 def _tool(action: Action) -> str:
@@ -139,7 +125,7 @@ def _tool(action: Action) -> str:
 
 
 def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> str:
-    """What the user is asked, in words that say what would happen."""
+    """What would happen, as the user is asked about it."""
     tool, target = _tool(action), facts.target
     if script is not None and row in (WORKSPACE, OUTSIDE):
         return script.dangerous or script.why or "the command writes"
@@ -169,3 +155,36 @@ def _refusal(action: Action, facts: Facts, row: Row, mode: Mode, script: Script 
     if row is OUTSIDE and script is None and mode == "read-only":
         return f"{_tool(action)} has effects ({facts.effect}), and the mode is read-only"
     return f"{_reason(action, facts, row, script)}, and the mode is {mode}"
+
+
+def explain(
+    command: str,
+    *,
+    mode: Mode = "ask",
+    grants: Collection[str] = (),
+    rules: Rules = NO_RULES,
+    where: Literal["sandbox", "host"] = "sandbox",
+) -> dict[str, Any]:
+    """What policy says of a shell command and why, with the `commands` in it and why each is expected to write.
+
+    `held_to_reading`: it runs with all files read-only, and is asked about if it has to change one.
+    """
+    facts, script = shell_facts(command, where=where)
+    action = CallTool(tool="shell", args={"command": command, "where": where})
+    verdict = judge(action, facts, mode=mode, grants=grants, rules=rules)
+    return {
+        "verdict": type(verdict).__name__.lower(),
+        "reason": getattr(verdict, "reason", verdict.rule),
+        "rule": verdict.rule,
+        "pattern": getattr(verdict, "pattern", ""),
+        "mode": mode,
+        "held_to_reading": isinstance(verdict, Allow) and verdict.read_only,
+        "reads_only": script.reads_only,
+        "dangerous": script.dangerous,
+        "commands": [
+            {"command": " ".join(word.shown for word in one.words), "reads_only": one.reads_only, "why": one.why}
+            for one in script.commands
+        ],
+        "besides": list(script.besides),
+        "deletes": list(script.deletes),
+    }

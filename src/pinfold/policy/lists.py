@@ -1,30 +1,33 @@
-"""What `commands.toml` knows, read once and only when a shell command is to be judged."""
+"""What `commands.toml` knows, loaded once and only when a shell command is to be judged."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from importlib.resources import files
 
+from msgspec import Struct, convert
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrapper:
-    """Runs the command that follows."""
+from pinfold.events import Json
+
+
+class Wrapper(Struct, frozen=True, kw_only=True):
+    """Runs the command that follows it."""
 
     flags: frozenset[str]
-    values: frozenset[str]
+    values: frozenset[str] = frozenset()
     """Flags that take the rest of the word, or the next word."""
     before: int = 0
     """Words between the flags and the command."""
     does: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lists:
+class Lists(Struct, frozen=True, kw_only=True):
+    """The tables of `commands.toml`, which explains each."""
+
     any: frozenset[str]
     builtins: frozenset[str]
     versions: frozenset[str]
@@ -44,7 +47,7 @@ class Lists:
     system: frozenset[str]
     outside: tuple[str, ...]
     devices: tuple[str, ...]
-    secrets: re.Pattern[str]
+    secrets: tuple[str, ...]
     option_values: Mapping[str, frozenset[str]]
     prefixes: frozenset[tuple[str, ...]]
     never: frozenset[str]
@@ -52,51 +55,35 @@ class Lists:
 
 @cache
 def lists() -> Lists:
-    table = tomllib.loads((files("pinfold.policy") / "commands.toml").read_text("utf-8"))
-    reads, dangerous, writers, programs = (table["reads"], table["dangerous"], table["writers"], table["programs"])
-    return Lists(
-        any=_set(reads["any"]),
-        builtins=_set(reads["builtins"]),
-        versions=_set(reads["versions"]),
-        awks=_set(reads["awks"]),
-        unless={name: tuple(flags.split()) for name, flags in reads["unless"].items()},
-        needs={name: tuple(flags.split()) for name, flags in reads["needs"].items()},
-        sub={name: _set(forms) for name, forms in reads["sub"].items()},
-        wrappers={
-            name: Wrapper(
-                flags=_set(given["flags"]),
-                values=_set(given.get("values", "")),
-                before=given["before"],
-                does=given.get("does", ""),
-            )
-            for name, given in table["wrappers"].items()
-        },
-        shells=_set(programs["shells"]),
-        interpreters=_set(programs["interpreters"]),
-        fetchers=_set(programs["fetchers"]),
-        remote=_set(programs["remote"]),
-        writers=_set(writers["all"]),
-        writers_last=_set(writers["last"]),
-        deleters=_set(writers["deletes"]),
-        dangerous=tuple(dangerous["commands"].split()),
-        system=_set(dangerous["system"]),
-        outside=tuple(dangerous["outside"].split()),
-        devices=tuple(dangerous["devices"].split()),
-        secrets=re.compile("|".join(map(translate, dangerous["secrets"].split()))),
-        option_values={name: _set(flags) for name, flags in table["options"].items()},
-        prefixes=frozenset(
-            tuple(prefix.split())
-            for line in table["patterns"]["prefixes"].split("\n")
-            for prefix in line.split("|")
-            if prefix
-        ),
-        never=_set(table["patterns"]["never"]),
-    )
+    return convert(_split_words(tomllib.loads((files("pinfold.policy") / "commands.toml").read_text("utf-8"))), Lists)
 
 
-def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
+def _split_words(value: Json) -> Json:
+    """Every text as the list of its words, except what a wrapper `does`."""
+    match value:
+        case str():
+            return value.split()
+        case list():
+            return [_split_words(item) for item in value]
+        case dict():
+            return {key: item if key == "does" else _split_words(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def matches_any(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
+@cache
+def secret_pattern() -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, lists().secrets)))
+
+
+def skip_options(name: str, words: Sequence[str], stop: Collection[str] = ()) -> int:
+    """How many of a command's words are options before its subcommand, as in `git -C x push`."""
+    valued = lists().option_values.get(name, frozenset())
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in stop:
+        at += 2 if words[at] in valued else 1
+    return at

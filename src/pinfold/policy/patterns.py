@@ -1,4 +1,4 @@
-"""What a yes for longer than once would allow: plain strings that can be shown, kept and taken back.
+"""What "session" and "always" allow: plain strings that can be shown, stored and revoked.
 
 shell: git commit *        these words, then any others, as one command on its own
 shell: make test           this very command
@@ -8,7 +8,7 @@ install: polars
 tool: send_mail            any call of the tool
 tool: mail.send of server 1a2b3c4d    as long as the server is the same program
 
-A flow lets a session that has read private data and text of others send to one destination, and holds for that session:
+A flow lets a session that has read private data and outside text send to one destination, for that session only:
 
 flow: api.github.com:443
 flow: mail.send of server 1a2b3c4d
@@ -23,14 +23,13 @@ from pathlib import PurePosixPath
 
 from pinfold.events import FLOW, Action, CallTool
 from pinfold.policy.facts import Facts
-from pinfold.policy.shell import Script, read_script
-from pinfold.policy.shell.script import base_name
+from pinfold.policy.shell import Script, base_name, read_script
 
 SHELL = "shell"
 
 
 def script_of(action: Action) -> Script | None:
-    """The command of a shell action, read."""
+    """The parsed command of a shell action."""
     if not isinstance(action, CallTool) or action.tool != SHELL:
         return None
     command = action.given.get("command")
@@ -38,42 +37,39 @@ def script_of(action: Action) -> Script | None:
 
 
 def pattern_of(action: Action, facts: Facts, script: Script | None) -> str:
-    """The most narrow that is still of use; empty where there is none."""
+    """The narrowest useful pattern; empty if there is none."""
     if not isinstance(action, CallTool):
         return ""
     if action.tool == SHELL:
         return _shell_pattern(script) if facts.reach == "workspace" else ""
-    match facts.reach:
-        case "workspace":
-            folders = {_folder(path) for path in facts.target.split("\n")}
-            return f"edit: {folders.pop()}/*" if len(folders) == 1 and "" not in folders else ""
-        case "packages":
-            return f"install: {facts.target}" if facts.target else ""
-        case "network":
-            return f"network: {facts.target}" if facts.target else ""
-        case "outside":
-            return f"tool: {action.tool}{f' of {facts.target}' if facts.target else ''}"
-        case "nothing" | "files" | "protected" | "host":
-            return ""
+    if facts.reach == "workspace":
+        folders = {_folder(path) for path in facts.target.split("\n")}
+        return f"edit: {folders.pop()}/*" if len(folders) == 1 and "" not in folders else ""
+    if facts.reach == "outside":
+        return f"tool: {_tool_of_server(action, facts)}"
+    kind = {"packages": "install", "network": "network"}.get(facts.reach)
+    return f"{kind}: {facts.target}" if kind and facts.target else ""
 
 
 def flow_of(action: Action, facts: Facts) -> str:
-    """Where what leaves goes to; empty where nobody can say."""
+    """Where sent data goes; empty if that is unknown."""
     if not isinstance(action, CallTool) or not facts.leaves:
         return ""
-    match facts.reach:
-        case "packages":
-            return f"{FLOW}the package index"
-        case "network":
-            return f"{FLOW}{facts.target}" if facts.target else ""
-        case "outside":
-            return f"{FLOW}{action.tool}{f' of {facts.target}' if facts.target else ''}"
-        case "nothing" | "files" | "workspace" | "protected" | "host":
-            return ""
+    places = {
+        "packages": "the package index",
+        "network": facts.target,
+        "outside": _tool_of_server(action, facts),
+    }
+    place = places.get(facts.reach)
+    return f"{FLOW}{place}" if place else ""
+
+
+def _tool_of_server(action: CallTool, facts: Facts) -> str:
+    return f"{action.tool} of {facts.target}" if facts.target else action.tool
 
 
 def covers(pattern: str, action: Action, facts: Facts, script: Script | None) -> bool:
-    """Whether a pattern speaks of this action. It never does of one for which no pattern would be offered."""
+    """True if a pattern covers this action. It never covers one for which no pattern would be offered."""
     offered = pattern_of(action, facts, script)
     if not offered:
         return False
@@ -88,7 +84,7 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
         return False
     if not pattern.endswith(" *"):
         return bool(wanted) and words == wanted
-    # Only a pattern that is offered too: a stored string cannot be wider than one.
+    # Only a pattern that is offered too: a stored string cannot allow more.
     return tuple(wanted) in lists().prefixes and words[: len(wanted)] == wanted
 
 
@@ -112,7 +108,7 @@ def _shell_pattern(script: Script | None) -> str:
 
 
 def _folder(path: str) -> str:
-    """As it is shown; empty if it is no place in the workspace."""
+    """As it is shown; empty if it is not in the workspace."""
     if not path or "\0" in path:
         return ""
     parts = PurePosixPath(path)

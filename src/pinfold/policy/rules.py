@@ -26,18 +26,17 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.events import Action, CallTool
-from pinfold.policy.shell import Command, Script, read_script
-from pinfold.policy.shell.script import base_name
+from pinfold.policy.patterns import SHELL
+from pinfold.policy.shell import Command, Script, base_name, read_script
 
 Says: TypeAlias = Literal["allow", "ask", "deny"]
-SHELL = "shell"
 
 
 class RuleError(ValueError):
-    """The rules file is wrong; the words say where and how."""
+    """The rules file is wrong; the message says where and how."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     verdict: Says
     tool: str = ""
@@ -77,17 +76,13 @@ class Rules(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
 
     def say(self, action: Action, script: Script | None) -> Rule | None:
-        """The strictest rule there is on an action; a yes only if all of it is covered."""
+        """The strictest rule on an action; an allow only if all of it is covered."""
         if not isinstance(action, CallTool):
             return None
         found = [rule for rule in self.rules if rule.speaks_of_call(action)]
         if script is not None:
             found += self._on_script(script)
-        for verdict in ("deny", "ask", "allow"):
-            for rule in found:
-                if rule.verdict == verdict:
-                    return rule
-        return None
+        return min(found, key=lambda rule: ("deny", "ask", "allow").index(rule.verdict), default=None)
 
     def _on_script(self, script: Script) -> list[Rule]:
         mine = [rule for rule in self.rules if rule.is_for_shell]
@@ -96,16 +91,16 @@ class Rules(Struct, frozen=True):
         against = [rule for rule in mine if rule.verdict != "allow"]
         found = [rule for rule in against for command in script.commands if rule.speaks_of(command)]
         if script.unread and (denying := [rule for rule in against if rule.verdict == "deny"]):
-            # More than can be read must not be a way from a no to a question.
+            # An unreadable command must not turn a deny into a question.
             found.append(Rule(name=denying[0].name, verdict="deny", reason=_cannot_tell(denying[0])))
         unnamed = script.unparsed or not all(command.name for command in script.commands)
         if not found and against and unnamed:
-            # Something is run that cannot be named, so it may be what a rule is against.
+            # Something runs whose name is unknown, so a rule may be against it.
             return [Rule(name=against[0].name, verdict="ask", reason=_cannot_tell(against[0]))]
         if found or script.unparsed or script.besides or script.dangerous:
             return found
         allowing = [rule for rule in mine if rule.verdict == "allow"]
-        # What merely should read is not held to it here, so it needs a rule too.
+        # A command that is only expected to read is not enforced here, so it needs a rule too.
         needed = [command for command in script.commands if not command.harmless]
         by = [next((rule for rule in allowing if rule.speaks_of(command)), None) for command in needed]
         return [rule for rule in by if rule] if needed and all(by) else []
@@ -145,16 +140,12 @@ def _check(rule: Rule) -> None:
         raise RuleError(f"rule {rule.name!r}: to allow shell commands, say which: command = [...]")
     if (rule.match or rule.not_match) and not rule.is_for_shell:
         raise RuleError(f"rule {rule.name!r}: match and not_match are commands; use them with command")
-    for example in rule.match:
-        if not _holds(rule, example):
+    for example in (*rule.match, *rule.not_match):
+        holds = any(rule.speaks_of(command) for command in read_script(example).commands)
+        if not holds and example in rule.match:
             raise RuleError(f"rule {rule.name!r}: it does not match its example {example!r}")
-    for example in rule.not_match:
-        if _holds(rule, example):
+        if holds and example in rule.not_match:
             raise RuleError(f"rule {rule.name!r}: it matches {example!r}, which it should not")
-
-
-def _holds(rule: Rule, example: str) -> bool:
-    return any(rule.speaks_of(command) for command in read_script(example).commands)
 
 
 def _cannot_tell(rule: Rule) -> str:
@@ -164,10 +155,6 @@ def _cannot_tell(rule: Rule) -> str:
 
 def _without_options(words: Sequence[str]) -> list[str]:
     """`git -C x push` is a `git push` too."""
-    from pinfold.policy.lists import lists
+    from pinfold.policy.lists import skip_options
 
-    valued = lists().option_values.get(words[0], frozenset())
-    at = 1
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in valued else 1
-    return [words[0], *words[at:]]
+    return [words[0], *words[1 + skip_options(words[0], words[1:]) :]]

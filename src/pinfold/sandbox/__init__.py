@@ -91,7 +91,7 @@ ENTRY_POINTS = "pinfold.sandboxes"
 
 def _unsafe_local(python: Path | None) -> Provider:
     from pinfold.sandbox.environment import default_python
-    from pinfold.sandbox.providers.unsafe_local import UnsafeLocal
+    from pinfold.sandbox.guests import UnsafeLocal
 
     return UnsafeLocal(python or default_python())
 
@@ -138,9 +138,7 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
         return _MAY_SHOW_SECRETS[name](python, allow_unmasked=allow_unmasked)
     if name in _BUILT_IN:
         return _BUILT_IN[name](python)
-    from importlib.metadata import entry_points
-
-    registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    registered = _find_entry_points()
     if name not in registered:
         raise SandboxUnavailable(_unknown(name, sorted({"auto", *_BUILT_IN, *registered})))
     try:
@@ -191,9 +189,9 @@ async def open_session(
     sources, bounds = parse_named_paths(data), limits or Limits()
     folder = None
     if workspace is None:
-        from pinfold.sandbox.kernel.folders import Folder
+        from pinfold.sandbox.kernel.folders import TemporaryFolder
 
-        folder = Folder("workspace")
+        folder = TemporaryFolder("workspace")
         workspace = folder.path
     path = Path(workspace).absolute()  # noqa: ASYNC240 - looks at nothing
     try:

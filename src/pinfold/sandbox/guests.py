@@ -10,12 +10,10 @@ process group, and its end when the command is killed.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -23,18 +21,19 @@ from typing import TypeAlias
 import anyio
 
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
-from pinfold.sandbox.kernel.folders import Folder
-from pinfold.sandbox.session.deaths import Death
+from pinfold.sandbox.file_history.session_history import FileHistory
+from pinfold.sandbox.kernel.folders import TemporaryFolder
+from pinfold.sandbox.kernel.processes import GUEST, end_marked
+from pinfold.sandbox.providers.launcher import start_guest
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Subprocess
+from pinfold.sandbox.session.guest_slot import Launcher
 from pinfold.sandbox.session.output import Output, widen
-from pinfold.sandbox.session.saved_state_session import open_saved_state_session
+from pinfold.sandbox.session.session import GuestSession
+from pinfold.sandbox.session.state_restore import PreparedGuests, SavedForks
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
 
-GUEST = Path(__file__).parent.parent / "guest"
-SWEEPS = 20
-"""Passes over the process list; a program that forks faster than we kill is left to the user."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -66,6 +65,20 @@ async def open_guest(
     return await open_saved_state_session(guests, capabilities, spec)
 
 
+async def open_saved_state_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> GuestSession:
+    """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
+    if spec.state is None or not capabilities.durable:
+        return await GuestSession.open(launcher, capabilities, spec, None)
+    files = spec.state / "files"
+
+    async def begin_files() -> FileHistory | str:
+        return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec.workspace, files)
+
+    return await GuestSession.open(
+        PreparedGuests(launcher), capabilities, spec, SavedForks, begin_files if spec.writable else None
+    )
+
+
 class _Subprocesses:
     """Launches guests of one session; they share a private folder for HOME and TMPDIR."""
 
@@ -73,7 +86,7 @@ class _Subprocesses:
         self._python = python
         self._spec = spec
         self._confine = confine
-        self._private: Folder | None = None
+        self._private: TemporaryFolder | None = None
 
     async def launch(self) -> Guest:
         if not self._python:
@@ -86,13 +99,7 @@ class _Subprocesses:
         except OSError as error:
             name = command[0] if command else self._python
             raise SandboxUnavailable(f"could not start {name!r}: {error}; is it still installed?") from error
-        try:
-            await self._wait_for_hello(guest, command[0])
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await guest.kill_and_wait("it was given up")
-            raise
-        return guest
+        return await start_guest(guest, self._spec.limits, name=repr(command[0]))
 
     async def sweep(self) -> None:
         """Ends processes that left the group, known by the TMPDIR they were born with."""
@@ -149,17 +156,6 @@ class _Subprocesses:
         program = GuestProgram(argv=argv, workspace=self._spec.workspace, scratch=self._scratch(), needs=needs)
         return self._confine(program)
 
-    async def _wait_for_hello(self, guest: Guest, name: str) -> None:
-        with anyio.move_on_after(self._spec.limits.start_s):
-            end = await guest.end()
-            if isinstance(end, Death):
-                said = guest.stderr.take()[0].strip()[-2000:]
-                raise SandboxUnavailable(f"{name!r} did not become a guest: {end.how}; it said: {said!r}")
-            return
-        raise SandboxUnavailable(
-            f"{name!r} did not answer within {self._spec.limits.start_s:g} s; is the machine overloaded?"
-        )
-
     def _environment(self) -> dict[str, str]:
         """Nothing of ours goes in: no keys, no PYTHON*, no proxies."""
         private = str(self._scratch())
@@ -168,31 +164,28 @@ class _Subprocesses:
 
     def _scratch(self) -> Path:
         if self._private is None:
-            self._private = Folder("home")
+            self._private = TemporaryFolder("home")
         return self._private.path
 
 
-def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
-    """End the processes that were born with this folder as TMPDIR; returns them."""
-    mark = b"\0TMPDIR=" + os.fsencode(private) + b"\0"
-    ended: list[int] = []
-    for _ in range(SWEEPS):
-        found = [pid for pid in _pids() if mark in _environ(pid)]
-        ended += [pid for pid in found if pid not in ended]
-        if not found or dry_run:
-            break
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-    return ended
+NOTICE = (
+    "unsafe-local does not isolate anything: code runs as you, with your files and your network. "
+    "Use it only for code you would run yourself."
+)
 
 
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only, often
+class UnsafeLocal:
+    """Sessions that are subprocesses with a clean environment, a process group of their own and nothing more."""
 
+    name = "unsafe-local"
+    notice = NOTICE
+    capabilities = Capabilities(
+        isolated=False, sockets=True, site=True, calls=True, commands=True, read_only_commands=True, durable=True
+    )
 
-def _environ(pid: int) -> bytes:
-    try:
-        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
-    except OSError:
-        return b""
+    def __init__(self, python: Path | None = None) -> None:
+        """`python` runs the cells, this one unless given."""
+        self._python = python
+
+    async def open(self, spec: Spec) -> Session:
+        return await open_guest(spec, self.capabilities, python=self._python)

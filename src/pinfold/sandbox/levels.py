@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pinfold.sandbox import Provider, provider_named
-from pinfold.sandbox.contract import DATASETS, SERVERS
+from pinfold.sandbox import provider_named
+from pinfold.sandbox.contract import DATASETS, SERVERS, Capabilities
 
 LEVELS = ("namespaces", "landlock", "unsafe-local")
 """From the strongest down."""
@@ -21,110 +21,80 @@ class Row:
     """By the name of the level: `yes`, `no`, or words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
-    """What the capabilities do not say."""
-
-    root: str
-    secrets: str
-    steering: str
-    processes: str
-    names: str
-    memory: str
-    count: str
-    multiprocessing: str
-    shared_memory: str
-    needs: str
-
-
-_FACTS = {
-    "namespaces": _Facts(
-        root="never as root",
-        secrets="read as empty",
-        steering="read-only; what a cell makes anew is removed after it",
-        processes="its own only",
-        names="unseen",
-        memory="of the session as a whole",
-        count="of the session",
-        multiprocessing="yes",
-        shared_memory="its own",
-        needs="user namespaces",
+_FACTS: dict[str, tuple[str, str, str]] = {
+    "whose rights code has": (
+        "never as root",
+        "as the workspace's owner; where that is root, as root without its powers",
+        "as you",
     ),
-    "landlock": _Facts(
-        root="as the workspace's owner; where that is root, as root without its powers",
-        secrets="the workspace is refused, or they can be read (`--allow-unmasked`)",
-        steering="put back after each cell, with a notice; a folder with Pinfold's own installation is refused",
-        processes="no signal, no look inside; that they exist can be found out",
-        names="a path that is guessed can be checked for existence, size and times",
-        memory="of the session as a whole",
-        count="of the user as a whole; root's are counted four times a second",
-        multiprocessing="processes and pipes; no locks, queues or pools",
-        shared_memory="none",
-        needs="Landlock (Linux 5.13); before 6.12 the session's init is asked about every signal",
+    "secrets in the workspace": (
+        "read as empty",
+        "the workspace is refused, or they can be read (`--allow-unmasked`)",
+        "can be read",
     ),
-    "unsafe-local": _Facts(
-        root="as you",
-        secrets="can be read",
-        steering="can be written to",
-        processes="all of yours",
-        names="all of yours",
-        memory="not bounded",
-        count="not bounded",
-        multiprocessing="yes",
-        shared_memory="the machine's",
-        needs="nothing",
+    "files that steer the agent or git": (
+        "read-only; what a cell makes anew is removed after it",
+        "put back after each cell, with a notice; a folder with Pinfold's own installation is refused",
+        "can be written to",
+    ),
+    "the host's processes": (
+        "its own only",
+        "no signal, no look inside; that they exist can be found out",
+        "all of yours",
+    ),
+    "names of the host's files": (
+        "unseen",
+        "a path that is guessed can be checked for existence, size and times",
+        "all of yours",
+    ),
+    "memory is bounded": ("of the session as a whole", "of the session as a whole", "not bounded"),
+    "processes are bounded": (
+        "of the session",
+        "of the user as a whole; root's are counted four times a second",
+        "not bounded",
+    ),
+    "`multiprocessing`": ("yes", "processes and pipes; no locks, queues or pools", "yes"),
+    "shared memory": ("its own", "none", "the machine's"),
+    "needs": (
+        "user namespaces",
+        "Landlock (Linux 5.13); before 6.12 the session's init is asked about every signal",
+        "nothing",
     ),
 }
+"""What the capabilities do not say, in the order of LEVELS."""
 
 
 def _yes(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
-def _data(provider: Provider) -> str:
-    has = provider.capabilities
+def _data(has: Capabilities) -> str:
     if has.mounts:
         return f"at {DATASETS}/NAME"
     return "read-only, at its own path" if has.isolated else "no"
 
 
-def _mounts(provider: Provider) -> str:
-    has = provider.capabilities
-    return "at their own path" if has.isolated and not has.remote else "no"
-
-
-_CLAIMS: dict[str, Callable[[Provider, _Facts], str]] = {
-    "files and processes outside are closed": lambda provider, _: _yes(provider.capabilities.isolated),
-    "no network outside": lambda provider, _: _yes(provider.capabilities.isolated),
-    "sockets of its own (a local web server)": lambda provider, _: _yes(provider.capabilities.sockets),
-    "data given with `--data`": lambda provider, _: _data(provider),
-    "tools as files to read": lambda provider, _: f"in {SERVERS}" if provider.capabilities.mounts else "no",
-    "paths given with `--mount`": lambda provider, _: _mounts(provider),
-    "packages installed for one session": lambda provider, _: _yes(provider.capabilities.site),
-    "mode `read-only`": lambda provider, _: _yes(provider.capabilities.isolated),
-    "branches of live data, undo in milliseconds": lambda provider, _: _yes(provider.capabilities.fork),
-    "variables after a restart": lambda provider, _: _yes(provider.capabilities.durable),
-    "a branch's own view of the files": lambda provider, _: _yes(provider.capabilities.files_view),
-    "whose rights code has": lambda _, facts: facts.root,
-    "secrets in the workspace": lambda _, facts: facts.secrets,
-    "files that steer the agent or git": lambda _, facts: facts.steering,
-    "the host's processes": lambda _, facts: facts.processes,
-    "names of the host's files": lambda _, facts: facts.names,
-    "memory is bounded": lambda _, facts: facts.memory,
-    "processes are bounded": lambda _, facts: facts.count,
-    "`multiprocessing`": lambda _, facts: facts.multiprocessing,
-    "shared memory": lambda _, facts: facts.shared_memory,
-    "needs": lambda _, facts: facts.needs,
+_CLAIMS: dict[str, Callable[[Capabilities], str]] = {
+    "files and processes outside are closed": lambda has: _yes(has.isolated),
+    "no network outside": lambda has: _yes(has.isolated),
+    "sockets of its own (a local web server)": lambda has: _yes(has.sockets),
+    "data given with `--data`": _data,
+    "tools as files to read": lambda has: f"in {SERVERS}" if has.mounts else "no",
+    "paths given with `--mount`": lambda has: "at their own path" if has.isolated and not has.remote else "no",
+    "packages installed for one session": lambda has: _yes(has.site),
+    "mode `read-only`": lambda has: _yes(has.isolated),
+    "branches of live data, undo in milliseconds": lambda has: _yes(has.fork),
+    "variables after a restart": lambda has: _yes(has.durable),
+    "a branch's own view of the files": lambda has: _yes(has.files_view),
 }
 
 
 def rows() -> list[Row]:
     """Every claim for every level that is built in."""
-    providers = {name: provider_named(name) for name in LEVELS}
-    return [
-        Row(what=what, holds={name: says(provider, _FACTS[name]) for name, provider in providers.items()})
-        for what, says in _CLAIMS.items()
-    ]
+    has = {name: provider_named(name).capabilities for name in LEVELS}
+    claims = [Row(what=what, holds={name: says(can) for name, can in has.items()}) for what, says in _CLAIMS.items()]
+    facts = [Row(what=what, holds=dict(zip(LEVELS, words, strict=True))) for what, words in _FACTS.items()]
+    return claims + facts
 
 
 def lacks(name: str) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""The form of an answer that a prompt asks for: `@name[value]`, JSON with named keys, one line.
+"""The answer form a prompt asks for: `@name[value]`, JSON with named keys, or one line.
 
-Careful on purpose: a prompt that is not clearly about the form of the answer asks for none.
+Cautious: a prompt that does not clearly describe the form of the answer asks for none.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 LACKS = "The answer is not in the form that was asked for"
-"""Begins what a model is told of an answer without it."""
+"""Begins the correction the model gets."""
 _LONGEST = 20_000
-"""Characters of a prompt; one that is longer brings its data along, and no form is read out of that."""
+"""Characters of a prompt. A longer one holds data, which is not searched for a form."""
 _GIVEN_ALONG = re.compile(r"\n\n\[(?:Standard input|Attached )")
-_FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _BESIDE = re.compile(r"^\[stderr\]$", re.MULTILINE)
 _VALUE = r"((?:[^\[\]\n]|\[[^\[\]\n]*\])*)"
 _MARK = re.compile(rf"(?<![\w.])@+([^\W\d]\w*)\[{_VALUE}\]")
 _MARKS = re.compile(rf"(?:\s*@[^\W\d]\w*\[{_VALUE}\]\s*[,;]?)+\s*")
 _EITHER = re.compile(r"\]\W{0,3}\bor\b\W{0,3}@|\b(?:if|else|otherwise)\b[^.@\n]*@\w+\[", re.IGNORECASE)
-"""One form or another, as the case may be: none of them can be asked for."""
+"""One form or another depending on the result: neither is required."""
 _ANSWERING = re.compile(r"\b(?:format|form|answer|output|respond|reply|print|return|report)\b", re.IGNORECASE)
 _UNFILLED = re.compile(r"\s*(?:nan|NaN|None|null|NaT|\.\.\.)?\s*|.*(?:\bnp\.\w+\(|\bdtype\b|object at 0x).*")
 _DECIMALS = re.compile(r"\b(\d|one|two|three|four|five|six)[ -]decimal", re.IGNORECASE)
@@ -63,15 +62,15 @@ _MORE_TO_DO = re.compile(
 class AskedForm(Protocol):
     @property
     def begins(self) -> str:
-        """How an answer in it begins; empty if in any way."""
+        """How every answer in this form begins; empty if that is not fixed."""
         ...
 
     def fault(self, answer: str) -> str:
-        """What the answer lacks, with the form repeated, in one line; empty if nothing."""
+        """One line that says what the answer lacks and repeats the form; empty if it fits."""
         ...
 
     def find_printed(self, output: str) -> str | None:
-        """What code has printed as the answer: all of the output, or its last block; None if that is not the whole form."""
+        """The answer that code printed: the output or its last block; None if that is not exactly the form."""
         ...
 
 
@@ -84,12 +83,12 @@ def asked_form(prompt: str) -> AskedForm | None:
 
 
 def wants_more(prompt: str) -> bool:
-    """Besides the answer something else is to be made: what was printed may not be the end of it."""
+    """True if the prompt also wants something made, so a printed answer may not be the end."""
     return _MORE_TO_DO.search(_MARK.sub("", prompt)) is not None
 
 
 def stdout_of(observation: str, notices: Iterable[str] = ()) -> str:
-    """What a cell printed, of all that is told of it; `notices` are those in it that are ours."""
+    """What the cell itself printed, without stderr and our own `notices`."""
     text = observation.rstrip()
     for notice in reversed([*notices]):
         text = text.removesuffix(f"[{notice}]").rstrip()
@@ -97,8 +96,13 @@ def stdout_of(observation: str, notices: Iterable[str] = ()) -> str:
 
 
 def json_in(text: str) -> str:
-    """The JSON an answer is, as it was written: all of it, or the one fenced block in it."""
-    fenced = _FENCED.findall(text)
+    """The JSON of an answer as it was written: the one fenced block in it, else all of it."""
+    if "```" not in text:
+        return text.strip()
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt("commonmark").parse(text)
+    fenced = [token.content for token in tokens if token.type == "fence" and token.info.strip() in ("", "json")]
     return (fenced[0] if len(fenced) == 1 else text).strip()
 
 
@@ -115,7 +119,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def last_object(output: str) -> str | None:
-    """The JSON object that ends an output, from the beginning of a line on, with all its values filled."""
+    """The JSON object at the end of an output, if it begins a line and no value is empty."""
     lines = output.rstrip().split("\n")
     start = next((place for place in range(len(lines) - 1, -1, -1) if lines[place].startswith("{")), None)
     if start is None:
@@ -131,9 +135,9 @@ def last_object(output: str) -> str | None:
 
 class _Marks(NamedTuple):
     places: dict[str, str]
-    """By name, what stands in brackets in the prompt."""
+    """The text in brackets in the prompt, by name."""
     numbers: frozenset[str]
-    """Names whose value the prompt says is a number."""
+    """Names whose value must be a number."""
     decimals: int | None
 
     @property
@@ -197,7 +201,7 @@ class _OneLine(NamedTuple):
         return f"{LACKS}: it has {lines} lines. Answer again in one line" if lines > 1 else ""
 
     def find_printed(self, output: str) -> None:
-        """A line that was printed may be a look at the data as well as the answer."""
+        """None: a printed line may just be a look at the data."""
         del output
 
 

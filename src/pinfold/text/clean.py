@@ -9,6 +9,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+MARK = "[redacted]"
+"""Replaces a secret."""
 MARKS = 8
 """Combining marks on one letter; a Tibetan stack or a Hebrew verse needs fewer."""
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"

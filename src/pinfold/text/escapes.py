@@ -7,8 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from pinfold.text.clean import bare
-from pinfold.text.mark import MARK
+from pinfold.text.clean import MARK, bare
 
 _LAYERS = 3
 """Escapes of one kind inside those of another."""

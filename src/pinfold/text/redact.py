@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is shown and logged. A net, not a wall: the sandbox is the wall."""
+"""Keeps secrets and control characters out of what is shown and logged. A net; the sandbox is the wall."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from threading import Lock
 
-from pinfold.text.clean import bare
-from pinfold.text.mark import MARK
+from pinfold.text.clean import MARK, bare, printable, printable_line
 
 SHORTEST = 6
-"""Below this a value is no secret: it would be found everywhere."""
+"""A shorter value is not treated as a secret: it would be found everywhere."""
 _FORM = 8
-"""Letters that an encoded form has at least, for the same reason."""
+"""The same for its encoded forms."""
 _known: frozenset[str] = frozenset()
 _own: frozenset[str] = frozenset()
 _changing = Lock()
 
 
 def keep_secret(*values: str) -> None:
-    """From now on, in this process, none of these is shown: neither as it is nor in another writing."""
+    """From now on this process never shows these values, neither as they are nor encoded."""
     global _known  # noqa: PLW0603 - every sink of the process must know
     with _changing:
         _known = _known.union(value for value in values if len(value) >= SHORTEST)
 
 
 def keep_own_secret(*values: str) -> None:
-    """The same for secrets of Pinfold's own, which are not recorded either."""
+    """The same for Pinfold's own secrets, which are not recorded either."""
     global _own  # noqa: PLW0603 - as above
     keep_secret(*values)
     with _changing:
@@ -34,7 +33,7 @@ def keep_own_secret(*values: str) -> None:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without what was kept secret, without `secrets`, and without what looks like a key."""
+    """`text` without kept secrets, without `secrets`, and without what looks like a key."""
     hidden = _redact_text(text, secrets := tuple(secrets))
     # Colours and invisible letters must not keep a secret from being found.
     seen = bare(text)
@@ -43,18 +42,46 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return hidden
 
 
+def presentable(text: str) -> str:
+    """`text` for a person to read: without secrets, and with nothing that steers a terminal or hides.
+
+    Everything of unknown origin goes through this or one of the next three, except JSON, which escapes control characters.
+    """
+    return printable(redact(text))
+
+
+def presentable_line(text: str) -> str:
+    """The same on one line."""
+    return printable_line(redact(text))
+
+
+def exact(text: str) -> str:
+    """`text` for a person who must approve it: hides only secrets that cannot be part of a command.
+
+    A value after `PASSWORD=`, or what looks like the inside of a private key, may be a program.
+    """
+    from pinfold.text.secret_patterns import without_shapes
+
+    return printable(without_shapes(without_known(text)))
+
+
+def exact_line(text: str) -> str:
+    """The same on one line."""
+    return exact(text).replace("\n", "\\n")
+
+
 def without_known(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without what was kept secret and without `secrets`, and otherwise exact."""
+    """`text` without kept secrets and without `secrets`; otherwise unchanged."""
     return _without(text, _known.union(secrets))
 
 
 def keeps_own() -> bool:
-    """Whether there is any secret of Pinfold's own."""
+    """True if Pinfold has secrets of its own."""
     return bool(_own)
 
 
 def without_own(text: str) -> str:
-    """`text` without secrets of Pinfold's own, and otherwise exact: the same object if there is none in it."""
+    """`text` without Pinfold's own secrets; the same object if it holds none."""
     return _without(text, _own) if _own else text
 
 
@@ -74,7 +101,7 @@ def _without_forms(text: str, forms: tuple[str, ...]) -> str:
 
 
 def _places(forms: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
-    """Of every form in `text`."""
+    """Where each form stands in `text`."""
     for form in forms:
         at = text.find(form)
         while at >= 0:
@@ -83,10 +110,9 @@ def _places(forms: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
 
 
 def _redact_text(text: str, secrets: Iterable[str]) -> str:
-    # Their patterns take a while to compile, and many a process shows nothing.
+    # Compiling the patterns takes a while, and many processes show nothing.
     from pinfold.text.escapes import without_escaped
-    from pinfold.text.pairs import without_pairs
-    from pinfold.text.shapes import shapes_in, without_shapes
+    from pinfold.text.secret_patterns import shapes_in, without_pairs, without_shapes
 
     forms = _forms_of(_known.union(secrets))
     text = without_shapes(_without_forms(text, forms))
@@ -96,7 +122,7 @@ def _redact_text(text: str, secrets: Iterable[str]) -> str:
 
 @lru_cache(maxsize=16)
 def _forms_of(values: frozenset[str]) -> tuple[str, ...]:
-    """Every writing of every value, the longest first: a shorter one may be part of it."""
+    """Every encoding of every value, longest first: a shorter one may be part of a longer one."""
     forms = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
@@ -125,7 +151,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _base64(data: bytes) -> Iterable[str]:
-    """As part of any longer text too: what stands before it shifts the letters, of which those at the ends are not its own."""
+    """Also as part of longer data: what comes before shifts the letters, and those at the ends mix with other bytes."""
     from base64 import b64encode, urlsafe_b64encode
 
     for before in range(3):

@@ -2,9 +2,8 @@
 
 from pinfold.events import Reach
 from pinfold.tools.arguments import Argument
-from pinfold.tools.errors import BadCall, BadTool, ToolError, ToolFailed
 from pinfold.tools.registry import PYTHON, SHOWN, Registry
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, BadTool, Result, ToolError, ToolFailed
 from pinfold.tools.tool import Tool, Trust, as_tool, tool
 
 __all__ = [

@@ -1,21 +1,33 @@
-"""What a tool takes, read from a function's signature."""
+"""What a tool takes: read from a function's signature and docstring, as a JSON schema, and checked by pydantic."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal, Union, cast, get_type_hints
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, cast, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from pinfold.tools.docstrings import Described
-from pinfold.tools.errors import BadTool
+from pinfold.events import Json
+from pinfold.text import cap_text
+from pinfold.tools.results import BadTool, ToolFailed
+
+if TYPE_CHECKING:
+    import pydantic
+    from pydantic_core import ErrorDetails
 
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_SCALARS = (str, int, float, bool)
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
+
+_FAULTS = 5
+"""Reported of one call."""
+_GIVEN = 60
 
 
 class _Required:
@@ -24,6 +36,14 @@ class _Required:
 
 
 REQUIRED: Final = _Required()
+JSON_TYPES: Final[Mapping[str, Any]] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+}
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -56,6 +76,30 @@ class Argument(Struct, frozen=True, kw_only=True):
     def takes_structure(self) -> bool:
         """Whether it wants a list or an object, and no text."""
         return not self.takes_text and bare(self.hint) not in _SCALARS
+
+
+class Described(Struct, frozen=True):
+    text: str
+    """Without the sections on parameters, results and errors."""
+    parameters: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def describe_function(function: Callable[..., object]) -> Described:
+    return read_docstring(inspect.getdoc(function) or "")
+
+
+def read_docstring(text: str) -> Described:
+    """Google, NumPy and reST style."""
+    if "\n" not in text:
+        return Described(text)
+    from docstring_parser import ParseError, parse
+
+    try:
+        found = parse(text)
+    except ParseError:
+        return Described(text.strip())
+    parameters = {one.arg_name.lstrip("*"): " ".join((one.description or "").split()) for one in found.params}
+    return Described((found.description or "").strip(), parameters)
 
 
 def read_signature(function: Callable[..., Any], title: str, said: Described) -> tuple[Argument, ...]:
@@ -115,3 +159,187 @@ def bare(hint: Any) -> Any:
 def members(hint: Any) -> tuple[Any, ...]:
     """Of a union."""
     return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else ()
+
+
+def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.BaseModel]]) -> dict[str, Json]:
+    """Made without pydantic where every type is plain: importing it takes 0.1 s."""
+    properties: dict[str, Json] = {}
+    for argument in arguments:
+        told = _plain(argument.hint)
+        if told is None or not _is_json(argument.default):
+            return _by_pydantic(model())
+        if argument.default is None and set(told) == {"anyOf"} and len(told["anyOf"]) == 2:
+            told = dict(told["anyOf"][0])
+        elif not argument.is_required:
+            told["default"] = argument.default
+        if argument.description:
+            told["description"] = argument.description
+        properties[argument.name] = told
+    schema: dict[str, Json] = {"additionalProperties": False, "properties": properties, "type": "object"}
+    if required := [argument.name for argument in arguments if argument.is_required]:
+        schema["required"] = required
+    return schema
+
+
+def schema_of_result(hint: Any) -> dict[str, Json] | None:
+    """None where it says nothing, or only pydantic could tell."""
+    return _plain(hint) or None
+
+
+def _plain(hint: Any) -> dict[str, Json] | None:
+    """The schema of a type that needs no pydantic to be understood."""
+    if isinstance(hint, type) and hint in _SCALARS:
+        return {"type": _SCALARS[hint]}
+    if hint is Any:
+        return {}
+    if hint in (None, type(None)):
+        return {"type": "null"}
+    origin, parts = typing.get_origin(hint), list(typing.get_args(hint))
+    if origin is Annotated:
+        is_text_only = all(isinstance(note, str) for note in parts[1:])
+        return _plain(parts[0]) if is_text_only else None
+    if origin is Literal and len(parts) > 1 and all(type(part) is str for part in parts):
+        return {"enum": list(parts), "type": "string"}
+    if union := members(hint):
+        told = [_plain(member) for member in union]
+        # None last, as pydantic has it.
+        if union[-1] is not type(None) or len(union) != 2 or told[0] is None or told[1] is None:
+            return None
+        return {"anyOf": told}
+    if origin is list and (inner := _plain(parts[0])) is not None:
+        return {"items": inner, "type": "array"}
+    if origin is dict and parts[0] is str and (inner := _plain(parts[1])) is not None:
+        return {"additionalProperties": inner or True, "type": "object"}
+    return None
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        return value is REQUIRED or json.loads(json.dumps(value, allow_nan=False)) == value
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _by_pydantic(model: type[pydantic.BaseModel]) -> dict[str, Json]:
+    from pydantic.json_schema import PydanticJsonSchemaWarning
+
+    with warnings.catch_warnings():
+        # A default that JSON cannot hold is left out of the schema, and that is all.
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+        return _trim_schema(model.model_json_schema())
+
+
+def _trim_schema(schema: Json) -> Json:
+    """Without titles, which say the names again, and without `null` where leaving out does the same."""
+    if not isinstance(schema, dict):
+        return schema
+    told = {key: value for key, value in cast("dict[str, Json]", schema).items() if key != "title"}
+    for key in ("properties", "$defs"):
+        if isinstance(told.get(key), dict):
+            told[key] = {name: _trim_schema(inner) for name, inner in told[key].items()}
+    for key in ("items", "additionalProperties"):
+        if key in told:
+            told[key] = _trim_schema(told[key])
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        if isinstance(told.get(key), list):
+            told[key] = [_trim_schema(inner) for inner in told[key]]
+    match told:
+        case {"anyOf": [first, {"type": "null"}], "default": None, **rest}:
+            return {**first, **rest}
+        case _:
+            return told
+
+
+def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]) -> type[pydantic.BaseModel]:
+    """The pydantic model that checks the arguments, or BadTool. `hints` resolve types that were only names before."""
+    import pydantic
+
+    fields: dict[str, Any] = {}
+    for number, argument in enumerate(arguments):
+        hint = hints.get(argument.name, argument.hint)
+        description = argument.description or None
+        # Under names of our own: `schema`, `copy` or `_x` are fine parameters but no fields for pydantic.
+        alias = pydantic.Field(alias=argument.name, description=description)
+        default = ... if argument.is_required else argument.default
+        fields[f"p{number}"] = (Annotated[hint, alias], default)
+    config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False, coerce_numbers_to_str=True)
+    try:
+        made = pydantic.create_model(title, __config__=config, **fields)
+        _by_pydantic(made)
+    except (pydantic.errors.PydanticUserError, NameError, SyntaxError, TypeError) as error:
+        raise BadTool(f"{title} cannot be a tool: {_why(arguments, hints, error)}") from error
+    return made
+
+
+def _why(arguments: Sequence[Argument], hints: Mapping[str, Any], error: Exception) -> str:
+    import pydantic
+
+    for argument in arguments:
+        hint = hints.get(argument.name, argument.hint)
+        try:
+            pydantic.TypeAdapter[Any](hint).json_schema()
+        except NameError as unknown:
+            return f"the type of {argument.name!r} is not there: {unknown}"
+        except Exception:  # noqa: BLE001 - whatever pydantic says of it, it is this one
+            name = getattr(hint, "__name__", None) or str(hint)
+            return f"no JSON can give {argument.name!r} a {name}; {TAKEN}"
+    return str(error).partition("\n")[0]
+
+
+def check_arguments(
+    tool: str, model: type[pydantic.BaseModel], arguments: Sequence[Argument], args: Json
+) -> dict[str, Any]:
+    """The arguments as the function takes them, or ToolFailed saying exactly what to fix."""
+    import pydantic
+
+    if not isinstance(args, Mapping):
+        raise ToolFailed(f"wrong arguments for {tool}: they must be an object, not {short(args)}; {_takes(arguments)}")
+    try:
+        given = model.model_validate(args)
+    except pydantic.ValidationError as error:
+        faults = error.errors(include_url=False)
+        words = [_fault(fault, arguments) for fault in faults[:_FAULTS]]
+        if len(faults) > _FAULTS:
+            words.append(f"and {len(faults) - _FAULTS} more")
+        if any(len(fault["loc"]) == 1 and fault["type"] in ("missing", "extra_forbidden") for fault in faults):
+            words.append(_takes(arguments))
+        raise ToolFailed(f"wrong arguments for {tool}: {'; '.join(words)}") from error
+    return {field.alias or name: getattr(given, name) for name, field in type(given).model_fields.items()}
+
+
+def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
+    from difflib import get_close_matches
+
+    where = ".".join(map(str, fault["loc"]))
+    known = [argument.name for argument in arguments] if len(fault["loc"]) == 1 else []
+    match fault["type"]:
+        case "missing":
+            told = next((a.description for a in arguments if known and a.name == where), "")
+            return f"{where!r} is missing" + (f" ({cap_text(told, 200)})" if told else "")
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            near = get_close_matches(where, known, n=1)
+            return f"unknown argument {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        case _:
+            said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            return f"{where!r} {said}, not {short(fault['input'])}"
+
+
+def _takes(arguments: Sequence[Argument]) -> str:
+    if not arguments:
+        return "it takes none"
+    parts = [
+        argument.name if argument.is_required or argument.default is None else f"{argument.name}={argument.default!r}"
+        for argument in arguments
+    ]
+    needed = [argument.name for argument in arguments if argument.is_required]
+    more = "" if len(needed) == len(arguments) else f", of which {' and '.join(needed) or 'none'} must be given"
+    return f"it takes {', '.join(parts)}{more}"
+
+
+def short(value: Any) -> str:
+    """A value as JSON, cut, for a message."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
+    return text if len(text) <= _GIVEN else f"{text[: _GIVEN - 3]}..."

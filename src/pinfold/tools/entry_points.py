@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
 from pinfold.text import first_line
-from pinfold.tools.errors import BadTool
+from pinfold.tools.results import BadTool
 from pinfold.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
@@ -37,22 +37,11 @@ def find_entry_points() -> Mapping[str, EntryPoint]:
 
 
 def _is_any() -> bool:
-    """Whether a package says so at all: most of the time none does, and to ask properly takes a hundred times as long."""
-    sought = f"[{GROUP}]".encode()
-    for folder in sys.path:
-        with suppress(OSError), os.scandir(folder or ".") as entries:
-            for entry in entries:
-                if entry.name.endswith("-info") and sought in _read(f"{entry.path}/entry_points.txt"):
-                    return True
-    return False
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - there are hundreds
-            return file.read()
-    except OSError:
-        return b""
+    """Whether any package declares such an entry point. `importlib.metadata` takes a hundred times as long to say no."""
+    files = (file for folder in sys.path for file in Path(folder or ".").glob("*-info/entry_points.txt"))
+    with suppress(OSError):
+        return any(f"[{GROUP}]".encode() in file.read_bytes() for file in files)
+    return True
 
 
 def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
@@ -67,7 +56,7 @@ def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
             tools += _as_tools(point.load())
         except BadTool as fault:
             faults.append(_describe_fault(point, str(fault)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's package must not take us with it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's fault must not stop Pinfold
             faults.append(_describe_fault(point, f"{type(error).__name__}: {error}"))
     return Plugged(tuple(tools), tuple(faults))
 

@@ -1,4 +1,4 @@
-"""What tools need of the world. The app puts the concrete things in."""
+"""What tools need from the app, which puts the concrete things in."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ran(Protocol):
 
 
 class Inside(Protocol):
-    """The session: what runs here reaches exactly what its code can."""
+    """The session: what runs here can reach exactly what its code can."""
 
     async def command(
         self,
@@ -51,7 +51,7 @@ class Inside(Protocol):
 
 
 class Kept(Protocol):
-    """What is kept of results that were too long to be shown."""
+    """Results that were too long to be shown whole."""
 
     def get(self, handle: str) -> bytes | None: ...
 
@@ -77,7 +77,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
 
 
 class Web(Protocol):
-    """Other machines, as far as policy lets anything reach them."""
+    """Other machines, as far as policy allows."""
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
@@ -90,3 +90,11 @@ class Secrets(Protocol):
     async def secret(self, name: str, host: str) -> str | None:
         """Its value, if the user has set it for this host."""
         ...
+
+
+class Ports(Struct, frozen=True, kw_only=True):
+    """What declared tools run with; a missing one is reported when it is needed."""
+
+    inside: Inside | None = None
+    web: Web | None = None
+    secrets: Secrets | None = None

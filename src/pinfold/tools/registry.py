@@ -1,4 +1,4 @@
-"""Every tool of a session by name: told to the model, called with checked arguments. Judges nothing."""
+"""Every tool of a session by name: shown to the model, called with checked arguments. Decides no permissions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import join_names
 from pinfold.tools.arguments import Argument
-from pinfold.tools.errors import BadTool, ToolFailed
 from pinfold.tools.execution import run
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadTool, Result, ToolFailed
 from pinfold.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ _CODE = (Argument(name="code", hint=str),)
 SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
 """Told to the model in full when it is not told of all; the rest are named in one line."""
 ANSWER = "answer"
-"""Is there for code, which has it by name."""
+"""Called by code only."""
 FITTING = 4
 """Tools that are told with a message of the user's."""
 _NAMED = 12
@@ -81,7 +80,7 @@ class Registry:
             self._add(tool)
         for tool in self._tools.values():
             if tool.parameters is None:
-                # A type that no model can be told is found out now, not in the middle of a turn.
+                # A type without a JSON schema is reported now, not in the middle of a turn.
                 _ = tool.schema
 
     def put(self, server: str, tools: Iterable[Tool[..., Any]]) -> None:
@@ -108,7 +107,7 @@ class Registry:
     def _patterns(self, key: str, given: Iterable[str]) -> tuple[str, ...]:
         patterns = tuple(given)
         for pattern in patterns:
-            # What is behind a dot is a server's, and known when that has been started.
+            # A name with a dot belongs to a server and is known once that has started.
             is_exact = not any(sign in pattern for sign in "*?[.")
             if is_exact and pattern not in self._every and pattern not in BUILT_IN:
                 raise BadTool(f"{key} names {pattern!r}: {_no_such(pattern, self._every)}")
@@ -125,14 +124,14 @@ class Registry:
 
     @property
     def servers(self) -> dict[str, tuple[Tool[..., Any], ...]]:
-        """What code finds in each module of `servers`."""
+        """The tools in each module of `servers`."""
         return {
             server: tuple(tool for tool in tools if tool.name in self._tools)
             for server, tools in {**self._own, **self._put}.items()
         }
 
     def schemas(self) -> tuple[ToolSchema, ...]:
-        """What the model is told in full."""
+        """The schemas that the model is shown in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
         told += [_briefly(tool.schema, tool.untold) for name, tool in self._tools.items() if self._is_shown(name)]
         return tuple(told)
@@ -150,7 +149,7 @@ class Registry:
         return _CATALOGUE.format(
             example.server,
             example.name.rpartition(".")[2],
-            # What the user has added says more than what is always there.
+            # Servers the user added come first.
             join_names(sorted(servers, key=lambda server: server not in self._put), _CATALOGUED),
         )
 
@@ -186,7 +185,7 @@ class Registry:
                 return CallTool(tool=name, args=meant)
 
     def _resolve_call(self, name: str, args: Json) -> tuple[str, Json]:
-        """What is off counts as there: its name is never taken for another tool's."""
+        """A tool that is switched off still owns its name."""
         found = [(one, self._meant_args(one, args)) for one in meant_tools(name, self._every)]
         match found:
             case []:
@@ -197,15 +196,17 @@ class Registry:
                 fit = [(one, given) for one, given in found if self._fits(one, given)]
                 return fit[0] if len(fit) == 1 else (name, args)
 
-    def _meant_args(self, name: str, args: Json) -> Json:
-        if name == PYTHON.name:
-            return meant_args(name, _CODE, {}, args)
+    def _arguments(self, name: str) -> tuple[Argument, ...] | None:
+        """None where the tool is switched off."""
         tool = self._tools.get(name)
-        return args if tool is None else meant_args(name, tool.arguments, tool.aliases or {}, args)
+        return _CODE if name == PYTHON.name else tool.arguments if tool else None
+
+    def _meant_args(self, name: str, args: Json) -> Json:
+        tool, arguments = self._tools.get(name), self._arguments(name)
+        return args if arguments is None else meant_args(name, arguments, (tool and tool.aliases) or {}, args)
 
     def _fits(self, name: str, args: Json) -> bool:
-        tool = self._tools.get(name)
-        arguments = _CODE if name == PYTHON.name else tool.arguments if tool else ()
+        arguments = self._arguments(name) or ()
         needed = {argument.name for argument in arguments if argument.is_required}
         return isinstance(args, Mapping) and needed <= args.keys() <= {one.name for one in arguments}
 
@@ -225,7 +226,7 @@ class Registry:
         if tool.trust == "untrusted":
             result = replace(result, untrusted=True)
         if key:
-            # What is asked again goes nowhere.
+            # A repeated call sends nothing.
             self._cache.put(key, replace(result, sent=(), notices=()))
         return result
 
@@ -238,7 +239,7 @@ class Registry:
 
 
 def _briefly(schema: ToolSchema, untold: Collection[str]) -> ToolSchema:
-    """Without what a model can do without, and pays for with every request."""
+    """Drop what the model does not need; every request pays for it."""
     parameters = {key: value for key, value in schema.parameters.items() if key != "additionalProperties"}
     properties = cast("Mapping[str, Mapping[str, Json]]", parameters.get("properties", {}))
     parameters["properties"] = {
@@ -250,7 +251,7 @@ def _briefly(schema: ToolSchema, untold: Collection[str]) -> ToolSchema:
 
 
 def _plainly(schema: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What may be left out need not be null as well."""
+    """An optional argument need not be nullable as well."""
     match schema:
         case {"anyOf": [{"type": str()} as only, {"type": "null"}], "default": None, **rest}:
             return {**only, **rest}

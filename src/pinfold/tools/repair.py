@@ -1,7 +1,7 @@
-"""What a call means that is written a little wrongly: names of other tools' making, JSON within text, `null`.
+"""Corrects calls that are written a little wrongly: names that other agents use, JSON inside text, `null`.
 
-Done before a call is judged, so that what is judged is what is run. Only what has one meaning is repaired; a name
-that is really there is never taken for another.
+Runs before policy judges the call, so that what is judged is what runs. Only unambiguous calls are corrected; a name
+of an existing tool is never changed.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"}
 }
 _BARE = "input"
-"""Stands for a text that came instead of named arguments."""
+"""The name for a text that came instead of named arguments."""
 _REMARKS = frozenset({"description", "explanation", "language", "purpose", "reason", "reasoning", "thought", "title"})
-"""What models add to a call and no tool of ours does anything with."""
+"""Arguments that models add and no built-in tool uses."""
 _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
 _PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")
 
@@ -102,7 +102,7 @@ def other_names(name: str) -> tuple[str, ...]:
 
 
 def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
-    """Which of the tools that are there `name` may mean, most literal first; one that is there means itself."""
+    """The existing tools that `name` may mean, most literal first; an existing name means itself."""
     if name in known:
         return (name,)
     for prefix in _PREFIXES:
@@ -115,7 +115,7 @@ def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, str], given: Json) -> Json:
-    """The arguments as the tool has them; whatever cannot be understood stays as it is, to be told."""
+    """The arguments under the tool's own names; what cannot be understood stays as it is, for the error message."""
     args = _as_object(given, arguments)
     if not isinstance(args, dict):
         return given

@@ -1,4 +1,4 @@
-"""What comes of a call: text for the model, a value for code, and what the user must be able to account for."""
+"""What comes of a call: a result, as text for the model and as a value for code, or an error by who can fix it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from pinfold.events import Arrow, Json, Sent
+from pinfold.events import Arrow, Json, PinfoldError, Sent
 
 _PICTURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -18,15 +18,56 @@ _PICTURES = (
 )
 
 
+class ToolError(PinfoldError):
+    """Base.
+
+    ToolError
+      BadTool       the author's: a function or a file that cannot be a tool, a name in the config that is none
+      BadCall       raised by a tool: it cannot do what it was asked for; no fault of its own, unless it says so
+      ToolFailed    shown to the model: unknown name, wrong arguments, or the tool's own failure
+    """
+
+
+class BadTool(ToolError):
+    exit_code = 2
+
+
+class _CallError(ToolError):
+    def __init__(
+        self,
+        message: str,
+        *,
+        at_fault: bool = False,
+        may_have_happened: bool = False,
+        untrusted: bool = False,
+        sent: tuple[Sent, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.at_fault = at_fault
+        """The tool itself failed; it was not merely called wrongly."""
+        self.may_have_happened = may_have_happened
+        """It was given up while it ran."""
+        self.untrusted = untrusted
+        """The message may hold text that the user did not write."""
+        self.sent = sent
+        """What had left this machine by then."""
+
+
+class BadCall(_CallError): ...
+
+
+class ToolFailed(_CallError): ...
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """A tool may return one itself where text and value are not the same thing."""
 
     text: str
-    """For the model; bounded by whoever shows it."""
+    """For the model; the caller limits its length."""
     value: Json = None
     """For a cell that called: what JSON can hold, with bytes and tables (`Arrow`) anywhere inside."""
     untrusted: bool = False
-    """It may hold somebody else's words."""
+    """It may hold text that the user did not write."""
     sent: tuple[Sent, ...] = ()
     notices: tuple[str, ...] = ()
     """For the user."""

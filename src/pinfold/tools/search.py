@@ -1,4 +1,4 @@
-"""Finds tools by words, and tells of each what a call needs. Starts no server."""
+"""Finds tools by words, and shows what a call of each needs. Starts no server."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
+from operator import is_
 from os.path import commonprefix
 from typing import Any
 
@@ -36,20 +36,20 @@ LIMIT = 8
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 _SENTENCE_END = re.compile(r"[.:!]\s+|\n+")
 _MANY = 3
-"""Tools of a server of which it can be said what they share."""
+"""Tools a server must have before sentences that all descriptions share are dropped."""
 _CLAUSE = re.compile(r"[,:;(]| - ")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
 _MESSAGE_CHARS = 4_000
 _MESSAGE_WORDS = 200
 _TELLING = 0.22
-"""Of what a word counts that one tool alone has: the score below which a tool has nothing to do with a message."""
+"""Least score to be told with a message, as a share of the score of a word that only one tool has."""
 _FITTING = 0.3
-"""Of the best score; what has less is not told with a message."""
+"""Least score to be told with a message, as a share of the best."""
 _AGAIN = 3.0
-"""Times its score for a tool of a server that was used before."""
+"""Factor for tools of a server that was used before."""
 _ASKED = 1.6
-"""Times its score for a tool that only looks, where the message is a question."""
+"""Factor for tools that only read, where the message is a question."""
 _TEXT_CHARS = 2_000
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
@@ -57,38 +57,35 @@ _VALUES = 20
 _DETAIL_CHARS = 800
 _SERVERS = 20
 
-# How much a word counts by where it stands.
+# The weight of a word by where it stands.
 _NAME, _SERVER, _SENTENCE, _TEXT, _PARAMETER, _PARAMETER_TEXT = 5.0, 3.0, 2.0, 0.7, 1.0, 0.3
 _SATURATION = 1.6
 _PART = 0.5
-"""Of a word of which only the beginning is alike: `repo`, `repository`."""
+"""Factor for a word that shares only its beginning: `repo`, `repository`."""
 _SAME_FORM = 0.5
-"""More for a word in the very form that was asked for: who says `issues` wants more than one."""
+"""Added for a word in the very form that was asked for: `issues` asks for more than one."""
 _MEANT = 0.5
-"""Of a word that was not said, but is what tools call it."""
+"""Factor for a synonym of a word that was said."""
 _LIKE = 0.3
-"""Of a word that is spelled nearly so."""
+"""Factor for a word that is spelled nearly so."""
 _EXACT = 1e9
 """The score of a tool that is asked for by its name."""
 _FULL = 4
-"""Hits whose types are told; of the others the names of what they need."""
+"""Hits shown with types; the others show the names of required arguments only."""
 _LEAST = 3
-"""Hits that are told even if they are poor: the best one may be the wrong one."""
+"""Hits that are shown even if they are poor: the best one may be the wrong one."""
 _RELATED = 0.4
-"""Of the best score; what has less is not told."""
+"""Least score to be shown, as a share of the best."""
 _ELSEWHERE = 0.6
-"""Of a tool of another server than the one that was named."""
+"""Factor for tools of another server than the one that was named."""
 _DOMINANT = 2.0
+"""A first hit that scores this many times the second is shown in detail."""
 
 
 class _Entry(Struct, frozen=True):
     tool: Tool[..., Any]
     identifier: str
     module: str
-    names: frozenset[str]
-    """It is asked for by name with one of these, written together."""
-    words: frozenset[str]
-    """Of its name, without those of its server's."""
 
     @property
     def form(self) -> Form:
@@ -98,18 +95,20 @@ class _Entry(Struct, frozen=True):
     def path(self) -> str:
         return f"{self.module}.{self.identifier}"
 
-    def share(self, stems: Collection[str]) -> float:
-        """How much of its name was asked for."""
-        return len(self.words & set(stems)) / len(self.words) if self.words else 0.0
-
 
 def search(words: str, tools: Iterable[Tool[..., Any]], limit: int = LIMIT) -> list[str]:
-    """The tools that fit best, each as a line that is enough to call it. The index of the last tools is kept."""
-    return _index_of(_ByIdentity(tuple(tools))).search(words, limit)
+    """The tools that fit best, each as a line that is enough to call it. The index of the last tools is cached."""
+    given = tuple(tools)
+    if not _last or len(_last[0][0]) != len(given) or not all(map(is_, _last[0][0], given)):
+        _last[:] = [(given, Index(given))]
+    return _last[0][1].search(words, limit)
+
+
+_last: list[tuple[tuple[Tool[..., Any], ...], Index]] = []
 
 
 class Index:
-    """The words of many tools, read when the first question comes."""
+    """The words of many tools, indexed at the first search."""
 
     def __init__(self, tools: Iterable[Tool[..., Any]], *, servers: Iterable[str] = ()) -> None:
         """`servers` are those whose tools are not known yet."""
@@ -121,11 +120,9 @@ class Index:
         self._postings: dict[str, dict[int, float]] = {}
         self._vocabulary: list[str] = []
         self._forms: list[str] = []
-        self._lines: dict[int, str] = {}
-        self._hints: dict[int, str] = {}
 
     def search(self, words: str, limit: int = LIMIT) -> list[str]:
-        """Never empty: where nothing fits, it says so and what there is."""
+        """Never empty: where nothing fits, it says so and lists the servers."""
         if not self._entries:
             self._read()
         asked = words[:_QUERY_CHARS]
@@ -147,9 +144,9 @@ class Index:
         return lines
 
     def fitting(self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
-        """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it.
+        """Lines of tools that may help with a message; empty where none shares a rare enough word with it.
 
-        Those of servers in `used` come first among equals: conversations stay with their subject.
+        Tools of servers in `used` score higher: conversations stay with their subject.
         """
         if not self._entries:
             self._read()
@@ -179,10 +176,7 @@ class Index:
     def _named_by(self, at: int) -> list[int]:
         """Tools that this one's author names: mostly where an argument comes from."""
         tool = self._entries[at].tool
-        told = [tool.description[:_TEXT_CHARS]]
-        for schema in islice(as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS):
-            description: Json = as_object(schema).get("description")
-            told.append(description[:_PARAMETER_CHARS] if isinstance(description, str) else "")
+        told = [tool.description[:_TEXT_CHARS], *(description for _, description, _ in _parameters(tool))]
         words = set(_IDENTIFIER.findall(" ".join(told)))
         return [
             other
@@ -197,13 +191,10 @@ class Index:
         for server, tools in by_server.items():
             module = self._modules[server]
             for identifier, tool in tools_by_name(_in_own_words(tools)).items():
-                name = local_name(tool)
-                own = squash_name(name)
-                names = frozenset((own, squash_name(module) + own, squash_name(server) + own)) - {""}
-                for one in names:
+                own = squash_name(local_name(tool))
+                for one in {own, squash_name(module) + own, squash_name(server) + own} - {""}:
                     self._named.setdefault(one, []).append(len(self._entries))
-                words = stems_of(name) - stems_of(server) or stems_of(name)
-                self._entries.append(_Entry(tool, identifier, module, names, words))
+                self._entries.append(_Entry(tool, identifier, module))
         for at, entry in enumerate(self._entries):
             for word, weight in _weights(entry).items():
                 self._postings.setdefault(word, {})[at] = weight
@@ -217,7 +208,6 @@ class Index:
         for word in meant_by(asked):
             stems.setdefault(stem_of(word), (word, _MEANT))
         together = {stem_of(first + second) for first, second in pairwise(kept)} & self._postings.keys()
-        prefix = squash_name(asked)
         scores: dict[int, float] = {}
         covered: dict[int, float] = {}
         whole = 0.0
@@ -239,9 +229,6 @@ class Index:
             if meant and self._entries[at].module not in meant:
                 scores[at] *= _ELSEWHERE
             scores[at] *= 0.25 + 0.75 * covered.get(at, whole) / whole if whole else 1.0
-            scores[at] *= 1 + 0.5 * self._entries[at].share(stems)
-            if len(prefix) > 2 and any(name.startswith(prefix) for name in self._entries[at].names):
-                scores[at] *= 1.5
         return scores
 
     def _rarity(self, count: int) -> float:
@@ -270,19 +257,15 @@ class Index:
         return [*longer, *shorter[-1:]]
 
     def _hint(self, at: int) -> str:
-        """A line that is read again with every request: of words only what the call itself does not say."""
-        if at not in self._hints:
-            entry = self._entries[at]
-            call = short_call(entry.form, entry.path)
-            clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
-            self._hints[at] = f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
-        return self._hints[at]
+        """A short line, because every request repeats it: it leaves out words that the call itself has."""
+        entry = self._entries[at]
+        call = short_call(entry.form, entry.path)
+        clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
+        return f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
 
     def _line(self, at: int) -> str:
-        if at not in self._lines:
-            entry = self._entries[at]
-            self._lines[at] = _add_description(short_call(entry.form, entry.path), entry)
-        return self._lines[at]
+        entry = self._entries[at]
+        return _add_description(short_call(entry.form, entry.path), entry)
 
     def _short_line(self, at: int) -> str:
         entry = self._entries[at]
@@ -304,31 +287,12 @@ class Index:
 
 
 def _in_own_words(tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
-    """Without the sentences that the descriptions of all tools of a server begin with: they tell none from another."""
+    """Drop the sentences that all descriptions of a server begin with: they distinguish nothing."""
     shared = commonprefix([tool.description for tool in tools])  # noqa: RUF071 - these are no paths
     ends = [match.end() for match in _SENTENCE_END.finditer(shared)]
     if len(tools) < _MANY or not ends or any(len(tool.description) <= ends[-1] for tool in tools):
         return list(tools)
     return [msgspec.structs.replace(tool, description=tool.description[ends[-1] :]) for tool in tools]
-
-
-class _ByIdentity:
-    """Tools compared by being the same ones: their schemas have no hash."""
-
-    def __init__(self, tools: tuple[Tool[..., Any], ...]) -> None:
-        self.tools = tools
-        self._ids = tuple(map(id, tools))
-
-    def __hash__(self) -> int:
-        return hash(self._ids)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self._ids == other._ids
-
-
-@lru_cache(2)
-def _index_of(tools: _ByIdentity) -> Index:
-    return Index(tools.tools)
 
 
 def _weights(entry: _Entry) -> Mapping[str, float]:
@@ -337,32 +301,28 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
     sentence = first_sentence(tool.description)
     for text, weight in ((local_name(tool), _NAME), (tool.server, _SERVER), (sentence, _SENTENCE)):
         _count(weights, text, weight, forms=True)
-    names: list[str] = []
-    texts: list[str] = []
-    properties = as_object(as_object(tool.schema.parameters).get("properties"))
-    for name, schema in islice(properties.items(), _PARAMETERS):
-        names.append(str(name)[:100])
-        said = as_object(schema)
-        description: Json = said.get("description")
-        if isinstance(description, str):
-            texts.append(description[:_PARAMETER_CHARS])
-        names += [value[:100] for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
-    rest = tool.description[len(sentence) :]
-    for text, weight in ((rest, _TEXT), (" ".join(names), _PARAMETER), (" ".join(texts), _PARAMETER_TEXT)):
+    parameters = list(_parameters(tool))
+    names = " ".join(word[:100] for name, _, values in parameters for word in (name, *values))
+    texts = " ".join(description for _, description, _ in parameters)
+    for text, weight in ((tool.description[len(sentence) :], _TEXT), (names, _PARAMETER), (texts, _PARAMETER_TEXT)):
         _count(weights, text[:_TEXT_CHARS], weight)
     return weights
 
 
+def _parameters(tool: Tool[..., Any]) -> Iterator[tuple[str, str, list[str]]]:
+    """Name, description and possible values of each; bounded."""
+    properties = as_object(as_object(tool.schema.parameters).get("properties"))
+    for name, schema in islice(properties.items(), _PARAMETERS):
+        said = as_object(schema)
+        text: Json = said.get("description")
+        values = [value for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
+        yield str(name), text[:_PARAMETER_CHARS] if isinstance(text, str) else "", values
+
+
 def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool = False) -> None:
-    words = set(WORD.findall(text))
-    # Long texts have more words of every kind: each of them says less.
-    each = weight / (1 + len(words) / 40)
-    for word in words:
-        stem = stem_of(word)
-        weights[stem] = weights.get(stem, 0.0) + each
-        if forms:
-            form = f"={word.lower()}"
-            weights[form] = weights.get(form, 0.0) + each
+    for word in set(WORD.findall(text)):
+        for term in (stem_of(word), f"={word.lower()}") if forms else (stem_of(word),):
+            weights[term] = weights.get(term, 0.0) + weight
 
 
 def _add_description(call: str, entry: _Entry) -> str:
@@ -371,6 +331,6 @@ def _add_description(call: str, entry: _Entry) -> str:
 
 
 def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:
-    """Whether it is worth its room: more than one word of it is new. Words in `nothing` say nothing."""
+    """True if more than one word of it is new. Words in `nothing` do not count."""
     said = {stem_of(word) for word in WORD.findall(sentence) if word.lower() not in nothing}
     return len(said - stems_of(known)) > 1

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
-from pinfold.tools.argument_checks import check_arguments
-from pinfold.tools.arguments import Argument, read_result, read_signature
-from pinfold.tools.docstrings import describe_function
-from pinfold.tools.errors import BadTool
-from pinfold.tools.schemas import model_of, schema_of, schema_of_result
+from pinfold.tools.arguments import (
+    Argument,
+    check_arguments,
+    describe_function,
+    model_of,
+    read_result,
+    read_signature,
+    schema_of,
+    schema_of_result,
+)
+from pinfold.tools.results import BadTool
 
 if TYPE_CHECKING:
     import pydantic
@@ -24,7 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
-"""Whether what a tool returns may hold somebody else's words."""
+"""Whether a tool's results may hold text that the user did not write."""
 TIMEOUT_S = 60.0
 MAX_OUTPUT = 10_000
 """Characters of one result that the model sees."""
@@ -46,11 +52,11 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     trust: Trust = "trusted"
     max_output: int = MAX_OUTPUT
     cache: bool = False
-    """The same arguments always give the same result: asked again in a session, it is not called again."""
+    """The same arguments always give the same result, so a repeated call in a session is answered from the cache."""
     aliases: Mapping[str, str] | None = None
-    """Other names under which arguments may come, besides those every tool knows: theirs to ours."""
+    """Further names under which arguments may come, mapped to the tool's own names."""
     takes: tuple[Argument, ...] | None = None
-    """Its arguments where they are not those of the function."""
+    """Its arguments, where they are not those of the function."""
     server: str = "tools"
     """The module of `servers` in which code finds it."""
     returns: Mapping[str, Json] | None = None
@@ -58,12 +64,12 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     goes: Callable[[Mapping[str, Json]], tuple[Reach, str]] | None = None
     """For tools whose reach depends on the arguments: how far a call goes, and to what (a path, `host:port`)."""
     validate: Callable[[Json], Mapping[str, Any]] | None = None
-    """Stands in for the checks of the signature where somebody else wrote the schema: arguments, or ToolFailed."""
+    """Replaces the checks of the signature where a server wrote the schema. Returns the arguments, or raises ToolFailed."""
     untold: tuple[str, ...] = ()
-    """What is left out where a model is told of the tool in full: arguments that a reply names when they matter or that
-    another way stands in for, and what goes without saying of others (`where.default`)."""
+    """Left out where the model is shown the schema: arguments that an error message names when they matter, and
+    properties of others that are obvious (`where.default`)."""
     held: str = ""
-    """How the tool differs from what the user agreed to; what is held is asked about before each call."""
+    """How the tool differs from what the user agreed to; if set, each call needs approval."""
 
     def __post_init__(self) -> None:
         if self.cache and self.effect != "pure":
@@ -92,7 +98,7 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
         return ToolSchema(name=self.name, description=self.description, parameters=parameters)
 
     def reach_of(self, args: Json) -> tuple[Reach, str]:
-        """How far a call goes, and to what where that is known. Never raises: what makes no sense fails when it is run."""
+        """How far a call goes, and to what if that is known. Never raises: wrong arguments fail when the call runs."""
         if self.goes is None or not isinstance(args, Mapping):
             return self.reach, ""
         return self.goes(cast("Mapping[str, Json]", args))
@@ -132,26 +138,18 @@ def tool(
     server: str = "tools",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
-    function: Callable[P, R] | None = None,
-    *,
-    effect: Effect = "once",
-    name: str | None = None,
-    reach: Reach = "outside",
-    trust: Trust = "trusted",
-    timeout_s: float = TIMEOUT_S,
-    max_output: int = MAX_OUTPUT,
-    parallel_safe: bool | None = None,
-    cache: bool = False,
-    aliases: Mapping[str, str] | None = None,
-    server: str = "tools",
+    function: Callable[P, R] | None = None, *, effect: Effect = "once", name: str | None = None, **options: Any
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool: `@tool` or `@tool(effect="pure")`.
 
     `effect` says whether a call may be repeated: `pure` freely, `keyed` under the same key, `once` never.
-    `trust="untrusted"`: what it returns may hold somebody else's words, as a page or a mail does.
+    `trust="untrusted"`: its results may hold text that the user did not write, as a page or a mail does.
     `server`: code finds it as `servers.SERVER.NAME`.
     Only `pure` tools run side by side unless `parallel_safe` says otherwise, and only they may be cached.
     """
+
+    if options.get("parallel_safe") is None:
+        options["parallel_safe"] = effect == "pure"
 
     def make(function: Callable[P, R]) -> Tool[P, R]:
         title = name or getattr(function, "__name__", "")
@@ -164,18 +162,11 @@ def tool(
             name=title,
             description=describe_function(function).text,
             effect=effect,
-            timeout_s=timeout_s,
-            parallel_safe=effect == "pure" if parallel_safe is None else parallel_safe,
-            reach=reach,
-            trust=trust,
-            max_output=max_output,
-            cache=cache,
-            aliases=aliases,
-            server=server,
             returns=schema_of_result(read_result(function, title)),
+            **options,
         )
         if not any(isinstance(argument.hint, str) for argument in made.arguments):
-            _ = made.schema  # what no model can be told is refused here, where its author looks
+            _ = made.schema  # a type without a JSON schema is refused here, where its author sees it
         return made
 
     return make if function is None else make(function)

@@ -1,4 +1,4 @@
-"""Words as people and tools write them: their stems, slips of the pen, and what a message means beyond its words."""
+"""Words as people and tools write them: stems, misspellings, synonyms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _PATH = re.compile(
     r"(?<![\w/])(?:~|\.\.?)?/\w[\w./-]*|\b[\w-]{1,80}\.(?:txt|md|csv|json|py|log|pdf|docx?|xlsx?|ya?ml|toml|html?)\b"
 )
-_TO_SOMEBODY = re.compile(r"\b[Ww]r(?:ite|ote) (?:to )?(?:me\b|us\b|[A-Z])")
+_TO_A_PERSON = re.compile(r"\b[Ww]r(?:ite|ote) (?:to )?(?:me\b|us\b|[A-Z])")
 _TO_ME = re.compile(r"\btell (?:me|us)\b", re.IGNORECASE)
 _GRAMMAR = """
 a an the this that some any its my your it me i we you and or of in on at by to for from into with as about up
@@ -25,7 +25,7 @@ very many much more most few less least first last next one two per while before
 """
 GRAMMAR = frozenset(_GRAMMAR.split())
 PASSING = GRAMMAR | frozenset(_PASSING.split())
-"""What people say without meaning it: it stands in few descriptions of tools, and tells nothing where it does."""
+"""Stop words."""
 
 
 def stems_of(text: str) -> frozenset[str]:
@@ -97,14 +97,14 @@ MEANS = {
     }.items()
     for stem in map(stem_of, people.split())
 }
-"""What people say, by its stem, and what tools call it."""
+"""Synonyms: the stem of what people say, and what tools call it."""
 
 
 def meant_by(text: str) -> Iterator[str]:
-    """Words that tools have for what a message is about, besides its own."""
+    """Synonyms that tools use for the words of a message."""
     for word in WORD.findall(_TO_ME.sub("", text)):
         yield from MEANS.get(stem_of(word), "").split()
     if path := _PATH.search(text):
         yield "file" if "." in path[0].strip("./") else "directory"
-    if _TO_SOMEBODY.search(text):
+    if _TO_A_PERSON.search(text):
         yield from ("send", "message")

@@ -27,14 +27,20 @@ from pinfold.app.storage.exports import (
     form_for,
     render_session,
 )
-from pinfold.app.storage.exports.cell_output import PrintedOutput, split_observation
 from pinfold.app.storage.exports.displays import size_of
-from pinfold.app.storage.exports.fences import escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
 from pinfold.app.storage.exports.ipynb import split_error
-from pinfold.app.storage.exports.markdown_html import render_markdown
-from pinfold.app.storage.exports.markup import frame_html, inline_html
+from pinfold.app.storage.exports.markup import (
+    escape_markdown,
+    fence_code,
+    frame_html,
+    inline_html,
+    keep_line_breaks,
+    render_markdown,
+    sanitize_markdown,
+)
 from pinfold.app.storage.exports.percent import to_py
 from pinfold.app.storage.exports.transcript import Cell, Transcript
+from pinfold.app.storage.exports.transcript_text import PrintedOutput, split_observation
 from pinfold.events import (
     ActionDenied,
     ActionFinished,
@@ -367,11 +373,12 @@ def test_html_that_only_looks_like_code_is_lost_as_well(text: str) -> None:
 
 def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() -> None:
     table = '<div><style scoped>td {color: red}</style><table border="1" class="x"><tr><td rowspan="2" onclick="x()">a &lt; b</table>'
-    assert inline_html(table) == '<div><table><tr><td rowspan="2">a &lt; b</td></tr></table></div>'
+    assert inline_html(table) == '<div><table><tbody><tr><td rowspan="2">a &lt; b</td></tr></tbody></table></div>'
     for other in ("<script>x</script>", "<img src=x>", "<style>td{}</style>", "<svg/>", "<a href=x>x</a>", "<input>"):
         assert inline_html(other) is None
         assert (frame_html(other) or "").startswith('<iframe sandbox title="HTML"')
-    assert inline_html("</div></p>text<b>") == "text<b></b>"
+    assert inline_html("</div></p>text<b>") == "<p></p>text<b></b>"
+    assert inline_html("<div>" * 101) is None
     assert 'srcdoc="' in (frame_html('"><script>') or "")
     assert "<script" not in (frame_html('"><script>') or "")
 

@@ -12,11 +12,19 @@ from hypothesis import strategies as st
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.mcp.credentials import StoredCredentials
-from pinfold.app.session.mcp.entries import EntryOptions, build_entry
-from pinfold.app.session.mcp.files import load_servers, load_user_servers, remove_entry, spec_of, user_file, write_entry
-from pinfold.app.session.mcp.forms import InvalidAnswer, fields_of
+from pinfold.app.session.mcp.files import (
+    EntryOptions,
+    build_entry,
+    load_servers,
+    load_user_servers,
+    remove_entry,
+    spec_of,
+    user_file,
+    write_entry,
+)
 from pinfold.app.session.mcp.pins import FilePins
 from pinfold.app.session.mcp.placement import describe_place
+from pinfold.app.session.mcp.server_requests import InvalidAnswer, fields_of
 from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.app.trust.secrets import Secrets
 from pinfold.text import redact

@@ -16,9 +16,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pinfold.app.session.closing_notices import pop_closing_notices
 from pinfold.app.session.mcp.placement import launch_in_sandbox
 from pinfold.app.session.mcp.programs import Programs
+from pinfold.app.session.protected_files import pop_closing_notices
 from pinfold.sandbox import Limits, provider_named
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process

@@ -12,7 +12,7 @@ import anyio
 from rich.console import Console
 
 from pinfold.app import Link, LiveSession, Options, SessionStore, acquire, open_session
-from pinfold.app.session.mounts import Mount
+from pinfold.app.session.options import Mount
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -29,7 +29,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.commands import run_command
 from pinfold.model import KeptReply, ScriptedModel
-from pinfold.model.lines import KeptCall
+from pinfold.model.scripted import KeptCall
 
 
 def cell(code: str) -> KeptReply:

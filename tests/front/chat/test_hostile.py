@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from bench.sinking.hostile import RAW, hostile
+from bench.sink_suite.hostile import RAW, hostile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.front.chat.sheets import KeptPaper, Shelf, told

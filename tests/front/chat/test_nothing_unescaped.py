@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bench.sinking.hostile import RAW, hostile
-from bench.sinking.secrets import planted
+from bench.sink_suite.hostile import RAW, hostile
+from bench.sink_suite.secrets import planted
 from tests.front.chat.sheets import Shelf, told
 from tests.front.chat.test_telling import TURN, A, B, cell, replied, tool
 

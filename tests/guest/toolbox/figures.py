@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "src"))
 
-from pinfold.guest.toolbox import columns, sources, tables
+from pinfold.guest.toolbox import sources, tables
 from pinfold.guest.toolbox.program_io import Refused
 
 OF_NUMBERS = "avg({0}), stddev_samp({0}), min({0}), quantile_cont({0}, [0.25, 0.5, 0.75]), max({0})"
@@ -20,8 +20,7 @@ OF_OTHERS = "count(DISTINCT {0}), max(count) FROM (SELECT {0}, count({0}) AS cou
 
 
 def by_duckdb(connection: Any, source: Any, typed: Any) -> Any:
-    """All words for NULL are known from the start, and every column is asked for on its own."""
-    source.list_all()
+    """Every column is asked for on its own, of the table itself."""
     made: list[dict[str, Any]] = []
     rows = connection.sql(sources.query("count(*)", source)).fetchall()[0][0]
     for name, kind in typed:
@@ -41,17 +40,15 @@ def by_duckdb(connection: Any, source: Any, typed: Any) -> Any:
     return made, rows, True
 
 
-def describe(path: str, use: Any, *, quick: bool) -> dict[str, Any]:
+def describe(path: str, use: Any) -> dict[str, Any]:
     try:
-        (figures, rows, whole), source = tables.read_table(path, use, ordered=False, quick=quick)
+        (figures, rows, whole), source = tables.read_table(path, use, ordered=False)
     except Refused as refused:
         return {"refused": str(refused)}
     return {"figures": figures, "rows": rows, "whole": whole, "notes": source.notes}
 
 
-# Small enough for small tables to be kept in the file and narrowed down.
-columns.FEW, columns.RANGE, columns.BINS = 4, 3, 2
 for line in sys.stdin:
     asked = json.loads(line)
-    ours, theirs = describe(asked, tables.figures_of, quick=True), describe(asked, by_duckdb, quick=False)
+    ours, theirs = describe(asked, tables.figures_of), describe(asked, by_duckdb)
     print(json.dumps([ours, theirs], default=str), flush=True)

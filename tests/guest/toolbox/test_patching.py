@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.guest.toolbox import patcher
-from pinfold.guest.toolbox.differences import diff
+from pinfold.guest.toolbox.file_writer import diff
 from pinfold.guest.toolbox.patches import parse_patch
 from pinfold.guest.toolbox.program_io import Refused
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pinfold.guest.toolbox import file_reader, file_writer, texts
-from pinfold.guest.toolbox.differences import diff
+from pinfold.guest.toolbox.file_writer import diff
 from pinfold.guest.toolbox.program_io import Refused
 
 pytestmark = pytest.mark.unit

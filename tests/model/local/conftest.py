@@ -11,8 +11,8 @@ import pytest
 import uv
 from tests.model.local.registry import Registry
 
+from pinfold.model.errors import PullFailed, RuntimeMissing
 from pinfold.model.local.catalogue import weights_named
-from pinfold.model.local.errors import PullFailed, RuntimeMissing
 from pinfold.model.local.runtime import runtime
 from pinfold.model.local.weights import pull
 

@@ -20,10 +20,9 @@ import pytest
 from tests.model.local.waiting import PATIENCE_S, until
 
 from pinfold.events import Reply, Request, RequestFailed, UserMessage
-from pinfold.model.errors import UnknownModel
+from pinfold.model.errors import NotPulled, UnknownModel
 from pinfold.model.local.builtin import BuiltinModel, Repeatable
-from pinfold.model.local.errors import NotPulled
-from pinfold.model.local.locks import is_held
+from pinfold.model.local.files import is_held
 from pinfold.model.local.model_host import Host, Spec, cores
 
 pytestmark = pytest.mark.integration

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.model.local.errors import CannotServe
-from pinfold.model.local.gguf import facts_of
+from pinfold.model.errors import CannotServe
+from pinfold.model.local.server.model_server import facts_of
 
 pytestmark = pytest.mark.unit
 

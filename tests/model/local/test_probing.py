@@ -14,7 +14,7 @@ import pytest
 from tests.model.servers import Llama, Says, Server, failing, serving
 
 from pinfold.model.local.discovery import LIMIT_S, FoundModel, FoundServer, probe
-from pinfold.model.services import ollama_url
+from pinfold.model.names import ollama_url
 
 pytestmark = pytest.mark.integration
 

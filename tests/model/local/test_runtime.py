@@ -10,8 +10,8 @@ import anyio
 import pytest
 import uv
 
+from pinfold.model.errors import RuntimeMissing
 from pinfold.model.local import runtime as module
-from pinfold.model.local.errors import RuntimeMissing
 from pinfold.model.local.runtime import VERSION, place, runtime
 
 pytestmark = pytest.mark.integration

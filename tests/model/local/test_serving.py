@@ -22,10 +22,10 @@ from tests.model.local.waiting import until
 
 import pinfold
 from pinfold.events import Reply, Request, RequestFailed, ToolSchema, UserMessage
-from pinfold.model.local.locks import is_held
+from pinfold.model.local.files import is_held
 from pinfold.model.local.model_host import Host, Served, Spec
-from pinfold.model.local.serving import openai_requests
-from pinfold.model.local.serving.llama import LlamaBackend
+from pinfold.model.local.server import openai_requests
+from pinfold.model.local.server.llama import LlamaBackend
 from pinfold.model.wire.openai import OpenAIModel
 
 pytestmark = pytest.mark.integration

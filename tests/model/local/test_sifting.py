@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.events import ToolSchema
-from pinfold.model.local.serving.call_extraction import Chunk, extract_calls, extract_calls_from_reply
-from pinfold.model.local.serving.openai_requests import Refusal, check_body, in_words, tools_in, user_texts_in
+from pinfold.model.local.server.call_extraction import Chunk, extract_calls, extract_calls_from_reply
+from pinfold.model.local.server.openai_requests import Refusal, check_body, in_words, tools_in, user_texts_in
 
 pytestmark = pytest.mark.unit
 

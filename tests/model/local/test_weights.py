@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.local.registry import Registry
 
-from pinfold.model.errors import UnknownModel
+from pinfold.model.errors import PullFailed, UnknownModel
 from pinfold.model.local.catalogue import CATALOGUE, Weights, weights_named
-from pinfold.model.local.errors import PullFailed
 from pinfold.model.local.weights import Pulling, Sources, ignore_progress, pull, weights_at
 
 pytestmark = pytest.mark.integration

@@ -41,7 +41,7 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model.providers.message_normalizer import valid_name
+from pinfold.model.wire.conversation import valid_name
 from pinfold.model.wire.http import Patience
 
 pytestmark = pytest.mark.integration

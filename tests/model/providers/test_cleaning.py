@@ -22,7 +22,7 @@ from pinfold.events import (
     UserMessage,
 )
 from pinfold.hooks import AnthropicPromptCache, MessageCleanup
-from pinfold.model.providers.message_normalizer import (
+from pinfold.model.wire.conversation import (
     GO_ON,
     NO_OUTPUT,
     NO_PICTURES,

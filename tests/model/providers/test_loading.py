@@ -35,7 +35,7 @@ def loaded_by(program: str) -> set[str]:
 @pytest.mark.parametrize(
     "program",
     [
-        "import pinfold.model, pinfold.model.providers, pinfold.model.prices",
+        "import pinfold.model, pinfold.model.providers, pinfold.model.layers",
         "from pinfold.app import *\nimport pinfold.hooks",
         "from pinfold.model.providers import direct; direct('anthropic', 'claude-opus-5', name='x', key='k')",
     ],

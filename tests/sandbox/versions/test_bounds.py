@@ -13,7 +13,7 @@ from tests.sandbox.versions.cells import Cells, history, let_settle
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox.file_history import Missed, NotCovered, StateUnknown, Versions
 from pinfold.sandbox.file_history.session_history import FileHistory
-from pinfold.sandbox.file_history.sparse_files import same_content
+from pinfold.sandbox.file_history.store import same_content
 
 pytestmark = pytest.mark.integration
 

@@ -37,16 +37,19 @@ def test_a_step_is_quiet_only_where_nothing_has_happened(tmp_path: Path) -> None
     versions = Versions(workspace, store)
     versions.begin()
     versions.fill()
-    assert versions.before_quiet(1)
-    assert versions.after_quiet(1)
-    assert versions.before_quiet(2)
+    assert versions.is_quiet
+    versions.before(1)
+    assert versions.is_quiet
+    versions.after(1)
+    versions.before(2)
     (workspace / "by-the-cell").write_text("made")
-    assert not versions.after_quiet(2)
+    assert not versions.is_quiet
     assert versions.after(2).made == ("by-the-cell",)
     (workspace / "by-the-user").write_text("made")
-    assert not versions.before_quiet(3)
+    assert not versions.is_quiet
     versions.before(3)
-    assert versions.after_quiet(3)
+    assert versions.is_quiet
+    versions.after(3)
     assert versions.restore(1).left == ("by-the-user",)
     assert not (workspace / "by-the-cell").exists()
     versions.close()

@@ -183,8 +183,6 @@ async def test_a_server_asks_the_person_and_the_model_and_sees_the_roots(tmp_pat
         assert (await tools.call("everyday.ask", {})).value == "accept Ann"
         assert (await tools.call("everyday.think", {"question": "2+2?"})).value == "parrot: hello"
         assert (await tools.call("everyday.folders", {})).value == tmp_path.as_uri()
-        await servers.set_roots([tmp_path / "other"])
-        assert (await tools.call("everyday.folders", {})).value == (tmp_path / "other").as_uri()
     assert somebody.asked[0][:2] == ("everyday", "Who are you?")
     question = {"role": "user", "content": {"type": "text", "text": "2+2?"}}
     assert parrot.asked == [("everyday", [question], "be brief", 50)]

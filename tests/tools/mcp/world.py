@@ -20,6 +20,7 @@ from tests.forked import forked
 from pinfold.events import Json
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -169,8 +170,7 @@ class House:
     notices: list[str] = field(default_factory=list[str])
 
     def servers(self, *specs: ServerSpec, limits: Limits | None = None) -> Servers:
-        return Servers(
-            specs,
+        world = World(
             programs=self.programs,
             pins=self.pins,
             credentials=self.credentials,
@@ -179,5 +179,5 @@ class House:
             roots=self.roots,
             on_changed=self.changed.append,
             notice=self.notices.append,
-            limits=limits,
         )
+        return Servers(specs, world, limits)

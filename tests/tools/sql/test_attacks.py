@@ -9,8 +9,7 @@ import pytest
 from tests.tools.sql.worlds import Attack, Bare, Seen, World, has_effect, tells
 
 from pinfold.tools import BadCall
-from pinfold.tools.sql.statement_pieces import Refused
-from pinfold.tools.sql.statements import read_statement
+from pinfold.tools.sql.statements import Refused, read_statement
 from pinfold.tools.sql.workers import Workers
 
 pytestmark = [pytest.mark.safety, pytest.mark.anyio]

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
-from pinfold.tools.sql import Source, read_address
-from pinfold.tools.sql.bounds import TRUNCATED
+from pinfold.tools.sql.arrow_tables import TRUNCATED
+from pinfold.tools.sql.sources import Source, read_address
 from pinfold.tools.sql.workers import Answered, Workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.anyio]

@@ -14,7 +14,7 @@ import pytest
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
-from pinfold.tools.sql import Source, read_address
+from pinfold.tools.sql.sources import Source, read_address
 from pinfold.tools.sql.workers import Answered, Workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.anyio]

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
-from pinfold.tools.sql import BadAddress, Source, read_address, show_address
 from pinfold.tools.sql.files import Opened
-from pinfold.tools.sql.statement_pieces import Refused
+from pinfold.tools.sql.sources import BadAddress, Source, read_address, show_address
+from pinfold.tools.sql.statements import Refused
 from pinfold.tools.sql.workers import Workers
 
 pytestmark = [pytest.mark.safety, pytest.mark.anyio]

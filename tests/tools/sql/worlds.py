@@ -15,12 +15,10 @@ from typing import Any, Protocol
 
 from tests.tools.sql.cluster import OWNER, Cluster
 
-from pinfold.tools.sql.bounds import Bounds
+from pinfold.tools.sql.arrow_tables import Bounds
 from pinfold.tools.sql.engines import Engine, open_engine
-from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.sources import Kind, Source, read_address
-from pinfold.tools.sql.statement_pieces import Refused
-from pinfold.tools.sql.statements import Form, Statement
+from pinfold.tools.sql.statements import DatabaseFault, Form, Refused, Statement
 
 CANARY = "canaryofthehost5177"
 """In files that are none of a database's business."""

@@ -14,7 +14,7 @@ from tests.tools.stubs.guest import assert_only_declares, imported, placed
 from tests.tools.stubs.known import known_tools, made
 
 from pinfold.tools.stubs import form_of, identifiers, local_name, module_source, signature
-from pinfold.tools.stubs.annotations import annotation
+from pinfold.tools.stubs.shapes import annotation
 
 pytestmark = pytest.mark.unit
 

@@ -1,1 +1,35 @@
 """What uses sessions: Agent, turns followed to their end, sessions for clients of our servers, notebooks."""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+from pinfold.app.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pinfold.app.clients.attachments import collect_attachments, refuse_reserved_name, save_stdin, store_pictures
+    from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
+    from pinfold.app.clients.client_session import CellResult, ClientSession
+    from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, server_token
+    from pinfold.app.clients.mcp_passthrough import Line, Speech, Upstream
+    from pinfold.app.clients.notebooks import (
+        AttachedNotebook,
+        Notebook,
+        NotebookResult,
+        failure_in_words,
+        read_notebook,
+        run_notebook,
+        with_outputs,
+    )
+    from pinfold.app.clients.session_history import (
+        ModelBill,
+        SessionHistory,
+        TurnRecord,
+        build_history,
+        entries_of,
+        entries_on_disk,
+    )
+    from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
+
+__getattr__ = lazy_names(__name__)

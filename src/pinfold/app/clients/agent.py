@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.clients.agent_options import SessionPlan, keep_arguments, plan_session
+from pinfold.app.clients.attachments import picture
 from pinfold.app.clients.session_fork import fork
 from pinfold.app.clients.submit import event_of, finish_turn, follow, is_end, rewind, stop
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.pictures import picture
 from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.session.approvals import Approve, answer_approvals
 from pinfold.app.session.live_session import LiveSession
@@ -81,13 +81,13 @@ class Agent:
 
     Where its beginning and its end are apart, as in cells of a notebook: `await agent.open()` and `await agent.close()`.
     What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
-    what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
+    what policy asks; without it, requests that need approval are denied. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
     some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
     `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
-    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is shown to the
-    model's provider and to nobody else. `tools_off` are names or patterns of tools it does not get. `limits` bound the
+    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is sent to the
+    model's provider only. `tools_off` are names or patterns of tools it does not get. `limits` bound the
     sandbox, `output_bytes` and the like how much of a result the model sees; `guards` and `imports`,
     the only modules it may import, are guard rails for code.
     """
@@ -246,7 +246,7 @@ class Agent:
     async def __aenter__(self) -> Self:
         plan = self._plan
         if not plan.options.model and self._given["session"] is None:
-            from pinfold.app.models.default_model import choose_model
+            from pinfold.app.models.local_models import choose_model
 
             model = await choose_model()
             notices = (*plan.options.notices, model.why)

@@ -11,9 +11,7 @@ from msgspec.structs import replace
 
 from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS
 from pinfold.app.session.environment import normalise_package_name
-from pinfold.app.session.mounts import mounts_of
-from pinfold.app.session.options import Options
-from pinfold.app.session.session_options import check_paths, new_session_options, resume_options
+from pinfold.app.session.options import Options, check_paths, mounts_of, new_session_options, resume_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.engine import Hooks
 from pinfold.events import SessionId

@@ -1,4 +1,4 @@
-"""What comes along with a prompt, standard input and files: told within bounds, and there as data in whole."""
+"""What comes along with a prompt: standard input, files and pictures. Described within bounds, and there as data in whole."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 import msgspec
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.pictures import is_picture, picture
 from pinfold.app.ownership.owner import Link
-from pinfold.app.paths import private_dir
+from pinfold.app.paths import private_dir, read_limited
 from pinfold.app.session.live_session import LiveSession
 from pinfold.events import Image
 from pinfold.log import Blobs
@@ -29,7 +28,7 @@ class Attachments(msgspec.Struct, frozen=True, kw_only=True):
     """For the model, after the prompt."""
     data: Mapping[str, Path]
     pictures: tuple[Path, ...] = ()
-    """That the model is shown."""
+    """Pictures the model is shown."""
 
 
 def collect_attachments(files: Mapping[str, Path], piped: Path | None) -> Attachments:
@@ -63,7 +62,7 @@ def save_stdin(read: Callable[[int], bytes], folder: Path) -> Path | None:
 
 
 def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tuple[Image, ...]:
-    """Among the blobs of a session, whoever owns it; `folder` is its own. Raises ConfigError."""
+    """Store them among the blobs of a session, which another process may own; `folder` is the session's. Raises ConfigError."""
     blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs" if folder else None)
     return tuple(picture(blobs, path) for path in paths)
 
@@ -92,6 +91,39 @@ def _describe_attachment(what: str, name: str, path: Path) -> str:
 
 
 def refuse_reserved_name(files: Iterable[str]) -> None:
-    """Of standard input, for anything else. Raises ConfigError."""
+    """Refuse the name of standard input for other data. Raises ConfigError."""
     if STDIN in files:
         raise ConfigError("data cannot be called 'stdin' while there is standard input; name it otherwise: NAME=PATH")
+
+
+LARGEST_PICTURE = 20 << 20
+_KINDS = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+
+def is_picture(path: Path) -> bool:
+    """Whether it is one that a model can look at."""
+    try:
+        with path.open("rb") as file:
+            return _kind(file.read(12)) is not None
+    except OSError:
+        return False
+
+
+def picture(blobs: Blobs, path: Path) -> Image:
+    """Put it on record. Raises ConfigError."""
+    data = read_limited(path, LARGEST_PICTURE, f"is too large for a model: the limit is {LARGEST_PICTURE:,} bytes")
+    kind = _kind(data)
+    if kind is None:
+        raise ConfigError(f"{path} is no picture a model can look at; it takes PNG, JPEG, GIF and WebP")
+    return Image(mime=kind, blob=blobs.put(data))
+
+
+def _kind(data: bytes) -> str | None:
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)

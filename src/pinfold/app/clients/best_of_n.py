@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from pinfold.app.clients.submit import finish_turn, until_end
 from pinfold.app.errors import TurnError
 from pinfold.app.ownership.owner import acquire_or_open
-from pinfold.app.session.live_session import LiveSession, Options
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.session.options import Options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
 from pinfold.app.trust.untrusted_files import Writer
@@ -27,7 +28,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.sandbox.kernel.folders import Folder, remove_folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder, remove_folder
 from pinfold.sandbox.views import MergeReport, discard, merge_view
 
 
@@ -60,13 +61,13 @@ class BestOfN:
         show: Callable[[Entry | Delta], None],
         say: Callable[[str], None],
     ) -> None:
-        self._scratch = Folder("views") if shelf is None else None
+        self._scratch = TemporaryFolder("views") if shelf is None else None
         self._show = show
         self._say = say
         self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]
         self._winner: tuple[Branch, str] | None = None
         self._untrusted: set[SessionId] = set()
-        """Branches that have read others' words."""
+        """Branches that have read outside text."""
 
     async def run(self, prompt: str, check: str) -> Winner | None:
         """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""

@@ -22,11 +22,9 @@ from pinfold.app.clients.client_session import ClientSession
 from pinfold.app.clients.session_fork import fork
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
 from pinfold.app.ownership.owner import acquire_or_open
-from pinfold.app.paths import forget_scratch, private_dir, state_dir
-from pinfold.app.private_files import read_private, write_private
+from pinfold.app.paths import forget_scratch, private_dir, read_private, state_dir, write_private
 from pinfold.app.session.approvals import answer_approvals
-from pinfold.app.session.live_session import Options
-from pinfold.app.session.session_options import new_session_options, resume_options
+from pinfold.app.session.options import Options, new_session_options, resume_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
@@ -37,9 +35,9 @@ logger = logging.getLogger(__name__)
 MOST = 64
 """Sessions held at once."""
 IDLE_S = 30 * 60.0
-"""A session that nobody has used for this long is let go of; unless it is ephemeral, it can be gone on with."""
+"""A session unused for this long is closed; unless it is ephemeral, it can be resumed."""
 ANYONE = "*"
-"""Instead of a client: nobody's own. Whoever knows its id can use it, and no list shows it."""
+"""In place of a client: any client that knows the session's id may use it, and no list shows it."""
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{16,512}")
 _STOP_S = 15.0
 """How long all sessions may take to close."""
@@ -173,7 +171,7 @@ class ClientSessions:
                     await live.submit(Interrupt())
         except PinfoldError:
             if offered is None:
-                raise  # to whoever asked for it
+                raise  # in the task that asked for it
             logger.exception("%s ended", session)
         finally:
             self._held.pop(session, None)

@@ -19,7 +19,7 @@ from pinfold.events import CallTool, new_action_id
 from pinfold.text import cap_text
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.passthrough import LATEST, Line, Peer, Speech
-from pinfold.tools.mcp.relays import relaying
+from pinfold.tools.mcp.server_tools import relaying
 from pinfold.tools.results import Result
 
 __all__ = ["LATEST", "Line", "Peer", "Speech", "Upstream"]
@@ -64,7 +64,7 @@ class Upstream:
                 await line.over.event.wait()
         except Exception:
             if not made:
-                raise  # to whoever asked for it
+                raise  # in the task that asked for it
         finally:
             self._held.pop(key, None)
 

@@ -16,8 +16,9 @@ from msgspec import Struct
 from pinfold.app.clients.submit import Opening, until_end
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
-from pinfold.app.storage.exports.fences import fence_code
+from pinfold.app.paths import read_limited
 from pinfold.app.storage.exports.ipynb import MAY_FAIL, outputs_of
+from pinfold.app.storage.exports.markup import fence_code
 from pinfold.app.storage.exports.transcript import Cell, build_transcript
 from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, new_action_id
 from pinfold.text import cap_text, presentable, presentable_line
@@ -74,16 +75,8 @@ class NotebookResult(Struct, frozen=True, kw_only=True):
 def read_notebook(path: Path) -> Notebook:
     """Raises ConfigError, with what to do about it."""
     name = presentable_line(path.name)
-    try:
-        with path.open("rb") as file:  # whatever its size says: it may be a link to a device
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise ConfigError(
-            f"{path} is more than the {LARGEST >> 20} MB a notebook may have; "
-            f"clear its outputs: jupyter nbconvert --clear-output --inplace {name}"
-        )
+    clear = f"clear its outputs: jupyter nbconvert --clear-output --inplace {name}"
+    data = read_limited(path, LARGEST, f"is more than the {LARGEST >> 20} MB a notebook may have; {clear}")
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pinfold.app.errors import OwnerGone, SessionBusy
 from pinfold.app.ownership.owner import RemoteSession
-from pinfold.app.session.live_session import IMPORTED, is_imported
+from pinfold.app.session.options import IMPORTED, is_imported
 from pinfold.app.storage.lock import holder_of
 from pinfold.app.storage.session_reader import read_session
 from pinfold.app.storage.session_store import SessionStore

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pinfold.app.errors import OwnerGone, TurnError
 from pinfold.app.ownership.owner import Link
-from pinfold.app.session.live_session import SessionStatus
+from pinfold.app.session.options import SessionStatus
 from pinfold.engine import CommandRefused
 from pinfold.events import (
     ActionFinished,

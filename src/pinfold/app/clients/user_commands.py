@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.trust.command_files import FOLDER, UserCommand, parse_command
 from pinfold.app.trust.project_files import UnsafeFile, read_below, read_project_files
+from pinfold.app.trust.project_formats import FOLDER, UserCommand, parse_command
 from pinfold.app.trust.workspace_trust import is_trusted
 
 INCLUDED = 256 << 10

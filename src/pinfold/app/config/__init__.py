@@ -1,1 +1,15 @@
 """Configuration: its layers, changing one key, and the databases it names."""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+from pinfold.app.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pinfold.app.config.layers import load_config
+    from pinfold.app.config.schema import SandboxConfig
+    from pinfold.app.config.settings import config_file, replace_config, set_value, value_of
+
+__getattr__ = lazy_names(__name__)

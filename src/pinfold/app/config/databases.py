@@ -1,4 +1,4 @@
-"""Databases of the user's, as the configuration names them: their passwords are found here, and nowhere kept but on the host."""
+"""Databases of the user's, as the configuration names them: their passwords are looked up here and stay on the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.trust.secrets import Secrets, is_recognisable
 from pinfold.text import keep_own_secret
 from pinfold.tools import BadCall, Tool
-from pinfold.tools.sql import MAX_MB, MAX_ROWS, NAME, TIMEOUT_S, Address, BadAddress, Source, read_address, show_address
+from pinfold.tools.sql.sources import (
+    MAX_MB,
+    MAX_ROWS,
+    NAME,
+    TIMEOUT_S,
+    Address,
+    BadAddress,
+    Source,
+    read_address,
+    show_address,
+)
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _HIDDEN = "(hidden)"
@@ -38,7 +48,7 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"DataConfig(url={show_address(self.url)!r})"
 
     def rows(self) -> dict[str, Any]:
-        """As anybody may see it."""
+        """Without its password, for showing it."""
         told = msgspec.to_builtins(self)
         is_open = not self.password or _REFERENCE.fullmatch(self.password)
         return {**told, "url": show_address(self.url), "password": self.password if is_open else _HIDDEN}
@@ -64,7 +74,7 @@ def check_data(name: str, given: DataConfig) -> None:
 
 
 class ConfiguredDatabases:
-    """What code can ask for in a session, and the processes that ask."""
+    """The databases of one session, and the processes that query them."""
 
     def __init__(
         self, data: Mapping[str, DataConfig], folders: tuple[Path, ...], about_to_read: Callable[[], Awaitable[None]]

@@ -7,218 +7,26 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from pinfold.app.config.databases import DataConfig, check_data
+from pinfold.app.config.schema import NAMED, Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir
-from pinfold.app.trust.dotenv import keys_of
 from pinfold.app.trust.project_files import SETTINGS, VARIABLES
+from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import TrustedFiles, read_trusted_files
-from pinfold.events import Mode
-from pinfold.sandbox import Limits, default_memory
 from pinfold.sandbox.environment import EnvironmentFailed, normalise_package
 
 Values: TypeAlias = dict[str, dict[str, Any]]
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-_SETTINGS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "stop")
-
-
-class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which model, and the settings sent with every request."""
-
-    name: str = ""
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    extra: dict[str, Any] = {}
-    protocol: Literal["auto", "native", "text"] = "auto"
-    """How it calls tools."""
-    profile: Literal["auto", "full", "small"] = "auto"
-    """How much it can be told at once."""
-    key_env: str = ""
-    """The variable with the key for a model named by its address."""
-    cache: bool = True
-    """Whether replies to deterministic requests are remembered."""
-
-    def settings(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in _SETTINGS}
-        return {**{name: value for name, value in given.items() if value not in (None, ())}, **self.extra}
-
-
-class ModelsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Models besides the one that is asked."""
-
-    fallback: tuple[str, ...] = ()
-    """Asked in this order when it cannot be."""
-    escalate: str = ""
-    """Asked when it goes round in circles."""
-    aliases: dict[str, str] = {}
-
-
-class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be spent beyond one turn; costs are in US dollars."""
-
-    session_tokens: int | None = None
-    session_cost: float | None = None
-    day_tokens: int | None = None
-    day_cost: float | None = None
-
-
-class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a turn may go."""
-
-    mode: Mode = "auto"
-    guards: Literal["off", "strict"] = "off"
-    """Guard rails for code; no boundary, which is the sandbox."""
-    imports: tuple[str, ...] | None = None
-    """The only modules that code may import, with what is in them: a guard rail too. Any unless set."""
-    max_steps: int = 20
-    max_tokens: int | None = None
-    max_cost: float | None = None
-    max_seconds: float | None = None
-
-
-class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be called, by names or patterns such as `web_*`."""
-
-    enable: tuple[str, ...] | None = None
-    """Nothing but these; all unless set."""
-    disable: tuple[str, ...] = ()
-    """Not these; a project's come on top of the user's."""
-
-
-class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where code and tools may go."""
-
-    allow: tuple[str, ...] = ()
-    """Hosts that are reached without asking in the modes auto and full: `api.github.com`, `*.example.org`, `10.0.0.0/8`."""
-
-
-class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a session may take of the machine, besides what `[sandbox]` bounds."""
-
-    disk_mb: int | None = None
-    """By which the workspace and writable mounts may grow; the smaller of 10,000 and half of the free disk unless set."""
-    output_bytes: int | None = None
-    """Of one result, that the model sees; 10,000 characters unless set. All of it is kept."""
-    output_lines: int | None = None
-    output_tokens: int | None = None
-    """About four bytes each."""
-
-
-class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where code runs."""
-
-    provider: str = "auto"
-    packages: tuple[str, ...] = ()
-    """Added to those every environment has; a project's come on top of the user's."""
-    python: str = ""
-    """Runs the cells instead of the environment's."""
-    build: Literal["auto", "off"] = "auto"
-    """Build the environment when code first needs it, or only by `pinfold env build`."""
-    warm: Literal["auto", "off"] = "auto"
-    """The warm helper, which the first command leaves behind so that later ones start faster."""
-    cell_s: float = 120.0
-    shell_s: float = 30.0
-    interrupt_grace_s: float = 0.4
-    start_s: float = 30.0
-    reply_s: float = 10.0
-    memory_mb: int = msgspec.field(default_factory=lambda: default_memory() >> 20)
-    """The smaller of 4096 and half of the machine's memory unless set."""
-    processes: int = 256
-    output_mb: int = 64
-    file_mb: int = 64
-
-    def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:  # noqa: B008 - frozen
-        return Limits(
-            cell_s=self.cell_s,
-            shell_s=self.shell_s,
-            interrupt_grace_s=self.interrupt_grace_s,
-            start_s=self.start_s,
-            reply_s=self.reply_s,
-            memory_bytes=self.memory_mb << 20,
-            processes=self.processes,
-            output_bytes=self.output_mb << 20,
-            file_bytes=self.file_mb << 20,
-            disk_bytes=None if more.disk_mb is None else more.disk_mb << 20,
-        )
-
-
-class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long sessions are kept; `pinfold sessions gc` removes what is beyond."""
-
-    keep_days: float = 30.0
-    quota_gb: float = 10.0
-
-
-class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of the workspace besides what undo keeps."""
-
-    git: bool = False
-    """Commits on a side ref after each cell that changed files."""
-
-
-PictureMode: TypeAlias = Literal["auto", "kitty", "iterm", "sixel", "blocks", "path"]
-
-
-class ChatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a session looks like in the terminal."""
-
-    pictures: PictureMode = "auto"
-    """How they are drawn; `path` only says where they are, `auto` goes by what the terminal is."""
-
-
-class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The operator log, for finding faults in Pinfold itself."""
-
-    level: LogLevel = "warning"
-
-
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: ModelConfig = ModelConfig()
-    models: ModelsConfig = ModelsConfig()
-    budget: BudgetConfig = BudgetConfig()
-    run: RunConfig = RunConfig()
-    tools: ToolsConfig = ToolsConfig()
-    network: NetworkConfig = NetworkConfig()
-    sandbox: SandboxConfig = SandboxConfig()
-    limits: LimitsConfig = LimitsConfig()
-    sessions: SessionsConfig = SessionsConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    chat: ChatConfig = ChatConfig()
-    log: LogConfig = LogConfig()
-    data: dict[str, DataConfig] = {}
-
-
-NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
-"""Sections of tables that the user names: `[data.NAME]`."""
-
 _LIMITS = (
-    *("limits.output_bytes", "limits.output_lines", "limits.output_tokens"),
-    "run.max_steps",
-    "run.max_tokens",
-    "run.max_cost",
-    "run.max_seconds",
-    "budget.session_tokens",
-    "budget.session_cost",
-    "budget.day_tokens",
-    "budget.day_cost",
-    "sandbox.cell_s",
-    "sandbox.shell_s",
-    "sandbox.interrupt_grace_s",
-    "sandbox.start_s",
-    "sandbox.reply_s",
-    "sandbox.memory_mb",
-    "sandbox.processes",
-    "sandbox.output_mb",
-    "sandbox.file_mb",
-    "limits.disk_mb",
+    *(f"limits.{key}" for key in ("disk_mb", "output_bytes", "output_lines", "output_tokens")),
+    *(f"run.{key}" for key in ("max_steps", "max_tokens", "max_cost", "max_seconds")),
+    *(f"budget.{key}" for key in ("session_tokens", "session_cost", "day_tokens", "day_cost")),
+    *(f"sandbox.{key}" for key in ("cell_s", "shell_s", "interrupt_grace_s", "start_s", "reply_s")),
+    *(f"sandbox.{key}" for key in ("memory_mb", "processes", "output_mb", "file_mb")),
 )
 """What a project's own file may set, and only downwards: it may come from a stranger."""
 
@@ -255,15 +63,10 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None = None) -> Loaded:
     """All layers, checked. `flags` are by dotted key; None means not given. Raises ConfigError."""
-    values: Values = {}
-    origins: dict[str, str] = {}
-    user_file = config_dir() / "config.toml"
-    _overlay(values, origins, _read_toml(user_file), str(user_file))
+    values, origins = _load_user_file()
     project = read_trusted_files(workspace) if workspace is not None else TrustedFiles(files={})
     if workspace is not None and (data := project.files.get(SETTINGS)) is not None:
-        project_file = workspace / SETTINGS
-        limits = _project_limits(_parse_toml(data, project_file), project_file, _validate_config(values, origins))
-        _overlay(values, origins, limits, str(project_file))
+        _overlay_project(values, origins, data, workspace / SETTINGS)
     _overlay_environment(values, origins)
     for dotted, value in (flags or {}).items():
         if value is not None:
@@ -285,18 +88,28 @@ def check_user(data: bytes, path: Path) -> None:
 
 def check_project(data: bytes, path: Path) -> None:
     """Whether a project's own file may hold this, beside what the user's holds. Raises ConfigError."""
-    values: Values = {}
-    origins: dict[str, str] = {}
-    user_file = config_dir() / "config.toml"
-    _overlay(values, origins, _read_toml(user_file), str(user_file))
-    limits = _project_limits(_parse_toml(data, path), path, _validate_config(values, origins))
-    _overlay(values, origins, limits, str(path))
+    values, origins = _load_user_file()
+    _overlay_project(values, origins, data, path)
     _validate_config(values, origins)
 
 
 def config_schema() -> dict[str, Any]:
     """JSON schema of config.toml."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
+
+
+def _load_user_file() -> tuple[Values, dict[str, str]]:
+    """Values and their origins."""
+    values: Values = {}
+    origins: dict[str, str] = {}
+    path = config_dir() / "config.toml"
+    _overlay(values, origins, _read_toml(path), str(path))
+    return values, origins
+
+
+def _overlay_project(values: Values, origins: dict[str, str], data: bytes, path: Path) -> None:
+    limits = _project_limits(_parse_toml(data, path), path, _validate_config(values, origins))
+    _overlay(values, origins, limits, str(path))
 
 
 def _read_toml(path: Path) -> Values:

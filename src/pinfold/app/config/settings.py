@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import os
-import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +11,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from pinfold.app.config.layers import NAMED, Config, check_project, check_user, load_config
+from pinfold.app.config.layers import check_project, check_user, load_config
+from pinfold.app.config.schema import NAMED, Config
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, private_dir
-from pinfold.app.private_files import hold_file_lock
+from pinfold.app.paths import config_dir, hold_file_lock, private_dir, write_whole
 from pinfold.app.trust.project_files import SETTINGS
 
 
@@ -152,22 +150,7 @@ def _write(path: Path, data: bytes) -> None:
     place = path.resolve() if path.is_symlink() else path
     if place.parent == config_dir():
         private_dir(place.parent)
-    try:
-        mode = place.stat().st_mode & 0o777 if place.exists() else 0o600
-        fd, name = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fchmod(fd, mode)
-                os.fsync(fd)
-            Path(name).replace(place)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
-    except OSError as error:
-        raise ConfigError(f"{place} cannot be written: {error.strerror}; nothing is changed") from error
+    write_whole(place, data, place.stat().st_mode & 0o777 if place.exists() else 0o600)
 
 
 def _line_of(text: str, key: str) -> int:

@@ -1,13 +1,23 @@
-"""What is said of one thing that was looked at."""
+"""What `pinfold doctor` says of one thing, and of the configuration and this folder."""
 
 from __future__ import annotations
 
+import difflib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from pinfold.app.config.layers import Config, Loaded
+from pinfold.app.config.layers import Loaded, load_config
+from pinfold.app.config.schema import NAMED, Config
+from pinfold.app.config.settings import all_keys, config_file
+from pinfold.app.errors import ConfigError
+from pinfold.app.trust.instructions import instructions
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import trust_status
+from pinfold.text import join_names
 
 Section: TypeAlias = Literal[
     "versions", "configuration", "sandboxes", "models", "MCP servers", "databases", "folders", "leftovers"
@@ -16,7 +26,7 @@ Standing: TypeAlias = Literal["ok", "note", "fault"]
 """`note`: it could be better, or is merely absent. `fault`: something that is wanted does not work."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     section: Section
     what: str
     standing: Standing = "ok"
@@ -26,6 +36,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Why it does not, or not quite."""
     fix: str = ""
     """What to type, or to do."""
+
+
+def fault(section: Section, what: str, cause: str, fix: str = "") -> Finding:
+    return Finding(section, what, standing="fault", cause=cause, fix=fix)
+
+
+def note(section: Section, what: str, cause: str, fix: str = "") -> Finding:
+    return Finding(section, what, standing="note", cause=cause, fix=fix)
 
 
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,3 +58,60 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def config(self) -> Config:
         return self.loaded.config
+
+
+_OTHERS = ("PINFOLD_DEBUG", "PINFOLD_TEST_DATA_PYTHON", "PINFOLD_SITE")
+"""Variables that stand for no key."""
+
+
+def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
+    """As far as it loads."""
+    try:
+        loaded = load_config(workspace)
+    except ConfigError as error:
+        cause, _, fix = str(error).rpartition("; ")
+        if "config.toml" in str(error):
+            cause, fix = str(error).removesuffix("; mend it: pinfold config edit"), "pinfold config edit"
+        return Loaded(config=Config(), origins={}), [fault("configuration", "settings", cause, fix)]
+    path = config_file()
+    words = f"{path}" if path.exists() else f"the defaults; {path} would change them"
+    return loaded, [Finding("configuration", "settings", words=words), *_variables(loaded)]
+
+
+def _variables(loaded: Loaded) -> Iterator[Finding]:
+    """Variables that look like a setting and are none."""
+    known = {f"PINFOLD_{key.replace('.', '_')}".upper() for key in all_keys()}
+    tables = tuple(
+        f"PINFOLD_{section}_{name.replace('-', '_')}_".upper()
+        for section in NAMED
+        for name in getattr(loaded.config, section)
+    )
+    for name in sorted(os.environ):
+        if not name.startswith("PINFOLD_") or name in known or name in _OTHERS or name.startswith(tables):
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        yield note(
+            "configuration", name, "this variable sets nothing", f"did you mean {near[0]}?" if near else f"unset {name}"
+        )
+
+
+def folder(around: CheckContext) -> Iterator[Finding]:
+    """Whether what this one holds is obeyed."""
+    found = read_project_files(around.workspace)
+    section, what = "configuration", "this folder"
+    names = [*(file.name for file in found.files), *found.odd]
+    if not names:
+        yield Finding(section, what, words="No project instructions found")
+    elif trust_status(found).trusted:
+        yield Finding(section, what, words=f"is trusted: {join_names(names, 4)}")
+    else:
+        odd = [f"{name}: {why}" for name, why in found.odd.items()]
+        yield note(
+            section,
+            what,
+            join_names(odd, 2) if odd else around.loaded.notice.partition("; see")[0] or "it is not trusted",
+            "change it or take it away" if odd else f"look at it, and allow it: pinfold trust {found.workspace}",
+        )
+    _, notices = instructions(found.workspace, around.loaded.obeyed)
+    for notice in notices:
+        yield note(section, "instructions", notice)

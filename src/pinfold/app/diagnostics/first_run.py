@@ -1,11 +1,13 @@
-"""What is here for someone who has configured nothing: what was found, what will be used, and what needs a yes first."""
+"""What is here for someone who has configured nothing: what was found, what will be used, what needs a yes, and a first AGENTS.md."""
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import anyio
@@ -13,15 +15,24 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.app.config.layers import load_config
+from pinfold.app.config.settings import set_value
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.default_model import SUGGESTED, choose_among
-from pinfold.app.models.local_models import Key, Reachable, models_here, reachable_models
+from pinfold.app.models.local_models import (
+    SUGGESTED,
+    FoundServer,
+    Key,
+    Reachable,
+    choose_among,
+    models_here,
+    reachable_models,
+)
 from pinfold.app.models.session_models import CallOptions
-from pinfold.app.paths import config_dir, private_dir
 from pinfold.app.session.environment import environment_status, is_news
+from pinfold.app.storage.session_reader import list_folder
+from pinfold.app.trust.project_files import UnsafeFile, read_below
 from pinfold.model import BUILTIN, DIRECT, destination_of
-from pinfold.sandbox.providers.advice import Facts
-from pinfold.sandbox.providers.doctor import gather_facts
+from pinfold.sandbox.providers.doctor import Facts, gather_facts
+from pinfold.text import cap_text, presentable_line
 
 Isolation: TypeAlias = Literal["namespaces", "landlock", "none", "unknown"]
 LIMIT_S = 0.45
@@ -75,6 +86,11 @@ class DetectedSetup(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer | None = None
 
 
+def _describe_server(found: FoundServer) -> Server:
+    models = tuple(map(found.name_of, found.models))
+    return Server(kind=found.kind, url=found.base_url, models=models, needs_key=found.needs_key)
+
+
 def is_first() -> bool:
     """Whether this user has not been here yet; asked again, they have."""
     return is_news("first-run")
@@ -105,15 +121,7 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
     model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
     builtin = there.inside[0] if there.inside else None
     return DetectedSetup(
-        servers=tuple(
-            Server(
-                kind=server.kind,
-                url=server.base_url,
-                models=tuple(map(server.name_of, server.models)),
-                needs_key=server.needs_key,
-            )
-            for server in there.servers
-        ),
+        servers=tuple(map(_describe_server, there.servers)),
         builtin=builtin.weights.title if builtin else "",
         builtin_size=builtin.weights.megabytes if builtin else "",
         builtin_here=builtin is not None and builtin.path is not None,
@@ -144,19 +152,7 @@ async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable
 
 def remember_model(name: str) -> str:
     """As `[model] name` in the user's configuration, beside whatever else is there. Raises ConfigError."""
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    path = private_dir(config_dir()) / "config.toml"
-    try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        document = cast("dict[str, Any]", tomlkit.parse(text))
-        document.setdefault("model", tomlkit.table())["name"] = name
-        partial = path.with_name(f".config.toml.{os.getpid()}")
-        partial.write_text(tomlkit.dumps(document), encoding="utf-8")
-        partial.replace(path)
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-        raise ConfigError(f"{path} cannot be changed: {getattr(error, 'strerror', error)}") from error
+    set_value("model.name", name)
     return name
 
 
@@ -189,3 +185,55 @@ def _isolation(facts: Facts | None) -> Isolation:
     if shown["user_namespaces"] and shown["mounts"]:
         return "namespaces"
     return "landlock" if shown["landlock_abi"] else "none"
+
+
+NAME = "AGENTS.md"
+_TABLES = 5
+_HEADER = 200
+_TARGET = re.compile(r"^([A-Za-z][\w-]{0,40}):", re.MULTILINE)
+_SCRIPT = re.compile(r"[A-Za-z][\w:.-]{0,40}")
+_KNOWN = {"Cargo.toml": "cargo test", "go.mod": "go test ./...", "pom.xml": "mvn test"}
+
+
+def draft(workspace: Path) -> str:
+    """Fit to be shown, and to be edited."""
+    parts = [f"# {presentable_line(workspace.name) or 'This folder'}", "", "What is here:", ""]
+    parts += [f"- `{line.strip()}`" for line in list_folder(workspace)]
+    for title, lines in (
+        ("Commands:", [*_commands(workspace)]),
+        ("Tables, by their first line:", [*_tables(workspace)]),
+    ):
+        if lines:
+            parts += ["", title, "", *lines]
+    return "\n".join(
+        [*parts, "", "Rules for the agent:", "", "- Keep changes small, and run the tests after them.", ""]
+    )
+
+
+def _commands(workspace: Path) -> Iterator[str]:
+    there = {path.name for path in workspace.iterdir()}
+    if "pytest" in _text(workspace, "pyproject.toml"):
+        yield f"- test: `{'uv run ' if 'uv.lock' in there else ''}pytest`"
+    try:
+        scripts = cast("dict[str, Any]", json.loads(_text(workspace, "package.json") or "{}").get("scripts"))
+        names = [name for name in scripts or () if _SCRIPT.fullmatch(name)]
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        names = []
+    yield from (f"- `npm run {name}`" for name in names[:8])
+    targets = dict.fromkeys(_TARGET.findall(_text(workspace, "Makefile")))
+    yield from (f"- `make {target}`" for target in list(targets)[:8])
+    yield from (f"- test: `{command}`" for file, command in _KNOWN.items() if file in there)
+
+
+def _tables(workspace: Path) -> Iterator[str]:
+    for path in sorted(workspace.glob("*.[ct]sv"))[:_TABLES]:
+        if header := _text(workspace, path.name).partition("\n")[0].strip():
+            yield f"- `{presentable_line(path.name)}`: `{cap_text(presentable_line(header), _HEADER)}`"
+
+
+def _text(workspace: Path, name: str) -> str:
+    """Empty where it cannot be read."""
+    try:
+        return read_below(workspace, name).decode("utf-8", "replace")
+    except (UnsafeFile, OSError):
+        return ""

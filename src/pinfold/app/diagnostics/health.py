@@ -10,8 +10,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.app.diagnostics import machine, services, setup
-from pinfold.app.diagnostics.findings import CheckContext, Finding, Section
+from pinfold.app.diagnostics import findings, machine, services
+from pinfold.app.diagnostics.findings import CheckContext, Finding, Section, fault
 from pinfold.app.diagnostics.sandboxes import cells_python, report_findings, warm_helper
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import BreakerStore
@@ -58,7 +58,7 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
         workspace = current_folder()
     except ConfigError:
         workspace = Path("/")
-    loaded, said = setup.configuration(workspace)
+    loaded, said = findings.configuration(workspace)
     around = CheckContext(workspace=workspace, loaded=loaded, limit_s=limit_s)
     found: dict[Section, list[Finding]] = {"versions": [], "configuration": list(said)}
     whole = _FullReport()
@@ -71,7 +71,7 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
             return lambda: anyio.to_thread.run_sync(lambda: list(look()), abandon_on_cancel=True)
 
         add("versions", "versions", of(machine.versions))
-        add("configuration", "this folder", of(lambda: setup.folder(around)))
+        add("configuration", "this folder", of(lambda: findings.folder(around)))
         add("sandboxes", "sandboxes", lambda: whole.sandboxes(around, asked))
         add("models", "models", lambda: whole.models(around))
         add("MCP servers", "MCP servers", lambda: whole.servers(around))
@@ -119,13 +119,13 @@ async def _check_within(
             found.append(_fault(section, what, error))
     if patience.cancelled_caught:
         cause = f"{LATE} {limit_s + _BEYOND_S:g} s"
-        found.append(Finding(section=section, what=what, standing="fault", cause=cause, fix=WAIT))
+        found.append(fault(section, what, cause, WAIT))
 
 
 def _fault(section: Section, what: str, error: Exception) -> Finding:
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     if not isinstance(error, PinfoldError | OSError):
-        return Finding(section=section, what=what, standing="fault", cause=repr(error), fix="please report it")
+        return fault(section, what, repr(error), "please report it")
     cause, _, fix = str(error).rpartition("; ")
-    return Finding(section=section, what=what, standing="fault", cause=cause or fix, fix=fix if cause else "")
+    return fault(section, what, cause or fix, fix if cause else "")

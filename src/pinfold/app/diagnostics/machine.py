@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold._version import __version__
-from pinfold.app.diagnostics.findings import CheckContext, Finding
+from pinfold.app.diagnostics.findings import CheckContext, Finding, fault, note
 from pinfold.app.models.session_models import uv_path
-from pinfold.app.ownership.cleanup import clean_up
 from pinfold.app.paths import cache_dir, config_dir, data_dir, state_dir
-from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.storage.session_store import SessionStore, clean_up
 from pinfold.sandbox.contract import MOST_GROWTH
 from pinfold.text import join_names
 
@@ -28,29 +27,24 @@ _UV_S = 5.0
 
 
 def versions() -> Iterator[Finding]:
-    yield Finding(section="versions", what="pinfold", words=__version__)
-    yield Finding(section="versions", what="Python", words=f"{platform.python_version()} ({sys.executable})")
-    yield Finding(section="versions", what="kernel", words=f"{platform.system()} {platform.release()}")
+    yield Finding("versions", "pinfold", words=__version__)
+    yield Finding("versions", "Python", words=f"{platform.python_version()} ({sys.executable})")
+    yield Finding("versions", "kernel", words=f"{platform.system()} {platform.release()}")
     uv = uv_path()
     if uv is None:
-        yield Finding(
-            section="versions",
-            what="uv",
-            standing="fault",
-            cause="it is missing, and nothing can be installed without it",
-            fix="install it beside Pinfold: pip install uv",
+        yield fault(
+            "versions",
+            "uv",
+            "it is missing, and nothing can be installed without it",
+            "install it beside Pinfold: pip install uv",
         )
         return
     try:
         done = subprocess.run([uv, "--version"], capture_output=True, text=True, timeout=_UV_S, check=True)
-        yield Finding(section="versions", what="uv", words=done.stdout.removeprefix("uv ").strip())
+        yield Finding("versions", "uv", words=done.stdout.removeprefix("uv ").strip())
     except (OSError, subprocess.SubprocessError) as error:
-        yield Finding(
-            section="versions",
-            what="uv",
-            standing="fault",
-            cause=f"{uv} does not run: {error}",
-            fix="install it again: pip install --force-reinstall uv",
+        yield fault(
+            "versions", "uv", f"{uv} does not run: {error}", "install it again: pip install --force-reinstall uv"
         )
 
 
@@ -65,11 +59,11 @@ def disks(around: CheckContext) -> Iterator[Finding]:
         free = shutil.disk_usage(there).free
         room = f"{_size(free)} free at {there}"
         if free >= _LITTLE:
-            yield Finding(section="folders", what=f"disk ({what})", words=room)
+            yield Finding("folders", f"disk ({what})", words=room)
         else:
             yield Finding(
-                section="folders",
-                what=f"disk ({what})",
+                "folders",
+                f"disk ({what})",
                 standing="fault" if free < _TOO_LITTLE else "note",
                 cause=f"only {room}",
                 fix="free some: pinfold sessions gc, pinfold cleanup, uv cache prune",
@@ -77,7 +71,7 @@ def disks(around: CheckContext) -> Iterator[Finding]:
     bound = around.config.limits.disk_mb
     most = bound << 20 if bound else min(MOST_GROWTH, shutil.disk_usage(around.workspace).free // 2)
     words = f"a session in this folder may make it grow by {most >> 20:,} MB ([limits] disk_mb)"
-    yield Finding(section="folders", what="disk (workspace)", words=words)
+    yield Finding("folders", "disk (workspace)", words=words)
     if not (data_dir() / "sessions").is_dir():
         return
     sessions = SessionStore().sessions()
@@ -85,8 +79,8 @@ def disks(around: CheckContext) -> Iterator[Finding]:
     words = f"{len(sessions)}, {_size(size)} of {_size(most)}"
     over = size > most
     yield Finding(
-        section="folders",
-        what="sessions",
+        "folders",
+        "sessions",
         standing="note" if over else "ok",
         words="" if over else words,
         cause=f"{words}, which is what they may" if over else "",
@@ -103,10 +97,10 @@ def folders() -> Iterator[Finding]:
     ):
         if wrong := _fault_of(folder):
             cause, fix = wrong
-            yield Finding(section="folders", what=name, standing="fault", cause=cause, fix=fix)
+            yield fault("folders", name, cause, fix)
         else:
             there = str(folder) if folder.exists() else f"{folder}, made when it is needed"
-            yield Finding(section="folders", what=name, words=there)
+            yield Finding("folders", name, words=there)
     yield from _open_files()
 
 
@@ -136,7 +130,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _open_files() -> Iterator[Finding]:
-    """Secrets, trust and pins are for the user alone; what steers the agent is for nobody else to write."""
+    """Secrets, trust and pins are for the user alone; what steers the agent may be written by the user alone."""
     try:
         inside = sorted(config_dir().iterdir())
     except OSError:
@@ -150,26 +144,19 @@ def _open_files() -> Iterator[Finding]:
             continue
         wide, mode = (0o077, "600") if path.suffix == ".json" else (0o022, "go-w")
         if stat.S_IMODE(status.st_mode) & wide:
-            yield Finding(
-                section="folders",
-                what=path.name,
-                standing="fault",
-                cause=f"{path} is open to other users of this machine",
-                fix=f"chmod {mode} {path}",
-            )
+            yield fault("folders", path.name, f"{path} is open to other users of this machine", f"chmod {mode} {path}")
 
 
 def leftovers() -> Iterator[Finding]:
     found = [f"{kind} {name}" for kind, name in clean_up(dry_run=True)]
     if not found:
-        yield Finding(section="leftovers", what="leftovers", words="nothing was left behind")
+        yield Finding("leftovers", "leftovers", words="nothing was left behind")
         return
-    yield Finding(
-        section="leftovers",
-        what="leftovers",
-        standing="note",
-        cause=f"{len(found)} of a Pinfold that was killed: {join_names(found, 3)}",
-        fix="pinfold cleanup",
+    yield note(
+        "leftovers",
+        "leftovers",
+        f"{len(found)} of a Pinfold that was killed: {join_names(found, 3)}",
+        "pinfold cleanup",
     )
 
 

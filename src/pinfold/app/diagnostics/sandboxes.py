@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pinfold.app.diagnostics.findings import CheckContext, Finding
+from pinfold.app.diagnostics.findings import CheckContext, Finding, fault, note
 from pinfold.app.ownership.warm_helper import running_helper
 from pinfold.app.session.environment import environment_status
 from pinfold.events import PinfoldError
@@ -23,15 +23,13 @@ def cells_python(around: CheckContext) -> tuple[Path | None, list[Finding]]:
         stands = environment_status(sandbox.packages, sandbox.python)
     except PinfoldError as error:
         fix = "name one that works: pinfold config set sandbox.python PATH, or --unset it"
-        return None, [Finding(section="sandboxes", what=what, standing="fault", cause=str(error), fix=fix)]
+        return None, [fault("sandboxes", what, str(error), fix)]
     if sandbox.python:
-        return stands.used, [Finding(section="sandboxes", what=what, words=f"cells run in {stands.used}")]
+        return stands.used, [Finding("sandboxes", what, words=f"cells run in {stands.used}")]
     if stands.environment is None:
         cause = "the data environment is not built: cells have no pandas and the like"
-        return stands.used, [
-            Finding(section="sandboxes", what=what, standing="note", cause=cause, fix="pinfold env build")
-        ]
-    return stands.used, [Finding(section="sandboxes", what=what, words=f"cells run in {stands.folder}")]
+        return stands.used, [note("sandboxes", what, cause, "pinfold env build")]
+    return stands.used, [Finding("sandboxes", what, words=f"cells run in {stands.folder}")]
 
 
 def warm_helper(around: CheckContext) -> Finding:
@@ -42,7 +40,7 @@ def warm_helper(around: CheckContext) -> Finding:
         words = f"process {helper.pid} with {helper.mb} MB; it leaves after 15 idle minutes, or by pinfold up --stop"
     else:
         words = 'none runs; the next exec, run or chat leaves one ([sandbox] warm = "off": never)'
-    return Finding(section="sandboxes", what="warm helper", words=words)
+    return Finding("sandboxes", "warm helper", words=words)
 
 
 def report_findings(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]:
@@ -52,7 +50,7 @@ def report_findings(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]
     if report.auto:
         taken = next((one for one in report.sandboxes if one.name == report.auto), None)
         level = f", which is {taken.level}" if taken else ""
-        yield Finding(section="sandboxes", what="auto", words=f"takes {report.auto}{level}")
+        yield Finding("sandboxes", "auto", words=f"takes {report.auto}{level}")
     yield _kernel_finding(dict(report.kernel))
 
 
@@ -60,17 +58,17 @@ def _sandbox_finding(checked: SandboxCheck, *, is_wanted: bool) -> Finding:
     cause, fix = checked.cause or "", checked.fix or ""
     match checked.status:
         case "proven":
-            return Finding(section="sandboxes", what=checked.name, words=_describe_proof(checked))
+            return Finding("sandboxes", checked.name, words=_describe_proof(checked))
         case "unsafe":
             cause, fix = "it works, but isolates nothing", "leave --sandbox out, and auto takes the strongest"
-            return Finding(section="sandboxes", what=checked.name, standing="fault", cause=cause, fix=fix)
+            return fault("sandboxes", checked.name, cause, fix)
         case "leaky":
-            return Finding(section="sandboxes", what=checked.name, standing="fault", cause=cause, fix=fix)
+            return fault("sandboxes", checked.name, cause, fix)
         case "refused":
             # A weaker level of ours than this one will do; someone else's that is installed was meant to work.
             is_note = not is_wanted and is_built_in(checked.name)
             standing = "note" if is_note else "fault"
-            return Finding(section="sandboxes", what=checked.name, standing=standing, cause=cause, fix=fix)
+            return Finding("sandboxes", checked.name, standing=standing, cause=cause, fix=fix)
 
 
 def _describe_proof(checked: SandboxCheck) -> str:
@@ -103,4 +101,4 @@ def _kernel_finding(kernel: dict[str, Any]) -> Finding:
         landlock,
         f"memory of a session: {kernel['memory']}",
     ]
-    return Finding(section="sandboxes", what="kernel", words="; ".join(words))
+    return Finding("sandboxes", "kernel", words="; ".join(words))

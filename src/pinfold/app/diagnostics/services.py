@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 
 from pinfold.app.config.databases import ConfiguredDatabases
-from pinfold.app.diagnostics.findings import CheckContext, Finding
+from pinfold.app.diagnostics.findings import CheckContext, Finding, fault, note
 from pinfold.app.models.local_models import Reachable, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
 from pinfold.app.paths import config_dir
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import PinfoldError
 from pinfold.model import NoKey
-from pinfold.model.availability import check_reachable
+from pinfold.model.chain import check_reachable
 from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.text import join_names
 
@@ -63,20 +63,20 @@ async def _check_model(around: CheckContext, role: str, name: str) -> Finding:
             words = await check_reachable(name, access, limit_s=around.limit_s)
     except TimeoutError:
         cause = f"{LATE} {around.limit_s:g} s"
-        return Finding(section="models", what=what, standing="fault", cause=cause, fix=WAIT)
+        return fault("models", what, cause, WAIT)
     except NoKey as error:
         cause, _, fix = str(error).partition(": ")
-        return Finding(section="models", what=what, standing="fault", cause=cause, fix=fix)
+        return fault("models", what, cause, fix)
     except PinfoldError as error:
         cause, _, fix = str(error).rpartition("; ")
         fix = fix if cause else "choose another: pinfold config set model.name NAME"
-        return Finding(section="models", what=what, standing="fault", cause=cause or str(error), fix=fix)
-    return Finding(section="models", what=what, words=words)
+        return fault("models", what, cause or str(error), fix)
+    return Finding("models", what, words=words)
 
 
 def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
     found = [
-        Finding(section="models", what=inside.weights.name, words="is here, and runs inside Pinfold")
+        Finding("models", inside.weights.name, words="is here, and runs inside Pinfold")
         for inside in there.inside
         if inside.path
     ]
@@ -84,35 +84,19 @@ def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
         has = join_names([model.id for model in server.models], 3) or "no model"
         if server.needs_key:
             has = "wants a key"
-        found.append(Finding(section="models", what=server.kind, words=f"answers at {server.base_url}: {has}"))
-    found += [
-        Finding(section="models", what=key.provider, words=f"{key.variable} is set; it is not asked")
-        for key in there.keys
-    ]
+        found.append(Finding("models", server.kind, words=f"answers at {server.base_url}: {has}"))
+    found += [Finding("models", key.provider, words=f"{key.variable} is set; it is not asked") for key in there.keys]
     if found or any_named:
         return found
-    return [
-        Finding(
-            section="models",
-            what="no model",
-            standing="note",
-            cause="none is configured, none runs here, and no provider's key is set",
-            fix="pinfold model pull builtin; or start Ollama; or set a key such as OPENAI_API_KEY",
-        )
-    ]
+    cause = "none is configured, none runs here, and no provider's key is set"
+    fix = "pinfold model pull builtin; or start Ollama; or set a key such as OPENAI_API_KEY"
+    return [note("models", "no model", cause, fix)]
 
 
 def _find_paused_models() -> list[Finding]:
-    return [
-        Finding(
-            section="models",
-            what=what,
-            standing="note",
-            cause=f"it kept failing, and was paused {max(0, time.time() - at):.0f} s ago",
-            fix="it is tried again by itself; or choose another with --model",
-        )
-        for what, at in BreakerStore().all().items()
-    ]
+    paused = "it kept failing, and was paused {:.0f} s ago"
+    fix, now = "it is tried again by itself; or choose another with --model", time.time()
+    return [note("models", what, paused.format(max(0, now - at)), fix) for what, at in BreakerStore().all().items()]
 
 
 def _plain(there: Reachable) -> dict[str, Any]:
@@ -139,11 +123,11 @@ def server_finding(one: dict[str, Any]) -> Finding:
     name = one["name"] or "an entry"
     words = f"{one['where']}; {one['tools']} tools"
     if one["cause"]:
-        return Finding(section="MCP servers", what=name, standing="fault", cause=one["cause"], fix=one["fix"])
+        return fault("MCP servers", name, one["cause"], one["fix"])
     if one["fix"]:
         cause, _, fix = one["fix"].partition(": ")
-        return Finding(section="MCP servers", what=name, standing="note", cause=f"{words}; {cause}", fix=fix)
-    return Finding(section="MCP servers", what=name, words=words)
+        return note("MCP servers", name, f"{words}; {cause}", fix)
+    return Finding("MCP servers", name, words=words)
 
 
 async def databases(around: CheckContext) -> list[Finding]:
@@ -159,17 +143,16 @@ async def databases(around: CheckContext) -> list[Finding]:
         try:
             with anyio.fail_after(around.limit_s):
                 answered = await workers.ask(await configured.source(name), None)
-            found[name] = Finding(section="databases", what=name, words=f"{kind}; {len(answered.told.value)} tables")
+            found[name] = Finding("databases", name, words=f"{kind}; {len(answered.told.value)} tables")
         except TimeoutError:
             cause, fix = f"{LATE} {around.limit_s:g} s", WAIT
-            found[name] = Finding(section="databases", what=name, standing="fault", cause=cause, fix=fix)
+            found[name] = fault("databases", name, cause, fix)
         except PinfoldError as error:
-            found[name] = Finding(
-                section="databases",
-                what=name,
-                standing="fault",
-                cause=f"{around.config.data[name].rows()['url']}: {error}",
-                fix=f"is it right? pinfold config set data.{name}.url URL",
+            found[name] = fault(
+                "databases",
+                name,
+                f"{around.config.data[name].rows()['url']}: {error}",
+                f"is it right? pinfold config set data.{name}.url URL",
             )
 
     try:

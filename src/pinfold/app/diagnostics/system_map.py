@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from pinfold.app.config.layers import Config, Loaded, load_config
+from pinfold.app.config.layers import Loaded, load_config
+from pinfold.app.config.schema import Config
 from pinfold.app.diagnostics.findings import CheckContext
 from pinfold.app.diagnostics.sandboxes import cells_python
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.default_model import choose_among
-from pinfold.app.models.local_models import reachable_models
+from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
 from pinfold.app.paths import config_dir, data_dir, state_dir
 from pinfold.app.session.build_runner import build_runner
-from pinfold.app.session.live_session import Options
 from pinfold.app.session.memory_tools import memory_file
-from pinfold.app.session.session_options import new_session_options
+from pinfold.app.session.options import Options, new_session_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.secrets import Secrets
@@ -75,13 +74,27 @@ class _MapBuilder:
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
 
-    def add(self, node: Node, *, after: str = "", words: str = "") -> str:
-        """Returns its id; a node that is there already stays as it is."""
-        self.nodes.setdefault(node.id, node)
-        edge = Edge(source=after, target=node.id, words=words)
+    def add(
+        self,
+        id_: str,
+        kind: Kind,
+        title: str,
+        lines: Iterable[str] = (),
+        *,
+        after: str = "",
+        words: str = "",
+        faulty: bool = False,
+    ) -> str:
+        """Returns its id; a node that is there already stays as it is. Empty lines are left out."""
+        shown = tuple(map(homely, filter(None, lines)))
+        self.nodes.setdefault(id_, Node(id=id_, kind=kind, title=homely(title), lines=shown, faulty=faulty))
+        edge = Edge(source=after, target=id_, words=words)
         if after and edge not in self.edges:
             self.edges.append(edge)
-        return node.id
+        return id_
+
+    def build(self) -> SystemMap:
+        return SystemMap(nodes=tuple(self.nodes.values()), edges=tuple(self.edges))
 
 
 async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
@@ -90,27 +103,19 @@ async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
     options = new_session_options(new_session_id(), workspace, {})
     config = loaded.config
     drawing = _MapBuilder()
-    user = drawing.add(Node(id="user", kind="person", title="you", lines=(", ".join(fronts),)))
-    run = config.run
-    engine = Node(
-        id=_ENGINE,
-        kind="engine",
-        title="engine and policy",
-        lines=(f"mode {run.mode}", f"guards {run.guards}", f"{run.max_steps} steps a turn"),
-    )
-    drawing.add(engine, after=user, words="asks")
+    user = drawing.add("user", "person", "you", (", ".join(fronts),))
+    bounds = (f"mode {config.run.mode}", f"guards {config.run.guards}", f"{config.run.max_steps} steps a turn")
+    drawing.add(_ENGINE, "engine", "engine and policy", bounds, after=user, words="asks")
     await _models(drawing, loaded)
     await _sandbox(drawing, loaded, options)
     _tools(drawing, options)
     _servers(drawing, options)
+    before = "tools:sql" if "tools:sql" in drawing.nodes else _ENGINE
     for name, data in config.data.items():
-        drawing.add(
-            Node(id=f"data:{name}", kind="database", title=name, lines=(str(data.rows()["url"]), "read only")),
-            after="tools:sql" if "tools:sql" in drawing.nodes else _ENGINE,
-        )
+        drawing.add(f"data:{name}", "database", name, (str(data.rows()["url"]), "read only"), after=before)
     _network(drawing, config)
     _stores(drawing, config)
-    return SystemMap(nodes=tuple(map(_shorten_paths, drawing.nodes.values())), edges=tuple(drawing.edges))
+    return drawing.build()
 
 
 async def build_session_map(link: Link) -> SystemMap:
@@ -118,24 +123,21 @@ async def build_session_map(link: Link) -> SystemMap:
     now = await link.status()
     loaded = load_config(Path(now.workspace))
     drawing = _MapBuilder()
-    user = drawing.add(Node(id="user", kind="person", title="you"))
-    tainted = "has read others' words: what leaves is asked about" if now.outside else ""
-    lines = tuple(filter(None, (now.title, f"mode {now.mode}", tainted)))
-    title = f"session {link.session}"
-    drawing.add(Node(id=_ENGINE, kind="engine", title=title, lines=lines), after=user, words="asks")
+    user = drawing.add("user", "person", "you")
+    tainted = "has read outside text: sending data out needs your OK" if now.outside else ""
+    lines = (now.title, f"mode {now.mode}", tainted)
+    drawing.add(_ENGINE, "engine", f"session {link.session}", lines, after=user, words="asks")
     if now.no_model:
-        drawing.add(Node(id="model", kind="model", title="no model", lines=(now.no_model,), faulty=True), after=_ENGINE)
+        drawing.add("model", "model", "no model", (now.no_model,), faulty=True, after=_ENGINE)
     else:
         _model(drawing, CallOptions.of(loaded.config, loaded.keys()), now.model, "in use", after=_ENGINE, edge="asks")
-    sandbox = drawing.add(
-        Node(id="sandbox", kind="sandbox", title=f"sandbox: {now.sandbox}"), after=_ENGINE, words="runs code in"
-    )
+    sandbox = drawing.add("sandbox", "sandbox", f"sandbox: {now.sandbox}", after=_ENGINE, words="runs code in")
     places = {now.workspace: (now.mode != "read-only", "workspace")}
     places |= {path: (False, f"data {name}") for name, path in now.data.items()}
     places |= {path: (writable, "mount") for path, writable in now.mounts.items()}
     for path, (writable, what) in places.items():
         words = "reads and writes" if writable else "reads"
-        drawing.add(Node(id=path, kind="store", title=path, lines=(what,)), after=sandbox, words=words)
+        drawing.add(path, "store", path, (what,), after=sandbox, words=words)
     tools: dict[str, list[str]] = {}
     for one in cast("list[dict[str, Any]]", await link.query("tools")):
         tools.setdefault(one["server"], []).append(one["name"].removeprefix(f"{one['server']}."))
@@ -143,29 +145,13 @@ async def build_session_map(link: Link) -> SystemMap:
     for server in dict.fromkeys((*tools, *states)):
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
-        drawing.add(
-            Node(
-                id=f"tools:{server}",
-                kind="server" if state else "tools",
-                title=f"servers.{server}",
-                lines=tuple(filter(None, (_format_count(len(names), "tool"), join_names(names, _NAMED), *how))),
-                faulty=bool(state and state["problem"]),
-            ),
-            after=_ENGINE,
-            words="calls",
-        )
+        _add_tools(drawing, server, names, how, kind="server" if state else "tools", faulty=bool(state and how[-1]))
     granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, Any]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
-    drawing.add(Node(id="allowed", kind="network", title="allowed without asking", lines=lines), after=_ENGINE)
-    kept = Node(id="log", kind="store", title="log", lines=(str(SessionStore().folder_of(link.session)),))
-    drawing.add(kept, after=_ENGINE, words="keeps")
-    return SystemMap(nodes=tuple(map(_shorten_paths, drawing.nodes.values())), edges=tuple(drawing.edges))
-
-
-def _shorten_paths(node: Node) -> Node:
-    """Paths as one would type them."""
-    return msgspec.structs.replace(node, title=homely(node.title), lines=tuple(map(homely, node.lines)))
+    drawing.add("allowed", "network", "allowed without asking", lines, after=_ENGINE)
+    drawing.add("log", "store", "log", (str(SessionStore().folder_of(link.session)),), after=_ENGINE, words="keeps")
+    return drawing.build()
 
 
 async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
@@ -178,7 +164,7 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
             name, words = chosen.name, "found on this machine"
         except ConfigError:
             fix = "name one: pinfold config set model.name NAME"
-            drawing.add(Node(id="model", kind="model", title="no model", lines=(fix,), faulty=True), after=_ENGINE)
+            drawing.add("model", "model", "no model", (fix,), faulty=True, after=_ENGINE)
             return
     before = _model(drawing, calling, name, words, after=_ENGINE, edge="asks")
     for other in calling.fallback:
@@ -191,16 +177,12 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
 def _model(drawing: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str) -> str:
     is_paused = the_model(name) in BreakerStore().all()
     lines = (words, *(("paused: it kept failing",) if is_paused else ()))
-    id_ = drawing.add(
-        Node(id=f"model:{name}", kind="model", title=name, lines=lines, faulty=is_paused), after=after, words=edge
-    )
+    id_ = drawing.add(f"model:{name}", "model", name, lines, faulty=is_paused, after=after, words=edge)
     place = destination_of(name, calling.access())
     if place:
-        away = Node(id=f"place:{place}", kind="place", title=place, lines=("the conversation goes there",))
-        drawing.add(away, after=id_)
+        drawing.add(f"place:{place}", "place", place, ("the conversation goes there",), after=id_)
     else:
-        here = Node(id=f"place:{name}", kind="place", title="this machine", lines=("nothing leaves",))
-        drawing.add(here, after=id_)
+        drawing.add(f"place:{name}", "place", "this machine", ("nothing leaves",), after=id_)
     return id_
 
 
@@ -212,29 +194,15 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     is_fine = checked.status == "proven"
     asked = f"{wanted} takes {checked.name}" if wanted != checked.name else "by name"
     how = f"proven {checked.level}" if is_fine else checked.cause or checked.status
-    sandbox = drawing.add(
-        Node(id="sandbox", kind="sandbox", title=f"sandbox: {checked.name}", lines=(asked, how), faulty=not is_fine),
-        after=_ENGINE,
-        words="runs code in",
-    )
-    number = checked.environment.get("python", "")
-    drawing.add(
-        Node(
-            id="python",
-            kind="sandbox",
-            title=f"Python {number}".strip(),
-            lines=tuple(filter(None, (str(python or ""), *(one.cause for one in said)))),
-            faulty=any(one.standing == "fault" for one in said),
-        ),
-        after=sandbox,
-    )
+    name, is_broken = f"sandbox: {checked.name}", any(one.standing == "fault" for one in said)
+    drawing.add("sandbox", "sandbox", name, (asked, how), faulty=not is_fine, after=_ENGINE, words="runs code in")
+    title, lines = f"Python {checked.environment.get('python', '')}", (str(python or ""), *(one.cause for one in said))
+    drawing.add("python", "sandbox", title.strip(), lines, faulty=is_broken, after="sandbox")
     trusted = f"obeyed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
     ignored = "what it tells the agent is ignored" if loaded.notice else ""
-    lines = tuple(filter(None, (trusted, ignored)))
+    words = "reads and writes" if loaded.config.run.mode != "read-only" else "reads"
     drawing.add(
-        Node(id="workspace", kind="store", title=str(options.workspace), lines=("workspace", *lines)),
-        after=sandbox,
-        words="reads and writes" if loaded.config.run.mode != "read-only" else "reads",
+        "workspace", "store", str(options.workspace), ("workspace", trusted, ignored), after="sandbox", words=words
     )
 
 
@@ -253,23 +221,26 @@ def _tools(drawing: _MapBuilder, options: Options) -> None:
     try:
         registry, faults = _registry(options)
     except PinfoldError as error:
-        drawing.add(Node(id="tools:", kind="tools", title="tools", lines=(str(error),), faulty=True), after=_ENGINE)
+        drawing.add("tools:", "tools", "tools", (str(error),), faulty=True, after=_ENGINE)
         return
     for server, tools in registry.servers.items():
         names = [tool.name.removeprefix(f"{server}.") for tool in tools]
-        where = _find_user_tools(options) if server == "tools" else ()
-        drawing.add(
-            Node(
-                id=f"tools:{server}",
-                kind="tools",
-                title=f"servers.{server}",
-                lines=(_format_count(len(names), "tool"), join_names(names, _NAMED), *where),
-            ),
-            after=_ENGINE,
-            words="calls",
-        )
+        _add_tools(drawing, server, names, _find_user_tools(options) if server == "tools" else ())
     if faults:
-        drawing.add(Node(id="tools:!", kind="tools", title="tools left out", lines=faults, faulty=True), after=_ENGINE)
+        drawing.add("tools:!", "tools", "tools left out", faults, faulty=True, after=_ENGINE)
+
+
+def _add_tools(
+    drawing: _MapBuilder,
+    server: str,
+    names: list[str],
+    more: Iterable[str],
+    *,
+    kind: Kind = "tools",
+    faulty: bool = False,
+) -> None:
+    lines = (_format_count(len(names), "tool"), join_names(names, _NAMED), *more)
+    drawing.add(f"tools:{server}", kind, f"servers.{server}", lines, after=_ENGINE, words="calls", faulty=faulty)
 
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
@@ -308,30 +279,19 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
         spec = one.spec
         tools = "not seen yet" if one.tools is None else _format_count(one.tools, "tool")
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
-        drawing.add(
-            Node(
-                id=f"mcp:{spec.name}",
-                kind="server",
-                title=spec.name,
-                lines=(f"MCP over {spec.transport}", tools, state),
-                faulty=one.failure is not None,
-            ),
-            after=_ENGINE,
-            words="calls",
-        )
+        lines, failed = (f"MCP over {spec.transport}", tools, state), one.failure is not None
+        drawing.add(f"mcp:{spec.name}", "server", spec.name, lines, faulty=failed, after=_ENGINE, words="calls")
         boxed = "a sandbox of its own" if is_sandboxed(spec) else ""
         place = boxed or ("this machine, unconfined" if spec.transport == "stdio" else one.where)
         drawing.add(
-            Node(
-                id=f"reach:{place if not boxed else spec.name}",
-                kind="sandbox" if boxed else "place",
-                title=place,
-                lines=tuple(filter(None, (f"reach {spec.reach}" if boxed else "", join_names(spec.hosts, _NAMED)))),
-            ),
+            f"reach:{place if not boxed else spec.name}",
+            "sandbox" if boxed else "place",
+            place,
+            (f"reach {spec.reach}" if boxed else "", join_names(spec.hosts, _NAMED)),
             after=f"mcp:{spec.name}",
         )
     for line in named.faults:
-        drawing.add(Node(id=f"mcp:{line}", kind="server", title="not used", lines=(line,), faulty=True), after=_ENGINE)
+        drawing.add(f"mcp:{line}", "server", "not used", (line,), faulty=True, after=_ENGINE)
 
 
 def _network(drawing: _MapBuilder, config: Config) -> None:
@@ -340,11 +300,7 @@ def _network(drawing: _MapBuilder, config: Config) -> None:
     lines = [join_names(hosts, _NAMED) if hosts else "no host without asking"]
     if secrets:
         lines.append(f"secrets: {join_names(secrets, _NAMED)}")
-    gate = drawing.add(
-        Node(id="egress", kind="network", title="egress proxy", lines=tuple(lines)),
-        after="sandbox",
-        words="goes out by",
-    )
+    gate = drawing.add("egress", "network", "egress proxy", tuple(lines), after="sandbox", words="goes out by")
     if "tools:web" in drawing.nodes:
         drawing.edges.append(Edge(source="tools:web", target=gate))
 
@@ -365,9 +321,7 @@ def _stores(drawing: _MapBuilder, config: Config) -> None:
         "operator log": (state_dir() / "log", (f"level {config.log.level}",)),
     }
     for name, (path, lines) in places.items():
-        drawing.add(
-            Node(id=f"store:{name}", kind="store", title=name, lines=(*lines, str(path))), after=_ENGINE, words="keeps"
-        )
+        drawing.add(f"store:{name}", "store", name, (*lines, str(path)), after=_ENGINE, words="keeps")
 
 
 def _format_count(count: int, word: str) -> str:

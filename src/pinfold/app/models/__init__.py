@@ -1,1 +1,28 @@
 """The models a session asks: configured, local, and the default where none is named."""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+from pinfold.app.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pinfold.app.models.extras import EXTRAS, add_extras, extra_for, installation, missing_modules, requirements
+    from pinfold.app.models.local_models import (
+        SUGGESTED,
+        BuiltinModel,
+        FoundServer,
+        Pulling,
+        Reachable,
+        ServeOptions,
+        choose_model,
+        find_weights,
+        list_model_names,
+        pull_model,
+        reachable_models,
+        serve_model,
+    )
+    from pinfold.app.models.session_models import CallOptions, is_usable
+
+__getattr__ = lazy_names(__name__)

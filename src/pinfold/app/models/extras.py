@@ -25,8 +25,7 @@ from pinfold.app.models.session_models import CallOptions
 from pinfold.events import PinfoldError
 from pinfold.model import NotInstalled
 from pinfold.sandbox.environment import EnvironmentFailed, OnProgress, Progress, running_python
-from pinfold.sandbox.environment.progress import progress_of_uv
-from pinfold.sandbox.environment.uv import explain_failure, find_uv, run, uv_variables
+from pinfold.sandbox.environment.uv import explain_failure, find_uv, progress_of_uv, run, uv_variables
 from pinfold.text import first_line
 
 _ROOT = Path(__file__).parents[4]
@@ -91,7 +90,7 @@ def requirements(name: str) -> list[str]:
 
 def extra_for(model: str, calling: CallOptions) -> str | None:
     """The one that this model needs and that is not there."""
-    from pinfold.model.availability import check_installed
+    from pinfold.model.chain import check_installed
 
     try:
         check_installed(model, calling.access())
@@ -217,7 +216,7 @@ _WAYS: Mapping[Kind, Callable[[Sequence[str], Installation, OnLine], None]] = {
 
 
 def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: OnLine) -> None:
-    root = Path("/")  # nobody's project settings steer it
+    root = Path("/")  # no project's settings apply there
 
     def explain(said: str) -> str:
         """uv's reason; without one, the last line, which is the script's own."""

@@ -1,4 +1,4 @@
-"""Models of this machine: what the command line may ask of them."""
+"""Models of this machine, and which one is used if none is named: a local server, then `builtin`. Never a provider unasked."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import load_stored_keys, uv_path
 from pinfold.app.paths import current_folder, data_dir, private_dir, state_dir
-from pinfold.app.trust.dotenv import keys_of
 from pinfold.app.trust.project_files import VARIABLES
+from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import read_trusted_files
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.local import (
@@ -27,24 +27,9 @@ from pinfold.model.local import (
     weights_at,
     weights_named,
 )
-from pinfold.model.local.serving import ServeOptions
+from pinfold.model.local.server import ServeOptions
 
-__all__ = [
-    "BuiltinModel",
-    "FoundModel",
-    "FoundServer",
-    "Key",
-    "Pulling",
-    "Reachable",
-    "ServeOptions",
-    "find_weights",
-    "list_model_names",
-    "models_dir",
-    "models_here",
-    "pull_model",
-    "reachable_models",
-    "serve_model",
-]
+__all__ = ["FoundModel", "Pulling"]
 _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
 
 
@@ -66,7 +51,7 @@ async def serve_model(
     serving: ServeOptions, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
 ) -> None:
     """Serve a model of this machine until a signal ends it. Raises PinfoldError."""
-    from pinfold.model.local.serving import serve
+    from pinfold.model.local.server import serve
 
     folder, state = private_dir(data_dir()), private_dir(state_dir())
     await serve(serving, folder=folder, state=state, uv=uv_path(), notice=notice, on_ready=on_ready)
@@ -122,7 +107,7 @@ def _keys() -> Mapping[str, str]:
     """Of the environment, of this folder's `.env` if that is trusted, and secrets of the user's."""
     try:
         of_folder = keys_of(read_trusted_files(current_folder()).files.get(VARIABLES, b""))
-    except ConfigError:  # whoever uses them says what is wrong
+    except ConfigError:  # reported when the configuration is used
         of_folder = {}
     return {**load_stored_keys(), **of_folder, **os.environ}
 
@@ -134,7 +119,7 @@ def find_weights(name: str) -> tuple[Weights, Path | None]:
 
 
 def list_model_names() -> list[str]:
-    """Names of models that are known without asking anybody: aliases, what is here, and whose keys are set."""
+    """Names of models that are known without asking a server: aliases, what is here, and whose keys are set."""
     from pinfold.app.config.layers import load_config
 
     config = load_config().config
@@ -142,3 +127,40 @@ def list_model_names() -> list[str]:
     keys = [f"{provider}:" for provider in _ELSEWHERE if any(map(held.get, key_variables(provider)))]
     names = [config.model.name, *config.models.aliases, *CATALOGUE, *keys]
     return list(dict.fromkeys(filter(None, names)))
+
+
+SUGGESTED = {
+    "anthropic": "anthropic:claude-sonnet-4-5",
+    "openai": "openai:gpt-5-mini",
+    "google": "google:gemini-2.5-flash",
+}
+"""A model to begin with, by provider, in the order they are offered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    name: str
+    why: str
+    """For the user."""
+
+
+async def choose_model() -> ModelChoice:
+    """Raises ConfigError, which names what could be had and how."""
+    return choose_among(await reachable_models())
+
+
+def choose_among(there: Reachable) -> ModelChoice:
+    for found in there.servers:
+        if found.models and not found.needs_key:
+            name = found.name_of(found.models[0])
+            return ModelChoice(name=name, why=f"no model is configured; using {name}, which {found.kind} serves here")
+    builtin = there.inside[0]
+    if builtin.path:
+        return ModelChoice(name="builtin", why="no model is configured and no local server answers; using builtin")
+    ways = [f"`--model builtin` fetches one that runs here ({builtin.weights.megabytes})"]
+    for key in there.keys:
+        model = SUGGESTED.get(key.provider, f"{key.provider}:MODEL")
+        ways.append(f"{key.variable} is set: `--model {model}` sends what the model is told to {key.provider}")
+    raise ConfigError(
+        "no model is configured, and none of Ollama, LM Studio, llama.cpp and vLLM answers here; " + "; ".join(ways)
+    )

@@ -11,20 +11,24 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pinfold._version import __version__
-from pinfold.app.config.layers import Config
+from pinfold.app.config.schema import Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import cache_dir, config_dir, data_dir, private_dir, state_dir
+from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
 from pinfold.events import BadEvent, Entry, Json, ModelFailed, ModelReplied, PinfoldError, Usage, parse_json, plain_json
 from pinfold.model import (
     ANSWER_FORM,
+    DIRECT,
+    SERVICES,
     Access,
     ModelError,
     Profile,
@@ -38,9 +42,6 @@ from pinfold.model import (
 from pinfold.sandbox.environment import EnvironmentFailed
 from pinfold.sandbox.environment.uv import find_uv
 from pinfold.text import keep_own_secret
-
-if TYPE_CHECKING:
-    from pinfold.app.models.model_keys import ProviderKey
 
 logger = logging.getLogger(__name__)
 
@@ -63,16 +64,8 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> CallOptions:
         """`keys` are for where the environment has none, and the user's secrets for where neither has."""
-        return cls(
-            fallback=config.models.fallback,
-            escalate=config.models.escalate,
-            aliases=config.models.aliases,
-            keys=keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env),
-            key_env=config.model.key_env,
-            protocol=config.model.protocol,
-            profile=config.model.profile,
-            cache=config.model.cache,
-        )
+        known = keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env)
+        return msgspec.convert({**asdict(config.model), **asdict(config.models), "keys": known}, cls)
 
     def with_key(self, model: str, key: str) -> CallOptions:
         """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
@@ -90,28 +83,17 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
     def missing_key(self, model: str) -> ProviderKey | None:
         """What the provider of this model wants and was not given. Raises UnknownModel."""
-        from pinfold.app.models.model_keys import missing_key
-
         return missing_key(parse_model_name(model, self.access()).provider, self.keys)
 
     def access(self) -> Access:
-        return Access(
-            keys=self.keys,
-            key_env=self.key_env,
-            aliases=self.aliases,
-            data=data_dir(),
-            state=state_dir(),
-            uv=uv_path,
-            replies=cache_dir() / "replies" / __version__ if self.cache else None,
-            protocol=self.protocol,
-            profile=self.profile,
-            notice=logger.info,
-        )
+        replies = cache_dir() / "replies" / __version__ if self.cache else None
+        given = {name: getattr(self, name) for name in ("keys", "key_env", "aliases", "protocol", "profile")}
+        return Access(**given, data=data_dir(), state=state_dir(), uv=uv_path, replies=replies, notice=logger.info)
 
 
 def is_usable(model: str, calling: CallOptions) -> bool:
-    """Whether a session could begin with it: known, with what it needs installed and its key set. Asks nobody."""
-    from pinfold.model.availability import check_usable
+    """Whether a session could begin with it: known, with what it needs installed and its key set. Sends no request."""
+    from pinfold.model.chain import check_usable
 
     try:
         check_usable(model, calling.access())
@@ -132,8 +114,6 @@ def load_stored_keys() -> dict[str, str]:
     """Keys of providers that the user keeps as secrets, by variable. Where there are none, nothing is loaded."""
     if not (config_dir() / "secrets.json").exists():
         return {}
-    from pinfold.app.models.model_keys import read_secret_keys
-
     return read_secret_keys()
 
 
@@ -314,3 +294,42 @@ def _read(path: Path) -> _StoredLine | None:
         return msgspec.json.decode(path.read_bytes(), type=_StoredLine)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+_HOSTS = {"anthropic": "api.anthropic.com", "google": "generativelanguage.googleapis.com", "cohere": "api.cohere.com"}
+"""Of providers that are reached through the extra `providers`."""
+
+
+class ProviderKey(Struct, frozen=True, kw_only=True):
+    provider: str
+    variable: str
+    host: str
+    """The only one it is sent to."""
+
+
+def provider_keys(environment: Mapping[str, str] = os.environ) -> Iterator[ProviderKey]:
+    """All there could be; none of a provider whose address the environment changes."""
+    for provider, service in SERVICES.items():
+        if not (service.address and environment.get(service.address)):
+            host = urlsplit(service.url).hostname or ""
+            yield from (ProviderKey(provider=provider, variable=key, host=host) for key in service.keys)
+    for provider, host in _HOSTS.items():
+        yield from (ProviderKey(provider=provider, variable=key, host=host) for key in DIRECT[provider])
+
+
+def read_secret_keys() -> dict[str, str]:
+    """By variable."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(ConfigError):  # `pinfold secret list` says what is wrong with it
+        secrets = Secrets()
+        kept = {one.name for one in secrets.all()}
+        for key in provider_keys():
+            if key.variable in kept and (value := secrets.get(key.variable, key.host)):
+                found[key.variable] = value
+    return found
+
+
+def missing_key(provider: str, keys: Mapping[str, str]) -> ProviderKey | None:
+    """What this provider wants and is not among the keys."""
+    wanted = [key for key in provider_keys() if key.provider == provider]
+    return wanted[0] if wanted and not any(keys.get(key.variable) for key in wanted) else None

@@ -1,1 +1,23 @@
 """Which process holds a session: the owner's socket, the daemon, the warm helper, cleanup."""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+from pinfold.app.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pinfold.app.ownership.daemon import Daemon, ask_daemon, stop_daemon
+    from pinfold.app.ownership.warm_helper import (
+        PRELOADED,
+        Helper,
+        can_rehearse,
+        keep_launcher,
+        list_watched_files,
+        rehearsal_folder,
+        running_helper,
+        stop_helper,
+    )
+
+__getattr__ = lazy_names(__name__)

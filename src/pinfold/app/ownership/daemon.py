@@ -15,11 +15,12 @@ from anyio.abc import SocketStream, TaskGroup, TaskStatus
 
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.ownership.daemon_handoff import PortableOptions, daemon_socket
+from pinfold.app.ownership.daemon_handoff import daemon_socket, decode_options
 from pinfold.app.ownership.ipc import BROKEN, LineReader, is_same_user_stream, open_listener, send_line, send_request
 from pinfold.app.ownership.owner import acquire
 from pinfold.app.paths import private_dir, state_dir, up_dir
-from pinfold.app.session.live_session import LiveSession, Options
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.session.options import Options
 from pinfold.app.storage.lock import claim, holder_of
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
@@ -29,7 +30,7 @@ from pinfold.sandbox.providers.warm_launchers import Warmable
 
 logger = logging.getLogger(__name__)
 IDLE_S = 30 * 60.0
-"""A session that nobody has used for this long is closed; its variables go with it."""
+"""A session unused for this long is closed; its variables go with it."""
 POOL = 2
 _QUESTION = 1 << 20
 _STOP: dict[str, Json] = {"op": "stop"}
@@ -128,9 +129,13 @@ class Daemon:
                 place = Path(folder)
                 if not place.is_absolute() or place.name != name:
                     raise BadEvent(f"{folder} is not the folder of {name}")
-                return {
-                    "began": await self._acquire_session(sessions, place, SessionId(name), _decode_options(options))
-                }
+                try:
+                    given = decode_options(options)
+                except msgspec.ValidationError as error:
+                    raise ConfigError(
+                        f"pinfold up is of another version, end it with pinfold up --stop: {error}"
+                    ) from error
+                return {"began": await self._acquire_session(sessions, place, SessionId(name), given)}
             case {"op": "status"}:
                 return self._status()
             case {"op": "close", "session": str(name)} if name in self._held:
@@ -211,13 +216,6 @@ async def _run_launcher(
         logger.warning("the launcher could not be replaced: %s", error)
 
 
-def _decode_options(options: Json) -> Options:
-    try:
-        return msgspec.convert(options, PortableOptions).options()
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"pinfold up is of another version, end it with pinfold up --stop: {error}") from error
-
-
 async def ask_daemon(question: dict[str, Json]) -> dict[str, Json] | None:
     """What a running `pinfold up` answers; None if none runs."""
     try:
@@ -234,7 +232,7 @@ async def stop_daemon() -> bool:
     if await ask_daemon(_STOP) is None:
         return False
     with anyio.move_on_after(2 * _STOP_S) as patience:
-        while holder_of(up_dir()) is not None:  # noqa: ASYNC110 - another process's lock tells nobody
+        while holder_of(up_dir()) is not None:  # noqa: ASYNC110 - a lock of another process cannot be awaited
             await anyio.sleep(_LOOK_AGAIN_S)
     if patience.cancelled_caught:
         raise SessionBusy(f"pinfold up, process {holder_of(up_dir())}, does not end; try again later")

@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields, replace
 
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.models.session_models import CallOptions
 from pinfold.app.ownership.ipc import send_request
 from pinfold.app.paths import up_dir
-from pinfold.app.session.live_session import Options
-from pinfold.app.session.toolbox import ToolOptions
-from pinfold.app.trust.instructions import Instruction
-from pinfold.engine import Budget
-from pinfold.events import Json, Mode, NotPlain, SessionId, plain_json
+from pinfold.app.session.options import Options
+from pinfold.events import Json, NotPlain, SessionId, plain_json
 from pinfold.model import full_name
-from pinfold.sandbox import Limits, Mount
 
 _ANSWER_S = 30.0
 """A long log takes its time to be read."""
@@ -28,91 +24,46 @@ def daemon_socket() -> Path:
     return up_dir() / "up.sock"
 
 
-class PortableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options without what only lives in one process: models, sandboxes and tools that are objects, and hooks."""
-
-    workspace: str | None
-    model: str | None
-    mode: Mode | None
-    sandbox: str | None
-    title: str | None
-    data: dict[str, str] | None
-    mounts: dict[str, bool] | None
-    allow_unmasked: bool
-    packages: tuple[str, ...]
-    python: str
-    limits: Limits
-    budget: Budget
-    settings: dict[str, Any]
-    calling: CallOptions
-    unattended: bool
-    notices: tuple[str, ...]
-    git_checkpoints: bool | None = None
-    toolbox: ToolOptions = ToolOptions()
-    answer_schema: Any = None
-    instructions: tuple[Instruction, ...] = ()
-
-    def options(self) -> Options:
-        return Options(
-            workspace=None if self.workspace is None else Path(self.workspace),
-            model=self.model,
-            mode=self.mode,
-            sandbox=self.sandbox,
-            title=self.title,
-            data=None if self.data is None else {name: Path(path) for name, path in self.data.items()},
-            mounts=None
-            if self.mounts is None
-            else tuple(Mount(path=Path(path), writable=yes) for path, yes in self.mounts.items()),
-            allow_unmasked=self.allow_unmasked,
-            packages=self.packages,
-            python=self.python,
-            limits=self.limits,
-            budget=self.budget,
-            settings=self.settings,
-            calling=self.calling,
-            unattended=self.unattended,
-            notices=self.notices,
-            git_checkpoints=self.git_checkpoints,
-            toolbox=self.toolbox,
-            answer_schema=self.answer_schema,
-            instructions=self.instructions,
-        )
+_LOCAL = ("tools", "hooks", "view", "make_environment")
+"""Options that stay in this process."""
+_TYPES: Mapping[str, Any] = {field.name: field.type for field in fields(Options) if field.name not in _LOCAL} | {
+    "model": str | None,
+    "sandbox": str | None,
+}
+"""Options that travel. Models and sandboxes do by name only."""
 
 
-def encode_options(options: Options) -> Mapping[str, Json] | None:
+def encode_options(options: Options) -> dict[str, Json] | None:
     """As plain data; None if some of it cannot leave this process."""
     if not isinstance(options.model, str | None) or not isinstance(options.sandbox, str | None):
         return None
     if options.tools or not options.hooks.is_empty:
         return None
-    words = PortableOptions(
-        workspace=None if options.workspace is None else str(options.workspace),
-        model=None if options.model is None else full_name(options.model),
-        mode=options.mode,
-        sandbox=options.sandbox,
-        title=options.title,
-        data=None if options.data is None else {name: str(path) for name, path in options.data.items()},
-        mounts=None if options.mounts is None else {str(mount.path): mount.writable for mount in options.mounts},
-        allow_unmasked=options.allow_unmasked,
-        packages=options.packages,
-        python=options.python,
-        limits=options.limits,
-        budget=options.budget,
-        settings=dict(options.settings),
-        calling=options.calling,
-        unattended=options.unattended,
-        notices=options.notices,
-        git_checkpoints=options.git_checkpoints,
-        toolbox=options.toolbox,
-        answer_schema=options.answer_schema,
-        instructions=options.instructions,
-    )
-    plain = msgspec.to_builtins(words)
+    named = replace(options, model=None if options.model is None else full_name(options.model))
     try:
+        plain = {name: msgspec.to_builtins(getattr(named, name), enc_hook=_encode_path) for name in _TYPES}
         plain_json(plain)
-    except NotPlain:
+    except (NotPlain, TypeError):
         return None
     return plain
+
+
+def decode_options(plain: Json) -> Options:
+    """Raises msgspec.ValidationError, also for options of another version."""
+    given = msgspec.convert(plain, dict[str, Any])
+    if given.keys() != _TYPES.keys():
+        raise msgspec.ValidationError(f"other options: {', '.join(sorted(given.keys() ^ _TYPES.keys()))}")
+    return Options(**{name: msgspec.convert(given[name], kind, dec_hook=_decode_path) for name, kind in _TYPES.items()})
+
+
+def _encode_path(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{value!r} lives in this process only")
+
+
+def _decode_path(kind: type, value: Any) -> Any:
+    return kind(value)
 
 
 async def hand_over(folder: Path, session: SessionId, options: Options) -> int | None:
@@ -125,7 +76,7 @@ async def hand_over(folder: Path, session: SessionId, options: Options) -> int |
     words = encode_options(options)
     if words is None:
         return None
-    question: Json = {"op": "own", "session": session, "folder": str(folder), "options": dict(words)}
+    question: Json = {"op": "own", "session": session, "folder": str(folder), "options": words}
     try:
         answer = await send_request(daemon_socket(), question, "pinfold up", _ANSWER_S)
     except OwnerGone:

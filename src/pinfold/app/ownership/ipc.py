@@ -12,7 +12,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, UNIXSocketS
 
 from pinfold.app.errors import OwnerGone, SessionBusy
 from pinfold.events import BadEvent, Json, parse_json, plain_json
-from pinfold.sandbox.kernel.sockets import is_same_user, short_path
+from pinfold.sandbox.kernel.processes import is_same_user, short_path
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _LINE = 256 << 20
@@ -38,7 +38,7 @@ async def send_line(stream: SocketStream, words: Json) -> None:
 
 
 async def send_request(path: Path, question: Json, who: str, limit_s: float) -> dict[str, Json]:
-    """One question, one answer. Raises OwnerGone if nobody is there, SessionBusy if nobody answers."""
+    """One question, one answer. Raises OwnerGone if no process listens, SessionBusy if it does not answer."""
     async with open_stream(path) as stream:
         try:
             with anyio.fail_after(limit_s):

@@ -25,7 +25,8 @@ from pinfold.app.ownership.ipc import (
     send_request,
 )
 from pinfold.app.paths import private_dir
-from pinfold.app.session.live_session import LiveSession, Options, SessionStatus, load, open_session
+from pinfold.app.session.live_session import LiveSession, load, open_session
+from pinfold.app.session.options import Options, SessionStatus
 from pinfold.app.session.session_queries import Sight
 from pinfold.app.storage.lock import claim, holder_of
 from pinfold.app.tasks import background
@@ -47,7 +48,6 @@ from pinfold.events import (
     Undo,
     decode_command,
     decode_line,
-    delta_line,
     encode,
     entry_line,
     parse_json,
@@ -294,7 +294,7 @@ async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None
             yield
             await live.idle()
             (folder / _SOCKET).unlink(missing_ok=True)
-            # Whoever came in between is served too; whoever comes now finds nobody, and takes over.
+            # Serve clients accepted before the unlink; later ones become the owner.
             await live.idle()
             talks.is_leaving = True
             live.log.end_subscriptions()
@@ -308,7 +308,7 @@ class _Connections:
 
     def __init__(self, live: LiveSession) -> None:
         self.is_leaving = False
-        """Questions find nobody: what is asked now could not be done."""
+        """Requests are not answered any more: the client becomes the owner."""
         self._live = live
         self._open = 0
         self._moved = anyio.Event()
@@ -380,6 +380,6 @@ async def _stream_events(live: LiveSession, stream: SocketStream, after: int, mo
 
         tasks.start_soon(wait_for_hangup)
         async for item in feed:
-            line = entry_line(item) if isinstance(item, Entry) else delta_line(item)
+            line = entry_line(item) if isinstance(item, Entry) else encode(item)
             await stream.send(line.encode() + b"\n")
             moved()

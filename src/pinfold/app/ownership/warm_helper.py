@@ -1,7 +1,7 @@
 """The warm helper, as other commands see it: started after the first one, asked for, ended. It holds no session.
 
 It is two things in one group of processes: Python with Pinfold loaded, from which a command is forked (`front/cli/helper.py`),
-and the launcher that `pinfold up` keeps as well, kept by `keep_launcher`. See docs/design/0014.
+and the launcher that `pinfold up` keeps as well, kept by `keep_launcher`. See docs/design/0005-one-owner.md.
 """
 
 from __future__ import annotations
@@ -32,28 +32,14 @@ IDLE_S = 15 * 60.0
 POOL = 1
 PROGRAM = "pinfold.front.cli.helper"
 PRELOADED = (
-    "pinfold.front.cli.main",
-    "pinfold.front.cli.commands.exec",
-    "pinfold.app.session.operator_log",
-    "pinfold.net.proxy",
-    "pinfold.sandbox.providers.namespaces",
-    "pinfold.tools.builtin",
-    "pinfold.tools.entry_points",
-    "anyio._backends._asyncio",
-    "concurrent.futures.thread",
-    "difflib",
+    *("pinfold.front.cli.main", "pinfold.front.cli.commands.exec", "pinfold.app.session.operator_log"),
+    *("pinfold.net.proxy", "pinfold.sandbox.providers.namespaces", "pinfold.tools.builtin"),
+    *("pinfold.tools.entry_points", "anyio._backends._asyncio", "concurrent.futures.thread", "difflib"),
 )
 """What `pinfold exec` imports until its first cell has run."""
 _PASSED = (
-    "HOME",
-    "PATH",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "PYENV_ROOT",
-    "PINFOLD_SANDBOX_PROVIDER",
-    "PINFOLD_SANDBOX_PYTHON",
+    *("HOME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PYENV_ROOT"),
+    *("PINFOLD_SANDBOX_PROVIDER", "PINFOLD_SANDBOX_PYTHON"),
 )
 _PASSED_STARTS = ("XDG_", "LC_", "PYTHON", "UV_", "LD_", "MALLOC_", "GLIBC_")
 _ENDING_S = 5.0

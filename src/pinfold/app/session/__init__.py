@@ -1,1 +1,17 @@
 """A live session put together: sandbox, tools, policy, approvals and checkpoints behind the engine's ports."""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+from pinfold.app.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pinfold.app.session.answers import read_schema
+    from pinfold.app.session.checkpoints import checkpoints_in
+    from pinfold.app.session.environment import BUILDING, build_for_session, packages_to_build
+    from pinfold.app.session.options import Mount, refuse_overlap
+    from pinfold.app.session.session_queries import Sight
+
+__getattr__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""What a tool can know of the action it is called for, and its way into the session from there."""
+"""The action a tool is called for, and the commands tools run in its session."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def current_action() -> ActionContext | None:
     return _doing.get()
 
 
-class action_scope:  # noqa: N801 - read as a verb: with doing(what)
-    """Whoever asks `now_doing` meanwhile. No generator: a cell may call for thousands of things a second."""
+class action_scope:  # noqa: N801 - used as `with action_scope(what)`
+    """Makes it the `current_action` meanwhile. A class, not a generator: a cell may make thousands of calls a second."""
 
     def __init__(self, what: ActionContext) -> None:
         self._what = what

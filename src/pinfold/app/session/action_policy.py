@@ -1,4 +1,4 @@
-"""From an action to the verdict on it: what policy must know is found out here, and what the user is shown."""
+"""From an action to the verdict on it: finds out what policy must know, and what the user is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
-from pinfold.app.session.mcp.call_policy import ask_if_changed, server_facts
 from pinfold.app.session.protected_files import STEERING, find_protected_file, plan_edit
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pinfold.net import Destination
 
 SHOWN = 200_000
-"""Characters of what an action would do; what is longer is refused, for nobody can agree to what they do not see."""
+"""Characters of what an action would do; a longer one is refused, because the user could not see what they allow."""
 COMMAND = 20_000
 """Characters of a command or a cell that is asked about."""
 _SAYS = 200
@@ -61,9 +60,9 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
 
     def __post_init__(self) -> None:
         self.is_untrusted = False
-        """As of what was judged last, the session has read others' words."""
+        """True if the session had read outside text at the last verdict."""
         self.has_met_others_words = False
-        """Outside of any call, as by a file of another session; the log says so when the action ends."""
+        """Set outside of any call, as by a file of another session; recorded when the action ends."""
         self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
         """Of tools that do the same whatever they are given."""
 
@@ -288,3 +287,35 @@ def _question(action: CallTool) -> Ask:
     given = tuple(map(str, cast("list[Json]", options))) if isinstance(options, list) else ()
     question = str(action.given.get("question", ""))
     return Ask(reason=question, question=True, options=given, rule="a question")
+
+
+_SHOWN_DIFFERENCE = 16_000
+"""Characters of a difference that can be agreed to in passing: all of it must fit before the user's eyes."""
+_RULE = "changed since you agreed"
+
+
+def server_facts(action: CallTool, tool: Tool[..., Any] | None, servers: SessionServers) -> Facts | None:
+    """None for what is no server's."""
+    if servers.is_sampling(action):
+        return Facts(effect="once", reach="outside")
+    if tool is None or tool.server not in servers.names:
+        return None
+    target = f"server {servers.identity(tool.server)}"
+    return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(tool))
+
+
+def ask_if_changed(action: Action, verdict: Verdict, registry: Registry, servers: SessionServers | None) -> Verdict:
+    """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""
+    tool = registry.get(action.tool) if isinstance(action, CallTool) else None
+    if servers is None or tool is None or not tool.held or isinstance(verdict, Deny):
+        return verdict
+    server = tool.server
+    if len(servers.difference(server).text) > _SHOWN_DIFFERENCE:
+        return Deny(
+            f"{server} has changed too much to be shown in passing; look at it: pinfold mcp trust {server}", rule=_RULE
+        )
+    return Ask(
+        reason=f"{server} describes {tool.name} otherwise than when you agreed to it; "
+        f"a yes agrees to all that has changed in {server}",
+        rule=_RULE,
+    )

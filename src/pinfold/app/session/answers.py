@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.paths import read_limited
 from pinfold.events import Json
 from pinfold.text import cap_text
 
@@ -35,7 +36,7 @@ class AnswerForm:
         return _TOLD.format(json.dumps(self._schema, ensure_ascii=False))
 
     def fault(self, text: str) -> str:
-        """What is wrong with an answer, for whoever gave it; empty if nothing is."""
+        """What is wrong with an answer, for the model; empty if it is valid."""
         from pinfold.text.answer_forms import json_in, parse_json
 
         try:
@@ -75,13 +76,7 @@ class AnswerForm:
 
 def read_schema(path: Path) -> Json:
     """Raises ConfigError: it cannot be read, is no JSON, or is no schema."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise ConfigError(f"the schema {path} cannot be read: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise ConfigError(f"the schema {path} is too large: the limit is {LARGEST >> 10} kB")
+    data = read_limited(path, LARGEST, f"is too large for a schema: the limit is {LARGEST >> 10} kB")
     from pinfold.text.answer_forms import parse_json
 
     try:

@@ -1,4 +1,4 @@
-"""Answering what a session asks: who is asked gets words fit to be shown, and the yes is bound to the bytes."""
+"""Answering what a session asks: the question is fit to be shown, and a yes is bound to the exact bytes."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Decision(Struct, frozen=True, kw_only=True):
 Said: TypeAlias = bool | str | Decision
 """Text is the answer to a question, or no with these words."""
 Approve: TypeAlias = Callable[[Approval], Awaitable[Said] | Said]
-"""What is no coroutine is called in a thread: it may wait for whoever answers."""
+"""A plain function is called in a thread: it may wait for an answer."""
 Whom: TypeAlias = Callable[[OpenAction], Approve | None]
-"""Who is asked about this; None: nobody, which is a no."""
+"""Finds who answers for this action; None denies it."""
 
 
 async def answer_approvals(live: LiveSession, whom: Whom) -> None:
-    """Those that wait already, then all to come, one at a time."""
+    """Answer those that wait already, then all that come, one at a time."""
     async with live.subscribe(live.log.seq) as feed:
         for id_ in tuple(live.pending_approvals()):
             await _answer(live, whom, id_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,7 @@ from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.environment import install_tool
 from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.toolbox import ToolOptions, build_registry, build_tools
-from pinfold.app.trust.grants import Grants
-from pinfold.app.trust.policies import user_rules
+from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.privacy import Privacy
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.sandbox import Provider, Session, Spec
@@ -66,80 +65,51 @@ def build_runner(
 ) -> tuple[SandboxActionRunner, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
     way = _build_egress(options.hosts)
-    hands: SandboxActionRunner | None = None
+    runner: SandboxActionRunner | None = None
 
     async def ensure_session() -> Session:
-        assert hands is not None
-        return await hands.ensure_session()
-
-    inside = SessionCommands(ensure_session)
-    handed = [as_tool(tool) for tool in given]
-    writable = [spec.workspace, *(mount.path for mount in spec.mounts if mount.writable)]
-    own = [install_tool(spec.site, python, writable)] if spec.site and python else []
-    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+        assert runner is not None
+        return await runner.ensure_session()
 
     async def about_to_read() -> None:
         if privacy.mark_exposed():
-            await way.disconnect_all()  # what is connected was let through while there was nothing to tell
+            await way.disconnect_all()  # connections were allowed while there was nothing to tell
 
-    databases = _configure_databases(options, spec, about_to_read)
-    if databases:
-        own += databases.tools()
+    inside = SessionCommands(ensure_session)
+    handed = [as_tool(tool) for tool in given]
+    names = frozenset(tool.name for tool in handed)
+    writable = tuple(mount.path for mount in spec.mounts if mount.writable)
+    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+    folders = (spec.workspace, *writable)
+    databases = ConfiguredDatabases(options.data, folders, about_to_read) if options.data else None
+    own = [install_tool(spec.site, python, folders)] if spec.site and python else []
+    own += databases.tools() if databases else []
     own += memory_tools(
         partial(open_memory, spec.workspace, log.session),
         can_write=spec.writable and (options.remembers or log.folder is not None),
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )
-    tools, faults = build_tools(
-        options,
-        [*own, *handed],
-        inside=inside,
-        kept=_StoredResults(log.blobs),
-        way=way,
-        workspace=spec.workspace,
-        shell_s=spec.limits.shell_s,
-    )
-    names = frozenset(tool.name for tool in handed)
+    kept = _StoredResults(log.blobs)
+    tools, faults = build_tools(options, [*own, *handed], inside=inside, kept=kept, way=way, spec=spec)
     registry = build_registry(options, tools, names, small=small)
     if servers:
         servers.register(registry)
+    shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "servers": servers}
     judging = ActionPolicy(
-        registry=registry,
+        **shared,
         workspace=spec.workspace,
-        way=way,
-        privacy=privacy,
         inside=inside,
         handed=names,
         rules=user_rules(),
         grants=Grants(),
         guards=options.guards,
-        servers=servers,
-        mounts=tuple(mount.path for mount in spec.mounts if mount.writable),
+        mounts=writable,
         flows=options.flows,
     )
-    hands = SandboxActionRunner(
-        provider=provider,
-        spec=spec,
-        registry=registry,
-        judging=judging,
-        way=way,
-        privacy=privacy,
-        servers=servers,
-        catalogue=Catalogue(registry, servers),
-        glances=small,
-        output=options.output,
-        journal=log,
-        blobs=log.blobs,
-        closing=(databases.close,) if databases else (),
+    catalogue, closing = Catalogue(registry, servers), (databases.close,) if databases else ()
+    where: dict[str, Any] = {"provider": provider, "spec": spec, "journal": log, "blobs": log.blobs, "glances": small}
+    runner = SandboxActionRunner(
+        **shared, **where, judging=judging, catalogue=catalogue, output=options.output, closing=closing
     )
-    return hands, faults
-
-
-def _configure_databases(
-    options: ToolOptions, spec: Spec, about_to_read: Callable[[], Awaitable[None]]
-) -> ConfiguredDatabases | None:
-    if not options.data:
-        return None
-    writable = (mount.path for mount in spec.mounts if mount.writable)
-    return ConfiguredDatabases(options.data, (spec.workspace, *writable), about_to_read)
+    return runner, faults

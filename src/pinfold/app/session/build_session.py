@@ -1,8 +1,8 @@
-"""From options and a session's past to what it is made of: where cells run, the tools, what the model is told first."""
+"""From options and a session's past to its parts: where cells run, the tools, the models, the system prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,21 +12,21 @@ from msgspec.structs import replace
 
 from pinfold._version import __version__
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.session_models import SessionModels
+from pinfold.app.models.session_models import CallOptions, SessionModels, select_models
 from pinfold.app.paths import config_dir, input_of, up_dir, warm_dir
 from pinfold.app.session.action_runner import SandboxActionRunner
 from pinfold.app.session.build_runner import build_runner
 from pinfold.app.session.environment import python_for_cells
-from pinfold.app.session.mcp.session import ServerContext, project_file
-from pinfold.app.session.mounts import data_inside, refuse_overlap
-from pinfold.app.session.options import Options
-from pinfold.app.session.prompt import system_prompt
+from pinfold.app.session.mcp.server_requests import ServerContext, project_file
+from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.toolbox import ToolOptions
+from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, Instruction, format_instructions
+from pinfold.engine import Choice
 from pinfold.events import Mode, SessionOpened
 from pinfold.log import Log
 from pinfold.model import Profile
 from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.warm_launchers import look_in
 
@@ -43,7 +43,7 @@ class ResolvedSandbox(Struct, frozen=True, kw_only=True):
     site: Path | None = None
     """Where packages are installed for this session alone."""
     notices: tuple[str, ...] = ()
-    scratch: Folder | None = None
+    scratch: TemporaryFolder | None = None
     """Goes with a session that leaves nothing behind."""
 
 
@@ -63,7 +63,7 @@ async def resolve_sandbox(options: Options, past: SessionOpened | None, folder: 
         return ResolvedSandbox(provider=provider, python=cells.python, notices=notices)
     if folder:
         return ResolvedSandbox(provider=provider, python=cells.python, site=folder / "site", notices=notices)
-    scratch = Folder("site")
+    scratch = TemporaryFolder("site")
     return ResolvedSandbox(provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch)
 
 
@@ -124,21 +124,18 @@ def build_session_parts(
     *,
     servers: SessionServers | None,
 ) -> SessionParts:
-    provider = ground.provider
+    provider, small = ground.provider, asked.profile == "small"
     workspace = workspace_of(options, past)
     mode: Mode = options.mode or (past.mode if past else "auto")
-    if mode == "read-only" and not provider.capabilities.isolated:
+    can_write = mode != "read-only"
+    if not can_write and not provider.capabilities.isolated:
         raise ConfigError(f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox")
-    known = {name: _resolve_piped_input(Path(path), log.folder) for name, path in past.data.items()} if past else {}
-    data = known if options.data is None else options.data
-    has = provider.capabilities
-    if data and not has.mounts and (has.remote or not has.isolated):
-        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    data = _data(options, past, provider, log.folder)
     mounts = _mounts(options, past, provider, workspace)
-    allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
+    allowed = tuple(replace(mount, writable=mount.writable and can_write) for mount in mounts)
     spec = Spec(
         workspace=workspace,
-        writable=mode != "read-only",
+        writable=can_write,
         data=data,
         mounts=allowed,
         limits=options.limits,
@@ -147,16 +144,8 @@ def build_session_parts(
         view=options.view,
         state=log.folder / "state" if log.folder else None,
     )
-    hands, faults = build_runner(
-        options.toolbox,
-        options.tools,
-        spec,
-        log,
-        provider=provider,
-        python=ground.python,
-        small=asked.profile == "small",
-        servers=servers,
-    )
+    given = (options.toolbox, options.tools, spec, log)
+    hands, faults = build_runner(*given, provider=provider, python=ground.python, small=small, servers=servers)
 
     told = options.form.describe_schema() if options.form else ""
 
@@ -177,6 +166,15 @@ def build_session_parts(
         mounts={str(mount.path): mount.writable for mount in mounts},
     )
     return SessionParts(hands=hands, opened=opened, prompt=prompt, faults=faults)
+
+
+def _data(options: Options, past: SessionOpened | None, provider: Provider, folder: Path | None) -> Mapping[str, Path]:
+    """What is asked for now, else what the session had."""
+    known = {name: _resolve_piped_input(Path(path), folder) for name, path in past.data.items()} if past else {}
+    data, has = known if options.data is None else options.data, provider.capabilities
+    if data and not has.mounts and (has.remote or not has.isolated):
+        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    return data
 
 
 def _resolve_piped_input(path: Path, folder: Path | None) -> Path:
@@ -200,3 +198,65 @@ def _mounts(options: Options, past: SessionOpened | None, provider: Provider, wo
         )
     refuse_overlap(mounts, workspace)
     return mounts
+
+
+_PROMPT = """\
+You are Pinfold and work by writing Python. Variables, imports and files stay. You see only what code prints, its \
+last expression and errors: print what you need and no more.
+The workspace, and current folder, is {workspace}.
+{mounts}\
+When done, answer in words, or sooner: code that knows the result ends with `answer(f"...")`.
+"""
+
+
+_SMALL = """\
+You are Pinfold. You solve tasks with Python in the current folder; variables and files stay between runs.
+{mounts}\
+"""
+
+
+def system_prompt(
+    workspace: Path,
+    data: Iterable[str] = (),
+    mounts: Iterable[Mount] = (),
+    profile: Profile = "full",
+    catalogue: str = "",
+    *,
+    form: str = "",
+    instructions: tuple[Instruction, ...] = (),
+) -> str:
+    """`data`: the paths by which the session reads it. `catalogue`: a line on tools that are not told in full.
+
+    `form`: what the final answer must be, if not any words will do.
+    """
+    lines = [f"Read-only data: {path}\n" for path in data]
+    lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts]
+    if catalogue and profile != "small":
+        lines.append(f"{catalogue}\n")
+    template = _SMALL if profile == "small" else _PROMPT
+    wanted = format_instructions(instructions, SMALL_BYTES if profile == "small" else ALL_BYTES)
+    return template.format(workspace=workspace, mounts="".join(lines)) + wanted + form
+
+
+class ModelSwitcher:
+    def __init__(self, asked: SessionModels, calling: CallOptions) -> None:
+        self.asked = asked
+        """The last."""
+        self.made: SessionParts | None = None
+        """Once it is: what must fit the model."""
+        self._calling = calling
+        self._before: list[SessionModels] = []
+
+    def choose(self, model: str) -> Choice:
+        """Raises ModelError."""
+        assert self.made is not None
+        asked = select_models(model, "", (), self._calling.with_stored_keys())
+        if asked.profile != self.asked.profile:
+            self.made.hands.adapt_to_model(small=asked.profile == "small")
+        self._before.append(self.asked)
+        self.asked = asked
+        return Choice(model=asked.model, prompt=self.made.prompt(asked.profile))
+
+    async def close(self) -> None:
+        for asked in (*self._before, self.asked):
+            await asked.close()

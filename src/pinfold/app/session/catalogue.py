@@ -46,7 +46,7 @@ class Catalogue:
         self._written: dict[str, str] = {}
 
     def write(self, folder: Path, is_met: bool) -> None:
-        """The modules as files, for code that would rather read them. `is_met`: this session has read others' words."""
+        """The modules as files, for code that would rather read them. `is_met`: this session has read outside text."""
         from pinfold.tools.stubs import module_source
 
         folder.mkdir(parents=True, exist_ok=True)

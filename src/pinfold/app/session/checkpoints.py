@@ -1,6 +1,6 @@
 """Git checkpoints: a commit of the workspace's files on a side ref after each cell that changed some, and the way back.
 
-Git runs in the session only, as code of the session could. See docs/design/0017.
+Git runs in the session only, as code of the session could. See docs/design/0016-undo.md.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import anyio.lowlevel
 from msgspec import Struct, field
 
 from pinfold.events import Json, Sent
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ NETWORK = "network"
 """What code does that opens a connection, as an action. No model calls it by name."""
 _TURNS = 20
 """Of the event loop, for what is cut to say what it moved."""
-NOBODY_RUNS = "{} is not reached from the background: only a cell or a command that runs can be asked about"
+NO_ACTION = "{} is not reached from the background: only a cell or a command that runs can be asked about"
 Ask: TypeAlias = Callable[[dict[str, Json]], Awaitable[str | None]]
 """Has a connection judged: None if it may be made, else why not."""
 
@@ -96,7 +96,7 @@ class Flows(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class SessionEgress:
-    """Nothing of it is loaded before somebody wants out."""
+    """Nothing is loaded before code or a tool connects."""
 
     def __init__(self, allowed: Iterable[str], **how: Any) -> None:
         """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises BadPattern."""
@@ -106,7 +106,7 @@ class SessionEgress:
         self._between: dict[Destination, list[int]] = {}
         """Moved while nothing ran; told with what runs next."""
         self.wanted: list[dict[str, Json]] = []
-        """Connections that somebody waits for: nothing else may be asked about under that name."""
+        """Connections that wait for a verdict: nothing else may be asked about under that name."""
         self._proxy: Proxy | None = None
         self._wanted, self._is_open = anyio.Event(), anyio.Event()
         self._socket: Path | None = None
@@ -134,7 +134,7 @@ class SessionEgress:
         from pinfold.net import Proxy
 
         self._proxy = Proxy(self._egress(self._gate), on_traffic=self._on_traffic)
-        folder = Folder("egress")
+        folder = TemporaryFolder("egress")
         try:
             async with self._proxy.listening(folder.path / "proxy"):
                 self._socket = folder.path / "proxy"
@@ -198,7 +198,7 @@ class SessionEgress:
 
     async def _gate(self, destination: Destination, how: How) -> str | None:
         if self._running is None:
-            return NOBODY_RUNS.format(destination)
+            return NO_ACTION.format(destination)
         # Each connection anew: the one before may have brought in what makes this one dangerous.
         running = self._running
         if reason := await running.ask(_connection_args(destination, how)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,18 @@ from pinfold.tools import BadCall, Tool
 
 NOT_BUILT = "the data environment is not built: `pinfold env build` adds pandas and the rest"
 INSTALL_S = 600.0
+_INSTALL = (
+    "Install a package from the package index for this session, such as 'shapely' or 'shapely>=2'. "
+    "Wheels only. It can be imported from the next python call on."
+)
+_PACKAGE = {"type": "object", "properties": {"package": {"type": "string"}}, "required": ["package"]}
+_ONE_PACKAGE: Mapping[str, Any] = {**_PACKAGE, "additionalProperties": False}
 BUILDING = (
     f"building the Python that code runs in, once: {', '.join(PACKAGES[:4])} and the rest ({SIZE}); "
     "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
 )
 _AGAIN_S = 3600.0
-"""Between tries to build that nobody asked for: who is offline waits once an hour, not each time."""
+"""Between builds that start by themselves: a user who is offline waits once an hour, not each time."""
 _IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
 
 
@@ -195,19 +201,11 @@ def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> Tool[...
         function=install_package,
         name="install",
         server="system",
-        description=(
-            "Install a package from the package index for this session, such as 'shapely' or 'shapely>=2'. "
-            "Wheels only. It can be imported from the next python call on."
-        ),
+        description=_INSTALL,
         effect="keyed",
         timeout_s=INSTALL_S,
         reach="packages",
         goes=lambda args: ("packages", str(args.get("package", ""))),
         parallel_safe=False,
-        parameters={
-            "type": "object",
-            "properties": {"package": {"type": "string"}},
-            "required": ["package"],
-            "additionalProperties": False,
-        },
+        parameters={**_ONE_PACKAGE},
     )

@@ -17,12 +17,16 @@ import msgspec
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.models.session_models import BreakerStore, NoModel, SpendingLedger, native_form, select_models
 from pinfold.app.session.action_runner import SandboxActionRunner
-from pinfold.app.session.build_session import build_server_context, build_session_parts, resolve_sandbox, servers_for
+from pinfold.app.session.build_session import (
+    ModelSwitcher,
+    build_server_context,
+    build_session_parts,
+    resolve_sandbox,
+    servers_for,
+)
 from pinfold.app.session.checkpoints import Checkpoints
-from pinfold.app.session.model_switcher import ModelSwitcher
-from pinfold.app.session.options import Options, SessionStatus
-from pinfold.app.session.restore_report import report_restored
-from pinfold.app.session.session_queries import Sight, query_session
+from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
+from pinfold.app.session.session_queries import Sight, query_session, report_restored
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
@@ -53,8 +57,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 CHECK_SAID = 2000
 """Characters of what a check said that are recorded."""
-IMPORTED = "imported"
-"""Marks a session folder whose log came from elsewhere, until it is first opened here."""
 
 
 class LiveSession:
@@ -69,7 +71,7 @@ class LiveSession:
         self._hands = hands
         self._hooks = hooks
         self._watched: anyio.Event | None = None
-        """Once somebody waits."""
+        """Set once a caller waits."""
         self._watched_seq = 0
         self._attending = 0
 
@@ -109,7 +111,7 @@ class LiveSession:
 
     @property
     def is_untrusted(self) -> bool:
-        """It has read others' words."""
+        """True if it has read outside text."""
         return self._engine.core.state.untrusted
 
     def set_guards(self, guards: Guards) -> None:
@@ -147,7 +149,7 @@ class LiveSession:
 
     @contextmanager
     def allow_asking(self) -> Generator[None]:
-        """Meanwhile there is somebody to ask, of a session that else has nobody."""
+        """Approvals can be answered meanwhile, in a session that is otherwise unattended."""
         core = self._engine.core
         self._attending += 1
         core.unattended = False
@@ -276,7 +278,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
 
 
 async def _mark_outside_files(hands: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
-    """A line on the files there are of others' words. Those that the session writes are marked from when it is untrusted."""
+    """A notice of files that hold outside text. Files the session writes are marked once it is untrusted."""
     hands.writer = Writer(session, hands.spec.writable_places, hands.spec.places)
     found = await anyio.to_thread.run_sync(hands.writer.find_marked)
     if found or untrusted:
@@ -307,11 +309,6 @@ def _core(options: Options, log: Log, hands: SandboxActionRunner, state: State, 
 
 def _restore_mode(opened: SessionOpened, mode: Mode) -> SessionOpened:
     return msgspec.structs.replace(opened, mode=mode)
-
-
-def is_imported(folder: Path) -> bool:
-    """Its events were written elsewhere and nobody has opened it here yet."""
-    return (folder / IMPORTED).exists()
 
 
 def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:

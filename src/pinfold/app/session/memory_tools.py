@@ -17,17 +17,13 @@ if TYPE_CHECKING:
     from pinfold.memory import Memory, Note
 
 SERVER = "memory"
-_NOTE: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "integer"},
-        "text": {"type": "string"},
-        "tags": {"type": "array", "items": {"type": "string"}},
-        "at": {"type": "string"},
-        "trusted": {"type": "boolean"},
-    },
-    "required": ["id", "text", "tags", "at", "trusted"],
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_FIELDS: Mapping[str, Json] = {
+    **{name: {"type": kind} for name, kind in (("id", "integer"), ("text", "string"), ("at", "string"))},
+    "tags": _TEXTS,
+    "trusted": {"type": "boolean"},
 }
+_NOTE: Mapping[str, Json] = {"type": "object", "properties": dict(_FIELDS), "required": [*_FIELDS]}
 _NOTES: Mapping[str, Json] = {"type": "array", "items": _NOTE}
 
 
@@ -50,7 +46,7 @@ def memory_tools(
 ) -> list[Tool[..., Any]]:
     """Without `can_write` (the mode is read-only, or the session leaves nothing behind) there is only reading.
 
-    `memory` is loaded when it is first used. `is_untrusted`: whether the session has read others' words by now.
+    `memory` is loaded when it is first used. `is_untrusted`: whether the session has read outside text by now.
     """
 
     async def recall(words: str, limit: int = 5) -> Result:
@@ -102,12 +98,9 @@ async def _recall_notes(ask: Callable[[], list[Note]], about_to_read: Callable[[
     notes = await run_sync(lambda: _call_memory(ask))
     if notes:
         await about_to_read()
-    value = [
-        {"id": note.id, "text": note.text, "tags": [*note.tags], "at": note.at, "trusted": note.trusted}
-        for note in notes
-    ]
-    lines = [_line(note) for note in notes]
-    return Result(text="\n".join(lines) or "(no notes)", value=value, untrusted=any(not note.trusted for note in notes))
+    value = [{name: getattr(note, name) for name in _FIELDS} | {"tags": [*note.tags]} for note in notes]
+    text = "\n".join(map(_line, notes)) or "(no notes)"
+    return Result(text=text, value=value, untrusted=any(not note.trusted for note in notes))
 
 
 def _line(note: Note) -> str:

@@ -35,7 +35,7 @@ _TOLD = 40
 """Variables that are named in one line."""
 _GLANCE_S = 5.0
 _NO_DATA = ("module", "function", "builtin_function_or_method", "type")
-"""Types of names that nobody need be told of."""
+"""Types of variables that are not reported."""
 
 
 class OutputLimits(Struct, frozen=True, kw_only=True):

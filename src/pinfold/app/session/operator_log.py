@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import get_args
 
-from pinfold.app.config.layers import LogLevel, load_config
+from pinfold.app.config.layers import load_config
+from pinfold.app.config.schema import LogLevel
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir, state_dir
 from pinfold.app.trust.secrets import hide_process_secrets

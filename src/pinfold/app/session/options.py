@@ -1,20 +1,34 @@
-"""How a session is opened, and where it stands."""
+"""How a session is opened, and its status; options from configuration, for a new session or one that goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
+from msgspec.structs import asdict, replace
 
+from pinfold.app.config.databases import keep_passwords
+from pinfold.app.config.layers import Loaded, load_config
+from pinfold.app.config.schema import RunConfig
+from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import CallOptions
+from pinfold.app.paths import default_workspace, is_too_wide, refuse_closed_folders, suggest_path, workspace_at
 from pinfold.app.session.answers import AnswerForm
+from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS, Flows
+from pinfold.app.session.observations import OutputLimits
 from pinfold.app.session.toolbox import ToolOptions
-from pinfold.app.trust.instructions import Instruction
+from pinfold.app.trust.instructions import Instruction, instructions
+from pinfold.app.trust.project_files import SERVERS, TOOLS
+from pinfold.app.trust.secrets import hide_process_secrets, secrets_in
 from pinfold.engine import Budget, Hooks, Model
-from pinfold.events import Json, Mode, TurnId
-from pinfold.sandbox import Limits, Mount, Provider
+from pinfold.events import Json, Mode, SessionId, TurnId
+from pinfold.log import summarise
+from pinfold.policy import Guards, strict
+from pinfold.sandbox import Capabilities, Limits, Mount, Provider, data_places, not_mountable
+from pinfold.text import keep_own_secret
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -75,11 +89,175 @@ class SessionStatus(Struct, frozen=True, kw_only=True):
     """Its name, once it is known; `auto` until then."""
     title: str = ""
     context: int = 0
-    """Tokens the model can take, if anybody says."""
+    """Tokens the model can take; 0 if unknown."""
     no_model: str | None = None
     """Why a turn could not be had, if so."""
     workspace: str = ""
     data: dict[str, str] = field(default_factory=dict[str, str])
     mounts: dict[str, bool] = field(default_factory=dict[str, bool])
     outside: str = ""
-    """The session, if it has read others' words."""
+    """The session's id, if it has read outside text."""
+
+
+__all__ = ["Mount", "mounts_of", "refuse_overlap"]
+
+_ENDINGS = {":rw": True, ":ro": False}
+
+
+def mounts_of(items: Iterable[str | PathLike[str]]) -> tuple[Mount, ...]:
+    """Each item is PATH, PATH:ro or PATH:rw; read-only unless it says otherwise. Raises ConfigError."""
+    mounts: list[Mount] = []
+    for item in items:
+        mount = _read_mount(fspath(item))
+        for other in mounts:
+            if _overlap(mount.path, other.path):
+                raise ConfigError(f"{mount.path} and {other.path} cannot both be mounted: one lies in the other")
+        mounts.append(mount)
+    return tuple(mounts)
+
+
+def data_inside(data: Mapping[str, Path], capabilities: Capabilities) -> list[str]:
+    """Where code of the session finds its data."""
+    return list(data_places(data)) if capabilities.mounts else [str(path) for path in data.values()]
+
+
+def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:
+    """Raises ConfigError for a mount that has to do with the workspace, which is there anyway."""
+    for mount in mounts:
+        if mount.path.is_relative_to(workspace):
+            raise ConfigError(f"{mount.path} lies in the workspace {workspace} and is there already; leave --mount out")
+        if workspace.is_relative_to(mount.path):
+            raise ConfigError(
+                f"{mount.path} cannot be mounted: the workspace {workspace} lies in it; mount something smaller"
+            )
+
+
+def _read_mount(text: str) -> Mount:
+    bare, writable = text, False
+    for ending, answer in _ENDINGS.items():
+        if text.endswith(ending):
+            bare, writable = text.removesuffix(ending), answer
+    if not bare:
+        raise ConfigError(f"{text!r} names no path to mount; write PATH or PATH:rw")
+    try:
+        path = Path(bare).absolute().resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        is_gone = isinstance(error, FileNotFoundError)
+        why = f"it does not exist; {suggest_path(Path(bare)) or 'is the path right?'}" if is_gone else str(error)
+        raise ConfigError(f"{bare} cannot be mounted: {why}") from error
+    if is_too_wide(path):
+        raise ConfigError(f"{path} cannot be mounted: it holds far more than one task; mount a part of it")
+    refuse_closed_folders(path)
+    mount = Mount(path=path, writable=writable)
+    if why := not_mountable(mount):
+        raise ConfigError(f"{path} cannot be mounted: {why}")
+    return mount
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+IMPORTED = "imported"
+"""Marks a session folder whose log came from elsewhere, until it is first opened here."""
+
+
+def is_imported(folder: Path) -> bool:
+    """True if its events were written elsewhere and it was not opened here yet."""
+    return (folder / IMPORTED).exists()
+
+
+def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
+    """For a session that begins: flags over environment over files over defaults."""
+    if workspace is not None:
+        folder, notice = workspace_at(workspace), None
+    else:
+        folder, notice = default_workspace(session)
+    loaded = _load_config(folder, flags)
+    config = loaded.config
+    return Options(
+        workspace=folder,
+        model=config.model.name,
+        mode=config.run.mode,
+        sandbox=config.sandbox.provider,
+        git_checkpoints=config.checkpoint.git,
+        **_instruction_options(loaded, folder, notice),
+        **_limit_options(loaded, flags),
+    )
+
+
+def resume_options(session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
+    """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise.
+
+    One that was imported has nothing of its own yet.
+    """
+    if is_imported(folder):
+        return new_session_options(session, workspace, flags)
+    place = workspace_at(workspace) if workspace is not None else None
+    summary = summarise(folder)
+    known = Path(summary.workspace) if summary and summary.workspace else None
+    loaded = _load_config(place or known, flags)
+    return Options(
+        workspace=place,
+        model=flags.get("model.name"),
+        mode=flags.get("run.mode"),
+        sandbox=flags.get("sandbox.provider"),
+        git_checkpoints=flags.get("checkpoint.git"),
+        **_instruction_options(loaded, place or known),
+        **_limit_options(loaded, flags),
+    )
+
+
+def check_paths(paths: Mapping[str, Path]) -> Mapping[str, Path]:
+    """Paths to mount, or ConfigError: each is there, and none has to do with Pinfold's own files."""
+    for path in paths.values():
+        if not path.exists():
+            hint = suggest_path(path) or "is the path right?"
+            raise ConfigError(f"{path} does not exist, so it cannot be mounted as data; {hint}")
+        refuse_closed_folders(path.resolve())
+    return paths
+
+
+def _load_config(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
+    """The configuration; from here on, nothing that is shown holds a secret this process knows."""
+    loaded = load_config(workspace, {key: value for key, value in flags.items() if key not in (FLOW_HOSTS, FLOW_TOOLS)})
+    hide_process_secrets()
+    return loaded
+
+
+def _guards(run: RunConfig) -> Guards:
+    guards = strict() if run.guards == "strict" else Guards()
+    return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
+
+
+def _instruction_options(loaded: Loaded, workspace: Path | None, notice: str | None = None) -> dict[str, Any]:
+    """What the model is told by files, and what the user is told of those it is not."""
+    wanted, said = instructions(workspace, loaded.obeyed)
+    return {"instructions": wanted, "notices": tuple(filter(None, (notice, loaded.notice, *said)))}
+
+
+def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
+    config = loaded.config
+    sandbox = config.sandbox
+    calling = CallOptions.of(config, loaded.keys())
+    keep_passwords(config.data)
+    keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
+    return {
+        "limits": sandbox.limits(config.limits),
+        "packages": sandbox.packages,
+        "python": sandbox.python,
+        "budget": convert({**asdict(config.run), **asdict(config.budget)}, Budget),
+        "settings": config.model.settings(),
+        "calling": calling,
+        "toolbox": ToolOptions(
+            enable=config.tools.enable,
+            disable=config.tools.disable,
+            hosts=config.network.allow,
+            flows=Flows.from_flags(flags),
+            output=convert(asdict(config.limits), OutputLimits),
+            guards=_guards(config.run),
+            declared=tuple((name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")),
+            mcp=loaded.obeyed.get(SERVERS),
+            data=config.data,
+        ),
+    }

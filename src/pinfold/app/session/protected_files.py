@@ -1,7 +1,11 @@
-"""Edits of the files that steer the agent: shown as a diff, and once the user has said yes, written by the host."""
+"""Edits of the files that steer the agent, and what the user must know of a workspace once its session has closed.
+
+An edit is shown as a diff and written by the host after the user has allowed it. The command line prints closing notices last.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -86,3 +90,21 @@ def apply_edit(action: CallTool, workspace: Path) -> str:
 
     trust = "; it is obeyed again once the user trusts it" if steers_agent(edit.path) else ""
     return f"wrote {edit.path}{trust}\n{edit.diff()}"
+
+
+_lines: list[str] = []
+_is_broken = False
+
+
+def add_closing_notices(lines: Iterable[str], *, is_broken: bool = False) -> None:
+    """`is_broken`: the workspace is not as promised, which the exit code must show."""
+    global _is_broken  # noqa: PLW0603 - of this process: a session closes after all that knew of it
+    _lines.extend(lines)
+    _is_broken = _is_broken or is_broken
+
+
+def pop_closing_notices() -> tuple[list[str], bool]:
+    """The lines, and whether a workspace is not as promised."""
+    lines = list(dict.fromkeys(_lines))
+    _lines.clear()
+    return lines, _is_broken

@@ -15,23 +15,18 @@ from pinfold.sandbox.guards.secret_files import NAMES as SECRET_NAMES
 REF = "refs/pinfold/checkpoints/"
 LARGEST_KB = 128 << 10
 """A file larger than this is in no checkpoint: git would keep all of it, every time it changes."""
+_OFF = (
+    *("core.fsmonitor", "core.untrackedCache", "core.splitIndex", "core.sparseCheckout", "core.logAllRefUpdates"),
+    *("core.autocrlf", "core.safecrlf", "commit.gpgSign", "advice.addEmbeddedRepo", "submodule.recurse"),
+)
 _SETTINGS = {
     "core.hooksPath": "/dev/null",
-    "core.fsmonitor": "false",
-    "core.untrackedCache": "false",
-    "core.splitIndex": "false",
-    "core.sparseCheckout": "false",
-    "core.logAllRefUpdates": "false",
+    "core.pager": "cat",
+    "i18n.commitEncoding": "UTF-8",
+    "gc.auto": "0",
     "core.fileMode": "true",
     "core.symlinks": "true",
-    "core.autocrlf": "false",
-    "core.safecrlf": "false",
-    "core.pager": "cat",
-    "commit.gpgSign": "false",
-    "i18n.commitEncoding": "UTF-8",
-    "advice.addEmbeddedRepo": "false",
-    "submodule.recurse": "false",
-    "gc.auto": "0",
+    **dict.fromkeys(_OFF, "false"),
 }
 """Over whatever the repository's own config says: what would run something, or keep files out of a checkpoint."""
 _FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
@@ -157,13 +152,11 @@ def git_environment(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[s
         "LARGEST": str(LARGEST_KB),
         "GIT_DIR": gitdir,
         "GIT_WORK_TREE": ".",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_CONFIG_SYSTEM": "/dev/null",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_NO_REPLACE_OBJECTS": "1",
+        **dict.fromkeys(("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"), "/dev/null"),
+        **dict.fromkeys(
+            ("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS"), "1"
+        ),
         "GIT_CONFIG_COUNT": str(len(settings)),
     }
     for who in ("AUTHOR", "COMMITTER"):

@@ -1,24 +1,99 @@
-"""The tools of a session: those that come with Pinfold, the user's own, and what of them the model is told."""
+"""The tools of a session: Pinfold's own and the user's, which of them the model is told, and how they reach the host and the web."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import anyio
+import anyio.abc
 from msgspec import Struct, field
 
 from pinfold.app.config.databases import DataConfig
 from pinfold.app.paths import config_dir
-from pinfold.app.session.egress import Flows, SessionEgress
-from pinfold.app.session.host_shell import HostShell
+from pinfold.app.session.action_context import current_action
+from pinfold.app.session.egress import Flows, RunningAction, SessionEgress
 from pinfold.app.session.observations import OutputLimits
-from pinfold.app.session.web import WebAccess
 from pinfold.app.trust.secrets import Secrets
+from pinfold.events import Sent
 from pinfold.policy import Guards
-from pinfold.tools import SHOWN, Registry, Tool
-from pinfold.tools.ports import Inside, Kept
+from pinfold.sandbox import CommandOutcome, Spec
+from pinfold.tools import SHOWN, BadCall, Registry, Tool
+from pinfold.tools.ports import Fetched, Inside, Kept
+
+if TYPE_CHECKING:
+    from pinfold.net import Fetched as Page
+
+
+class WebAccess:
+    """`told`: headers for a host on the user's behalf, sent over https or to this machine only."""
+
+    def __init__(self, way: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
+        self._way = way
+        self._told = told
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
+    ) -> Fetched:
+        """Raises BadCall."""
+        from pinfold.net import FetchLimits, NetError, fetch, read_url
+
+        what = current_action()
+        if what is None:
+            raise BadCall("requests can only be made for an action")
+        try:
+            address = read_url(url)
+            to = address.destination
+            stays = to.address is not None and to.address.is_loopback
+            if self._told and (address.scheme == "https" or stays):
+                headers = {**self._told(to.host), **headers}
+        except NetError as error:
+            raise BadCall(str(error)) from error
+        running = RunningAction(what.ask_to_connect, cleared={*what.cleared})
+        said = sum(map(len, (*headers, *headers.values()))) + len(body or b"")
+        try:
+            page = await fetch(
+                url,
+                egress=self._way.egress_for(running),
+                method=method,
+                headers=headers,
+                body=body,
+                limits=FetchLimits(body_bytes=max_bytes, whole_s=timeout_s),
+            )
+        except NetError as error:
+            # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
+            gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in running.cleared else ()
+            raise BadCall(str(error), sent=gone) from error
+        charset = f"; charset={page.charset}" if page.charset else ""
+        return Fetched(
+            status=page.status,
+            url=page.url,
+            mime=f"{page.mime}{charset}",
+            body=page.body,
+            is_cut=not page.is_whole,
+            sent=_list_sent(page, said),
+        )
+
+
+def _list_sent(page: Page, said: int) -> tuple[Sent, ...]:
+    """Each server was told its own address; headers and body went to the first, the answer came from the last."""
+    from pinfold.net import read_url
+
+    last = len(page.hops) - 1
+    return tuple(
+        Sent(
+            to=str(read_url(hop).destination),
+            out=len(hop) + (said if number == 0 else 0),
+            back=len(page.body) if number == last else 0,
+        )
+        for number, hop in enumerate(page.hops)
+    )
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
@@ -33,7 +108,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
     carries: bool = False
-    """Whoever uses the session from outside brings files in and takes them out: `put_file`, `get_file`."""
+    """Clients of a server may copy files in and out: `put_file`, `get_file`."""
     remembers: bool = False
     """Notes may be kept, though the session is not."""
     mcp: bytes | None = None
@@ -60,8 +135,7 @@ def build_tools(
     inside: Inside,
     kept: Kept,
     way: SessionEgress,
-    workspace: Path,
-    shell_s: float,
+    spec: Spec,
 ) -> tuple[list[Tool[..., Any]], tuple[str, ...]]:
     """All of them, and a line for each that could not be had."""
     from pinfold.tools.builtin.files import file_tools
@@ -72,15 +146,15 @@ def build_tools(
 
     web = WebAccess(way)
     made: list[Tool[..., Any]] = [
-        shell_tool(inside, str(workspace), host=HostShell(workspace), default_s=shell_s),
+        shell_tool(inside, str(spec.workspace), host=HostShell(spec.workspace), default_s=spec.limits.shell_s),
         *file_tools(inside, kept),
         fetch_tool(WebAccess(way, Secrets().headers_for)),
         *small_tools(),
     ]
     if options.carries:
-        from pinfold.tools.builtin.file_transfer import carrying_tools
+        from pinfold.tools.builtin.file_transfer import transfer_tools
 
-        made += carrying_tools(inside)
+        made += transfer_tools(inside)
     faults: list[str] = []
     folder = config_dir() / "tools"
     if options.declared or folder.is_dir():
@@ -109,3 +183,66 @@ def build_registry(
     for server, served in groupby(options.served, key=lambda tool: tool.server):
         registry.put(server, served)
     return registry
+
+
+KEPT = 1 << 20
+"""Bytes of each stream."""
+_KILLED_S = 5.0
+
+
+class HostShell:
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    async def run(self, command: str, *, workdir: str, timeout_s: float) -> CommandOutcome:
+        """In the workspace, with the user's own environment and nothing to read; ended as a whole when its time is over."""
+        folder = self._workspace / workdir
+        try:
+            process = await anyio.open_process(
+                ["/bin/bash", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            return CommandOutcome(status="error", stderr=f"{error.filename}: {error.strerror}\n".encode())
+        out, err = _LimitedOutput(), _LimitedOutput()
+        in_time = False
+        try:
+            with anyio.move_on_after(timeout_s):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(out.read, process.stdout)
+                    tasks.start_soon(err.read, process.stderr)
+                await process.wait()
+                in_time = True
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _kill_group(process)
+        status = "timeout" if not in_time else "ok" if process.returncode == 0 else "error"
+        return CommandOutcome(
+            status=status,
+            code=process.returncode,
+            stdout=bytes(out.kept),
+            stderr=bytes(err.kept),
+            dropped_bytes=out.dropped + err.dropped,
+        )
+
+
+class _LimitedOutput:
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.dropped = 0
+
+    async def read(self, stream: anyio.abc.ByteReceiveStream | None) -> None:
+        if stream is None:
+            return
+        async for piece in stream:
+            room = KEPT - len(self.kept)
+            self.kept += piece[:room]
+            self.dropped += max(0, len(piece) - room)
+
+
+async def _kill_group(process: anyio.abc.Process) -> None:
+    """With everything it started that did not leave its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with anyio.move_on_after(_KILLED_S):
+        await process.wait()
+    await process.aclose()

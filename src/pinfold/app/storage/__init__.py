@@ -1,1 +1,14 @@
 """Sessions on disk: the store, locks, reading, and exports."""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+from pinfold.app.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pinfold.app.storage.lock import Claim, claim
+    from pinfold.app.storage.session_store import SessionNode, SessionTree, build_session_tree, clean_up, list_nodes
+
+__getattr__ = lazy_names(__name__)

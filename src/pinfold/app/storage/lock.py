@@ -54,7 +54,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def holder_of(folder: Path) -> int | None:
-    """The owner's process id, as it wrote it; None if nobody holds the session."""
+    """The owner's process id, as it wrote it; None if the session is not held."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

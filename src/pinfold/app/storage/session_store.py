@@ -1,4 +1,4 @@
-"""The sessions on this machine: found, listed, removed."""
+"""The sessions on this machine: found, listed, removed, by name and by descent; and what a killed Pinfold left behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,12 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.errors import NoSuchSession, SessionBusy
-from pinfold.app.paths import data_dir, forget_scratch, private_dir
-from pinfold.app.session.live_session import IMPORTED
+from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.session.options import IMPORTED
 from pinfold.app.storage.lock import claim, holder_of
 from pinfold.events import SessionId, new_session_id
 from pinfold.log import Match, Summary, import_file, matches, summarise
-from pinfold.sandbox.kernel.folders import remove_folder
+from pinfold.sandbox.environment import find_unfinished
+from pinfold.sandbox.kernel.folders import in_use, remove_folder
+from pinfold.sandbox.kernel.processes import sweep_leftovers
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -119,7 +121,7 @@ class SessionStore:
 
     @contextlib.contextmanager
     def hold_name_lock(self) -> Generator[None]:
-        """While held, nobody else gives a new session its name."""
+        """Hold the lock under which new sessions are named."""
         with (self.root / ".naming").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -192,3 +194,104 @@ class SessionStore:
         finally:
             if held:
                 held.release()
+
+
+class SessionNode(Struct, frozen=True, kw_only=True):
+    """A session as a list shows it."""
+
+    id: SessionId
+    title: str
+    """As the user named it; else the first thing they said."""
+    named: bool = False
+    last: str
+    """When it was last used."""
+    workspace: str = ""
+    source: SessionId | None = None
+    """The session it was forked from."""
+    is_live: bool = False
+
+
+class SessionTree(Struct, frozen=True, kw_only=True):
+    ancestors: tuple[SessionNode, ...]
+    """Where it came from, the nearest first; those that are removed by now only in name."""
+    children: tuple[tuple[int, SessionNode], ...]
+    """Forked from it, each with how many steps away, children after their parents."""
+
+
+def list_nodes(shelf: SessionStore) -> list[SessionNode]:
+    """Every session that can be read, the last used first."""
+    return sorted(_read_nodes(shelf), key=lambda kin: kin.last, reverse=True)
+
+
+def _read_nodes(shelf: SessionStore) -> Iterator[SessionNode]:
+    for folder in shelf.root.glob("s_*"):
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            summary = summarise(folder)
+            if summary is None or not summary.events:
+                continue
+            yield SessionNode(
+                id=SessionId(folder.name),
+                title=summary.title,
+                named=summary.named,
+                last=summary.last,
+                workspace=summary.workspace,
+                source=SessionId(summary.source) if summary.source else None,
+                is_live=holder_of(folder) is not None,
+            )
+
+
+def build_session_tree(session: SessionId, everyone: list[SessionNode]) -> SessionTree:
+    by_id = {kin.id: kin for kin in everyone}
+    return SessionTree(
+        ancestors=tuple(_ancestors(session, by_id)), children=tuple(_children(session, everyone, 1, {session}))
+    )
+
+
+def _ancestors(session: SessionId, by_id: Mapping[SessionId, SessionNode]) -> Iterator[SessionNode]:
+    seen = {session}
+    here = by_id.get(session)
+    while here and here.source and here.source not in seen:
+        seen.add(here.source)
+        source, here = here.source, by_id.get(here.source)
+        yield here or SessionNode(id=source, title="(removed)", last="")
+
+
+def _children(
+    session: SessionId, everyone: list[SessionNode], depth: int, seen: set[SessionId]
+) -> Iterator[tuple[int, SessionNode]]:
+    for kin in everyone:
+        if kin.source == session and kin.id not in seen:
+            seen.add(kin.id)
+            yield depth, kin
+            yield from _children(kin.id, everyone, depth + 1, seen)
+
+
+_SOCKET = "socket"
+
+
+def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
+    """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
+    yield from sweep_leftovers(dry_run=dry_run)
+    for kind, path in _find_leftovers(SessionStore()):
+        if not dry_run:
+            if kind == _SOCKET:
+                path.unlink(missing_ok=True)
+            else:
+                remove_folder(path)
+        yield kind, str(path)
+
+
+def _find_leftovers(shelf: SessionStore) -> Iterator[tuple[str, Path]]:
+    for socket in shelf.find_stale_sockets():
+        yield _SOCKET, socket
+    for folder in shelf.find_unfinished():
+        yield "unfinished session", folder
+    for place in (up_dir(), warm_dir()):
+        for socket in sorted(place.glob("*.sock")) if holder_of(place) is None else ():
+            yield _SOCKET, socket
+    for folder in sorted((cache_dir() / "scratch").glob("s_*")):
+        # A kept session's scratch folder is its workspace, and goes with the session.
+        if not shelf.folder_of(SessionId(folder.name)).exists() and not in_use(folder):
+            yield "scratch folder", folder
+    for folder in find_unfinished():
+        yield "unfinished environment", folder

@@ -1,1 +1,18 @@
 """What of a workspace may be obeyed or sent: trust, secrets, grants, untrusted files."""
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+from pinfold.app.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pinfold.app.trust.grants import Grants, explain_command
+    from pinfold.app.trust.mcp_reach import describe_server, grant_reach
+    from pinfold.app.trust.project_files import SERVERS, ProjectFiles, read_project_files
+    from pinfold.app.trust.secrets import SecretListing, Secrets, host_pattern
+    from pinfold.app.trust.untrusted_files import clean, find_untrusted
+    from pinfold.app.trust.workspace_trust import TrustStatus, forget, question, trust, trust_status
+
+__getattr__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""What the user has allowed for always, by folder: patterns in one file of their own, shown and revoked by `pinfold policy grants`."""
+"""The user's own rules, and what the user has allowed for always, by folder: shown and revoked by `pinfold policy grants`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir
-from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.paths import config_dir, hold_file_lock, read_store, write_private
+from pinfold.events import Mode
+from pinfold.policy import NO_RULES, RuleError, Rules, explain, load_rules
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,15 +29,7 @@ class Grants:
 
     def all(self) -> tuple[Grant, ...]:
         """Raises ConfigError."""
-        data = read_private(self.file)
-        if data is None:
-            return ()
-        try:
-            return msgspec.json.decode(data, type=tuple[Grant, ...])
-        except msgspec.MsgspecError as error:
-            raise ConfigError(
-                f"{self.file} is damaged ({error}); remove it, and what it allowed is asked about again"
-            ) from error
+        return read_store(self.file, tuple[Grant, ...], "remove it, and what it allowed is asked about again")
 
     def of(self, workspace: Path) -> frozenset[str]:
         return frozenset(grant.pattern for grant in self.all() if grant.workspace == str(workspace))
@@ -64,3 +58,25 @@ class Grants:
             grants = list(self.all())
             yield grants
             write_private(self.file, msgspec.json.format(msgspec.json.encode(grants)))
+
+
+def user_rules() -> Rules:
+    """Raises ConfigError."""
+    path = config_dir() / "rules.toml"
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return NO_RULES
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return load_rules(text)
+    except RuleError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def explain_command(command: str, mode: Mode = "ask") -> dict[str, Any]:
+    """What policy would say of a shell command in a new session, and why. Raises ConfigError."""
+    return explain(command, mode=mode, rules=user_rules())

@@ -34,7 +34,7 @@ class Instruction(msgspec.Struct, frozen=True, kw_only=True):
 def folders_above(workspace: Path) -> tuple[Path, ...]:
     """Those between a workspace and the root of its repository, that one included, nearest first; none outside of one.
 
-    Never a home folder, and nothing that belongs to somebody else: whoever can write above a workspace is not its owner.
+    Never a home folder, and no folder of another user, who could write there.
     """
     found: list[Path] = []
     try:

@@ -58,7 +58,7 @@ _DEFAULTS = {
     "ansible-playbook": ("ansible.cfg",),
 }
 """What a program reads by itself in the folder it starts in."""
-_NO_FILE = "no regular file, so nobody knows what it gives"
+_NO_FILE = "no regular file, so its content is unknown"
 _IN_A_FOLDER = ("__main__.py", "__init__.py")
 """What `python FOLDER` and `python -m PACKAGE` run."""
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from pinfold.app.paths import is_too_wide
-from pinfold.app.trust.dotenv import keys_of
 from pinfold.app.trust.instructions import NAMES as INSTRUCTIONS
 from pinfold.app.trust.instructions import folders_above
+from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.trust_summary import summarize_effects
 from pinfold.sandbox import is_masked
 

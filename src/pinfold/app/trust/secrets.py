@@ -17,8 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir
-from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.paths import config_dir, hold_file_lock, read_store, write_private
 from pinfold.text import keep_own_secret, keep_secret
 
 Where: TypeAlias = Literal["keyring", "file"]
@@ -136,15 +135,7 @@ class Secrets:
         return value
 
     def _read(self) -> _File:
-        data = read_private(self.path)
-        if data is None:
-            return _File()
-        try:
-            return msgspec.json.decode(data, type=_File)
-        except msgspec.MsgspecError as error:
-            raise ConfigError(
-                f"{self.path} is damaged; move it away and set the secrets again (pinfold secret set NAME)"
-            ) from error
+        return read_store(self.path, _File, "move it away and set the secrets again (pinfold secret set NAME)")
 
     def _write(self, secrets: Mapping[str, _Stored]) -> None:
         write_private(self.path, msgspec.json.encode(_File(secrets=dict(secrets))))

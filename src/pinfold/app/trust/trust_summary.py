@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from pinfold.app.trust.command_files import FOLDER, parse_command
-from pinfold.app.trust.dotenv import keys_of, names_of
+from pinfold.app.trust.project_formats import FOLDER, keys_of, names_of, parse_command
 from pinfold.text import redact
 
 _FIRST = 60
@@ -61,8 +60,7 @@ def _format_value(value: object) -> str:
 
 
 def _servers(data: bytes, origin: str) -> tuple[str, ...]:
-    from pinfold.app.trust.mcp_reach import apply_reach
-    from pinfold.app.trust.mcp_summary import describe_server
+    from pinfold.app.trust.mcp_reach import apply_reach, describe_server
     from pinfold.tools.mcp.server_config import read_servers
 
     specs, faults = read_servers(data, origin)

@@ -1,7 +1,7 @@
-"""Files that were written while others' words were in play, by path and content: whoever opens them next is untrusted too.
+"""Files written after a session had read outside text, by path and content: a session that opens them is untrusted too.
 
 Kept where no session can be pointed. A session that turns untrusted says so before it can write; what it has written
-since is found when it ends, or, if it never did, by whoever looks next. A file that the user has changed is the user's.
+since is found when it ends, or, if it never did, by the next session that looks. A file that the user has changed is the user's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,23 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pinfold.app.private_files import hold_file_lock
-from pinfold.app.trust.untrusted_store import WHOLE, Mark, Store, Writing, load, save, store_path
+from pinfold.app.paths import hold_file_lock
+from pinfold.app.trust.written_files import (
+    NAMES,
+    UNREAD,
+    WHOLE,
+    Mark,
+    Store,
+    TooMany,
+    Writing,
+    content,
+    contents_before,
+    find_written,
+    load,
+    save,
+    store_path,
+    walk,
+)
 from pinfold.text import join_names, numerous, printable_line
 
 _COARSE = 5
@@ -29,7 +44,7 @@ _NAMED = 3
 
 
 class Writer:
-    """One session, as far as files with others' words are concerned."""
+    """One session, and the files with outside text that it meets or writes."""
 
     def __init__(self, session: str, folders: Sequence[Path], places: Sequence[Path] = ()) -> None:
         """`folders` it may write to; `places` it may read as well."""
@@ -47,13 +62,13 @@ class Writer:
 
     @property
     def has_news(self) -> bool:
-        """Others' words may be in its places since it looked last, and it has met none yet; cheap to ask."""
+        """True if outside text may have come into its folders since it looked last. Cheap."""
         if self._writing or self._has_met_any:
             return False
         return self._has_company or _read_stamp(str(store_path())) != self._looked_at
 
     def find_marked(self) -> dict[Path, Mark]:
-        """Files with others' words in its places. Raises ConfigError."""
+        """Files with outside text in its folders. Raises ConfigError."""
         self._looked_at = _read_stamp(str(store_path()))
         if self._looked_at is None:
             return {}
@@ -65,7 +80,7 @@ class Writer:
         return found
 
     def begin_action(self) -> None:
-        """What it does next may bring in others' words and write them down before it ends."""
+        """What it does next may read outside text and write it down before it ends."""
         self._began_ns = _now_ns()
 
     def turn_untrusted(self) -> None:
@@ -83,7 +98,6 @@ class Writer:
             store = load()
             save(replace(store, writing={**store.writing, self._session: writing}))
         self._writing = writing
-        from pinfold.app.trust.written_files import contents_before
 
         self._known = contents_before(self._began_ns, self._folders)
 
@@ -154,8 +168,6 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
 
 def _mark_written(store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None) -> Store:
     """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
-    from pinfold.app.trust.written_files import find_written
-
     files, folders, ways = dict(store.files), dict(store.folders), dict(store.ways)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     for session, writing in sessions.items():
@@ -193,13 +205,11 @@ def _drop_stale_marks(store: Store, tops: Sequence[Path]) -> Store:
 
 def _refresh_mark(path: str, mark: Mark) -> Mark | None:
     """The mark on what is there now, if it is what was marked."""
-    from pinfold.app.trust.written_files import NAMES, UNREAD, content
-
     now = content(path)
     if now is None:
         return None
     if now.digest == UNREAD:
-        return mark  # nobody can tell
+        return mark  # it cannot be told
     if mark.digest == WHOLE:
         return replace(mark, seen=(now.seen[0], 0)) if now.digest.startswith(NAMES) else None
     if mark.digest in (now.digest, UNREAD):
@@ -209,8 +219,6 @@ def _refresh_mark(path: str, mark: Mark) -> Mark | None:
 
 def _find_moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
     """Files that hold what those held which are gone, by size and digest; folders by their number."""
-    from pinfold.app.trust.written_files import TooMany, content, walk
-
     files = {(mark.size, mark.digest): mark for mark in missing}
     folders = {mark.seen[0]: mark for mark in missing if mark.digest == WHOLE}
     sizes = {size for size, _ in files}

@@ -11,8 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, is_too_wide, refuse_closed_folders
-from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.paths import (
+    config_dir,
+    hold_file_lock,
+    is_too_wide,
+    read_store,
+    refuse_closed_folders,
+    write_private,
+)
 from pinfold.app.trust.project_files import ProjectFiles, read_project_files
 from pinfold.text import join_names, printable_line
 
@@ -119,7 +125,7 @@ def forget(workspace: Path) -> bool:
 
 
 def read_trusted_files(workspace: Path) -> TrustedFiles:
-    """What of it is obeyed. Nobody is asked: what is not trusted is ignored, and one line says so. Raises ConfigError."""
+    """The files that are obeyed. Asks no question: untrusted files are ignored, with a notice. Raises ConfigError."""
     found = read_project_files(workspace)
     if not found.files and not found.odd:
         return TrustedFiles(files={})
@@ -145,13 +151,7 @@ def _path() -> Path:
 
 
 def _read() -> _Store:
-    data = read_private(_path())
-    if data is None:
-        return _Store()
-    try:
-        return msgspec.json.decode(data, type=_Store)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{_path()} is damaged; remove it and trust your folders again") from error
+    return read_store(_path(), _Store, "remove it and trust your folders again")
 
 
 def _write(folders: Mapping[str, _Grant]) -> None:

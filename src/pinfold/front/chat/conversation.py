@@ -59,7 +59,7 @@ from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.clients.notebooks import AttachedNotebook
-    from pinfold.app.session.mounts import Mount
+    from pinfold.app.session.options import Mount
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.04

@@ -160,7 +160,7 @@ def run_command_line(args: list[str] | None = None) -> None:
 
 def _say_last_words() -> int:
     """Print what a session reported while closing; 1 if the workspace is not as promised."""
-    if "pinfold.app.session.closing_notices" not in sys.modules:
+    if "pinfold.app.session.protected_files" not in sys.modules:
         return 0
     from pinfold.app import pop_closing_notices
 

@@ -128,6 +128,12 @@ def getoutput(command: str) -> list[str]:
     return text.decode("utf-8", "replace").splitlines()
 
 
+def as_lines(found: list[str]) -> list[str]:
+    """As IPython's list of lines where that is loaded."""
+    text = sys.modules.get("IPython.utils.text")
+    return text.SList(found) if text else found
+
+
 def script(program: list[str], text: str | None) -> int:
     """Run a program with `text` as its input."""
     import subprocess

@@ -49,7 +49,7 @@ class Displays:
         if self.captured is not None and self.captured(forms):
             return
         if _getpid() != self.pid:
-            _print(forms)  # nobody takes displays from a child
+            _print(forms)  # the displays of a child are not collected
             return
         forms = _sendable(forms)
         with self._lock:

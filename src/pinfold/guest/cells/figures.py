@@ -1,6 +1,6 @@
-"""matplotlib's figures as pictures: each shown once, by `show`, by `display`, as a value, or when its cell ends.
+"""Figures of matplotlib as pictures, and of plotly as pages. Imports neither library.
 
-Never imports matplotlib; a program that did not either pays nothing.
+A matplotlib figure is shown once: by `show`, by `display`, as a value, or when its cell ends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import sys
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
     from typing import Any
 
 BACKEND = "agg"
@@ -72,12 +71,15 @@ def _is_empty(figure: Any) -> bool:
     return not (figure.axes or figure.lines or figure.texts or figure.images or figure.patches)
 
 
-def patch_pyplot(pyplot: ModuleType) -> None:
-    """`plt.show()` shows."""
-    from .displays import display
+def is_plot(value: object) -> bool:
+    """Whether it is a figure of plotly's."""
+    module = sys.modules.get("plotly.basedatatypes")
+    return module is not None and isinstance(value, getattr(module, "BaseFigure", ()))
 
-    def show(*_arguments: object, **_options: object) -> None:
-        """Show all open figures."""
-        show_open(display)
 
-    vars(pyplot)["show"] = show
+def plot_forms(figure: Any) -> dict[str, bytes]:
+    """Its data for a page that can draw it, and a page that can by itself. Its own `show` looks for a browser."""
+    return {
+        "application/vnd.plotly.v1+json": str(figure.to_json()).encode(),
+        "text/html": str(figure.to_html(full_html=False, include_plotlyjs="cdn")).encode(),
+    }

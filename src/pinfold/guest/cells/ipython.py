@@ -11,7 +11,6 @@ import sys
 from importlib import import_module
 
 from . import commands, displays, import_hooks
-from .magics import as_lines
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class GuestShell(InteractiveShell):
     system_raw = system_piped = system
 
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> object:
-        lines = as_lines(commands.getoutput(self.var_expand(cmd, depth=depth + 1)))
+        lines = commands.as_lines(commands.getoutput(self.var_expand(cmd, depth=depth + 1)))
         return lines if split else "\n".join(lines)
 
     def run_cell(self, raw_cell: str, *_arguments: object, **_options: object) -> ExecutionResult:

@@ -92,7 +92,7 @@ def _install(engine: Engine) -> None:
         engine.namespace["_exit_code"] = code
 
     def lines(command: str) -> list[str]:
-        return as_lines(commands.getoutput(commands.expand_variables(command, engine.namespace)))
+        return commands.as_lines(commands.getoutput(commands.expand_variables(command, engine.namespace)))
 
     def script(program: str, text: str) -> None:
         code = commands.script([program], text)
@@ -101,12 +101,6 @@ def _install(engine: Engine) -> None:
 
     for name, function in ((SYSTEM, system), (LINES, lines), (SCRIPT, script)):
         setattr(builtins, name, function)
-
-
-def as_lines(found: list[str]) -> list[str]:
-    """As IPython's list of lines where that is loaded."""
-    text = sys.modules.get("IPython.utils.text")
-    return text.SList(found) if text else found
 
 
 def _can_import_ipython() -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from binascii import a2b_base64
 
-from . import figures, plots
-from .texts import cap_text
+from . import figures
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ METHODS = (
     ("_repr_pdf_", "application/pdf"),
 )
 SAID_CHARS = 300
+TEXT_BYTES = 1 << 20
+"""Most of a value's text, and of an error's, that leaves the guest."""
 
 _repr = repr
 _name_of = type.__dict__["__name__"].__get__
@@ -37,7 +38,7 @@ _name_of = type.__dict__["__name__"].__get__
 def forms_of(value: object) -> Forms | None:
     """All forms, text included. None when the object has shown itself."""
     own = _method(value, "_ipython_display_")
-    if own is not None and not plots.is_plot(value):
+    if own is not None and not figures.is_plot(value):
         try:
             own()
         except NotImplementedError:
@@ -59,8 +60,8 @@ def rich_forms(value: object) -> Forms:
             picture = figures.png(value)
             figures.mark_shown(value)
             return {} if picture is None else {"image/png": picture}
-        if plots.is_plot(value):
-            return plots.forms(value)
+        if figures.is_plot(value):
+            return figures.plot_forms(value)
     except Exception as error:
         _say(value, "drawing", error)
         return {}
@@ -85,6 +86,16 @@ def raw_forms(bundle: object) -> Forms:
             if type(mime) is str:
                 _put(forms, mime, data, bundle)  # pyright: ignore[reportUnknownArgumentType]
     return forms
+
+
+def cap_text(text: str) -> bytes:
+    # Through `str`, because a program's `__repr__` may return a subclass with an `encode` of its own.
+    if str.__len__(text) > TEXT_BYTES:
+        text = str.__getitem__(text, slice(TEXT_BYTES))
+    encoded = str.encode(text, "utf-8", "backslashreplace")
+    if len(encoded) <= TEXT_BYTES:
+        return encoded
+    return encoded[:TEXT_BYTES].decode("utf-8", "ignore").encode()
 
 
 def plain_form(value: object) -> bytes:

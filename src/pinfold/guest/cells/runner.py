@@ -6,18 +6,18 @@ import ast
 import builtins
 import linecache
 import os
+import random
 import sys
 from collections.abc import Callable, Coroutine
 from types import CodeType, ModuleType
 
-from . import answering, displays, figures, import_hooks, plots
+from ..calls import call, is_possible
+from . import displays, figures, import_hooks
+from .bindings import VALUE, Origins
 from .displays import Displays
 from .interrupts import Interrupts
-from .mime_bundle import Forms, plain_form, rich_forms
-from .origins import Origins
-from .randomness import reseed
+from .mime_bundle import Forms, cap_text, plain_form, rich_forms
 from .streams import Streams
-from .texts import cap_text
 from .tracebacks import format_error, missing_package
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 CO_COROUTINE = 0x80
 FUTURE_FLAGS = 0x1FE0000
 """The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
-VALUE = "<value>"
-"""Where a cell leaves its last value for us: not a name the program could write."""
 STORE = ast.Store()
 PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 PLAIN = frozenset((int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type))
@@ -89,7 +87,7 @@ class Engine:
         self.finish: Callable[[], None] | None = None
         """Called at the end of a cell that ends well: what it began is finished."""
         displays.install(self.displays)
-        answering.install()
+        builtins.answer = answer  # pyright: ignore[reportAttributeAccessIssue]
         import_hooks.install_hooks()
         warmed = _modules.get(f"{__package__}.ipython")
         if warmed is not None and warmed.is_made():
@@ -137,7 +135,7 @@ class Engine:
         """After `take_over`: beside the original, with streams and random numbers of its own."""
         self._streams.adopt(stdout, stderr)
         self._loop = None  # what it waits with is shared with the original
-        reseed(self.namespace)
+        seed_generators(self.namespace)
 
     @property
     def flags(self) -> int:
@@ -254,7 +252,7 @@ class Engine:
         return text
 
     def _display(self, value: object, text: bytes) -> None:
-        if hasattr(type(value), "_ipython_display_") and not plots.is_plot(value):
+        if hasattr(type(value), "_ipython_display_") and not figures.is_plot(value):
             displays.display(value)
             return
         forms = rich_forms(value)
@@ -282,7 +280,7 @@ class Engine:
             try:
                 self._interrupts.arm()
                 if "matplotlib.pyplot" in _modules and _getpid() == self._pid:
-                    # Those of a cell that failed half way; after an interrupt nobody wants to wait for them.
+                    # Those of a cell that failed half way; after an interrupt they are not waited for.
                     figures.show_open(None if self._interrupts.fired else displays.display)
                 self._streams.flush()
             finally:
@@ -300,3 +298,28 @@ class Engine:
             os.write(2, error)
         self._settle()
         os._exit(code & 0xFF)
+
+
+def answer(text: object = "") -> None:
+    """Tell the user the result and end the turn, unless the rest of the code fails."""
+    if is_possible():
+        call("answer", text=str(text))
+    else:
+        print(text)  # noqa: T201 - for the model, which then says it
+
+
+def seed_generators(namespace: dict[str, object] | None = None) -> None:
+    """The generators of `random` and numpy, and those that variables hold."""
+    random.seed()
+    numbers: Any = sys.modules.get("numpy.random")
+    if numbers is not None:
+        numbers.seed()
+    held: list[Any] = list((namespace or {}).values())
+    for value in held:
+        if type(value) is random.Random:
+            value.seed()
+        elif numbers is not None and type(value) is numbers.Generator:
+            generator = value.bit_generator
+            generator.state = type(generator)().state
+        elif numbers is not None and type(value) is numbers.RandomState:
+            value.seed()

@@ -1,4 +1,4 @@
-"""An exception as text for whoever wrote the cell: their frames, the last of a library's, and what the line worked on."""
+"""An exception as text for the author of the cell: their frames, the last of a library's, and what the line worked on."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import sys
 from traceback import FrameSummary, StackSummary, TracebackException
 from types import FrameType, TracebackType
 
-from .inventory import columns_of, is_library_type
+from .inventory import columns_of, describe_value, is_data, is_library_type
 from .packages import OWN_NAME, package_of
-from .value_summary import describe_value, is_data
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from typing import Any
 
 OURS = (__file__.rsplit("/", 2)[0] + "/", "<servers.")
-"""Files whose frames say nothing to whoever wrote the program."""
+"""Files whose frames are left out of tracebacks."""
 LIBRARY_FOLDER = os.path.dirname(os.__file__) + "/"
 INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 FRAMES = 16

@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 
-from .proc import put
+from .processes import put
 
 ROOT_NAME = "pinfold-"
 """Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
@@ -60,6 +60,16 @@ class Groups:
             if not self._parents:
                 return
             time.sleep(CLOSE_TRY_S)
+
+
+def make_groups() -> Groups | None:
+    """Where this process may make some, once those of launchers that are gone have been removed."""
+    with suppress(OSError):
+        for folder in leftovers():
+            remove_tree(folder)
+        places = usable_places()
+        return Groups(places) if places else None
+    return None
 
 
 class Group:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ..startup.requests import Request
+from ..startup.messages import Request
 from ..startup.root import DEVICES
-from ..startup.session import FILE, FS_BITS, READ
 from .read_only import MOVE
-from .syscalls import Landlock, landlock_abi
+from .syscalls import FILE, READ, Landlock, all_file_rights, landlock_abi
 
 MACHINE = (
     "/proc/cpuinfo",
@@ -85,7 +84,7 @@ def _cgroup_limit_files() -> list[str]:
 
 
 def _rules(settings: Request, abi: int) -> Landlock:
-    everything = (1 << FS_BITS.get(abi, 16)) - 1
+    everything = all_file_rights(abi)
     scoped = ABSTRACT_SOCKETS | SIGNALS if abi >= 6 else 0
     rules = Landlock(everything, scoped=scoped, network=TCP if abi >= 4 else 0)
     _allow(rules, READ, [*settings["read"], *MACHINE])

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ..startup.requests import Request
-from .proc import put
-from .syscalls import (
-    ATTR_IDMAP,
-    ATTR_NODEV,
-    ATTR_NOSUID,
-    ATTR_RDONLY,
-    CLONE_NEWUSER,
-    clone_mount,
-    set_mount_attributes,
-    unshare,
-)
+from ..startup.messages import Request
+from . import syscalls
+from .processes import put
 
 
 class Owners:
@@ -38,10 +29,10 @@ class Owners:
 def open_tree(item: Request, outer: int, owners: Owners | None) -> int:
     """The mount `item` asks for. With `owners`, what its owner has on disk belongs to `outer` in it."""
     path = item["source"]
-    tree = clone_mount(path, recursive=True)
+    tree = syscalls.clone_mount(path, recursive=True)
     try:
-        attributes = ATTR_NOSUID | ATTR_NODEV | (0 if item["writable"] else ATTR_RDONLY)
-        set_mount_attributes(tree, attributes, recursive=True)
+        attributes = syscalls.ATTR_NOSUID | syscalls.ATTR_NODEV | (0 if item["writable"] else syscalls.ATTR_RDONLY)
+        syscalls.set_mount_attributes(tree, attributes, recursive=True)
         if owners is not None:
             _give_to(tree, os.stat(path), outer, owners, needed=item["writable"])
     except BaseException:
@@ -53,7 +44,7 @@ def open_tree(item: Request, outer: int, owners: Owners | None) -> int:
 def _give_to(tree: int, owner: os.stat_result, outer: int, owners: Owners, *, needed: bool) -> None:
     userns = owners.take(owner.st_uid, owner.st_gid, outer)
     try:
-        set_mount_attributes(tree, ATTR_IDMAP, userns=userns)
+        syscalls.set_mount_attributes(tree, syscalls.ATTR_IDMAP, userns=userns)
     except OSError:
         # Not every file system can; data that all may read is still of use.
         if needed:
@@ -83,7 +74,7 @@ def _create_mapped_namespace(uid: int, gid: int, outer: int) -> int:
     if child == 0:
         try:
             os.close(finished)
-            unshare(CLONE_NEWUSER)
+            syscalls.unshare(syscalls.CLONE_NEWUSER)
             os.write(made, b"1")
             os.read(done, 1)
         finally:

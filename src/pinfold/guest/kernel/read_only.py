@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import re
 from _thread import allocate_lock, start_new_thread
+from collections.abc import Callable
+from subprocess import Popen
 
 from .syscalls import PR_SET_NO_NEW_PRIVS, Landlock, add_filter, landlock_abi, prctl
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from subprocess import Popen
 
 # Landlock's rights: write a file; remove, make (ABI 1); move between folders (2); empty (3).
 WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, 0b1_1111_1111 << 4

@@ -15,6 +15,8 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_PARENT = 0x8000
 CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x200000, 0x1000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+NAMESPACES = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+"""All that a session has of its own, but for its users."""
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -25,9 +27,16 @@ _PR_SET_SECCOMP = 22
 _PR_GET_TID_ADDRESS = 40
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 
+# Rights of Landlock for files.
+READ = 0b1101
+"""Execute, read file, read folder."""
+FILE = 0b111 | 1 << 14 | 1 << 15
+"""What makes sense for a file: execute, write, read, truncate, ioctl."""
+FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
+
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
-_RESOLVE_NO_SYMLINKS = 4
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 2, 4, 8
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LISTENER = 8
 _X86 = os.uname().machine == "x86_64"
@@ -114,7 +123,7 @@ def leave_old_root() -> None:
 
 
 def unmount(target: str) -> None:
-    """Out of sight at once, gone when nobody uses it."""
+    """Out of sight at once, gone when it is no longer used."""
     _check_result(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
 
 
@@ -132,6 +141,12 @@ def open_without_links(path: str) -> int:
     """For use as a place only. Raises where a link is on the way."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
+
+
+def open_beneath(folder: int, path: str, flags: int, mode: int) -> int:
+    """Raises where the path leads out of the folder."""
+    how = struct.pack("=QQQ", flags, mode, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    return _call(_OPENAT2, path, folder, os.fsencode(path), how, 24)
 
 
 def set_mount_attributes(
@@ -198,7 +213,7 @@ def set_capabilities(keep: tuple[int, ...]) -> None:
 def seccomp(program: bytes, *, listen: bool = False) -> int:
     """For this thread and all it starts; `prctl(PR_SET_NO_NEW_PRIVS, 1)` must come first.
 
-    With `listen`, returns a descriptor that whoever answers the filter's questions listens on.
+    With `listen`, returns a descriptor on which the filter's questions arrive.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer))
@@ -218,6 +233,10 @@ def landlock_abi() -> int:
         return _call(_LANDLOCK_CREATE, "landlock", None, 0, 1)
     except OSError:
         return 0
+
+
+def all_file_rights(abi: int) -> int:
+    return (1 << FS_BITS.get(abi, 16)) - 1
 
 
 class Landlock:

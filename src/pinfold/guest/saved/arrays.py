@@ -7,15 +7,13 @@ import sys
 from _pickle import PickleBuffer
 from gc import get_referents
 from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
-from . import rebuilding as again
-from .kinds import kind_of, module_of, name_of
+from . import constructors
+from .introspection import kind_of, module_of, name_of
 from .reasons import Unsaved
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from typing import Any
-
     from .pickler import Pickler
 
 SPARE_BYTES = 1 << 16
@@ -113,12 +111,12 @@ def array(pickler: Pickler, value: Any) -> object:
         if is_wider or (id(root) in memory.shared and id(value) not in memory.frames):
             return _view(value, root)
     if not value.flags.writeable and not value.flags.forc:
-        return again.read_only_array, (value.copy(),)
+        return constructors.read_only_array, (value.copy(),)
     return NotImplemented
 
 
 def dtype(pickler: Pickler, value: Any) -> object:
-    """Pickle does it; but the names of its fields are no dict that anybody shares."""
+    """Pickle does it; but the names of its fields are in a dict that is not shared on purpose."""
     if value.fields is not None:
         pickler.graph.ignored.update(map(id, get_referents(value.fields)))
     return NotImplemented
@@ -150,7 +148,7 @@ def npy_pieces(value: Any) -> list[bytes | memoryview]:
 def _view(value: Any, root: Any) -> object:
     offset = _address(value) - _address(root)
     layout = (offset, value.shape, value.strides, value.dtype, value.flags.writeable, kind_of(value))
-    return again.array_view, (root, layout)
+    return constructors.array_view, (root, layout)
 
 
 def _address(value: Any) -> int:
@@ -169,7 +167,7 @@ def _file_array(value: Any, root: Any) -> object:
     mode = "r" if root.mode == "r" else "r+"
     order = "C" if root.flags.c_contiguous else "F"
     path: str = os.path.abspath(str(root.filename))
-    return again.file_array, (path, mode, (root.dtype, root.shape, root.offset, order))
+    return constructors.file_array, (path, mode, (root.dtype, root.shape, root.offset, order))
 
 
 def pandas_value(pickler: Pickler, value: Any) -> object:
@@ -231,4 +229,4 @@ def arrow_value(_: Pickler, value: Any) -> object:
     sink = arrow.BufferOutputStream()
     with arrow.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return again.arrow_part, (PickleBuffer(sink.getvalue()), kind)
+    return constructors.arrow_part, (PickleBuffer(sink.getvalue()), kind)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import signal
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self
 
 AGAIN_S = 0.1
 """Code that catches everything is told again."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 from _weakref import ReferenceType
 from collections import OrderedDict
 from types import CellType, CodeType, FunctionType
+from typing import Any
 
-from .kinds import SESSION, dict_of, kind_of, module_of, name_of
+from .introspection import SESSION, dict_of, kind_of, module_of, name_of
 from .pickler import ATOMS, has_own_ways
 from .reducers import PLAIN
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from typing import Any
 
 PAIRS = 100_000
 """Compared of one variable; a larger one is sampled by its beginning."""

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from _pickle import Unpickler as _Unpickler
+from _socket import socket  # the whole of `socket` takes milliseconds to import
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
 from io import BytesIO
 from json import loads
 from struct import Struct
+from typing import Any
 
-from . import rebuilding
+from . import constructors
 from .bounds import OutOfTime, TimeLimit
-from .entries import Label
+from .entries import Entry, Label
 from .reasons import cut, one_line
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
-    from .entries import Entry
-
-    Memory = bytes | bytearray | memoryview
+Memory = bytes | bytearray | memoryview
 
 LENGTH = Struct("<I")
 """Of the JSON that a part begins with: which bytes stored apart its stream takes."""
 SECONDS = 30.0
 """For the program's own code while one part is read; a library that is imported for it counts too."""
+
+SIZE = Struct("<Q")
+MISSING = (1 << 64) - 1
+"""The size of what the host does not have."""
+
+MOVED = {f"{__package__}.rebuilding": constructors.__name__}
+"""Modules that older streams name."""
 
 
 class Missing(Exception):
@@ -75,7 +80,7 @@ class _Restoring:
         if entry.kind == "module":
             return self._module(entry)
         if entry.kind == "import":
-            return rebuilding.imported(entry.of)
+            return constructors.find_import(entry.of)
         if entry.kind == "alias":
             return self._of_name(entry.of)
         if entry.kind == "npy":
@@ -92,10 +97,10 @@ class _Restoring:
 
     def _module(self, entry: Entry) -> object:
         """With what was imported inside it: `import xml.dom` binds `xml` only."""
-        module = rebuilding.module(entry.of)
+        module = constructors.module(entry.of)
         for name in bytes(self._whole(entry.digest)).decode().split() if entry.digest else ():
             try:
-                rebuilding.module(name)
+                constructors.module(name)
             except Exception:  # noqa: S112 - the package itself is there; a cell that wants this part is told
                 continue
         return module
@@ -191,13 +196,13 @@ class Unpickler(_Unpickler):
         if type(pid) is int:
             return self._texts[pid]
         if type(pid) is tuple:
-            return rebuilding.attribute(*pid)  # pyright: ignore[reportUnknownArgumentType]
+            return constructors.attribute(*pid)  # pyright: ignore[reportUnknownArgumentType]
         return self._of_name(pid) if pid else self._namespace
 
     def find_class(self, module: str, name: str, /) -> Any:
         """What is only known by its name in the session must be there already, and not be what is being read."""
         if module != "__main__":
-            return super().find_class(module, name)
+            return super().find_class(MOVED.get(module, module), name)
         first, *rest = name.split(".")
         found = self._of_name(first)
         for part in rest:
@@ -212,3 +217,47 @@ def _array(data: bytearray) -> object:
     shape, is_fortran, dtype = npy.read_array_header_1_0(start)
     order = "F" if is_fortran else "C"
     return numpy.ndarray(shape, dtype, data, start.tell(), order=order)
+
+
+def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
+    """What became of each variable. `fd` leads to the host, which has the bytes."""
+    around = told["around"]
+    sys.path += [it for it in around["path"] if type(it) is str and it not in sys.path]
+    _change_folder(around["folder"])
+    host = socket(fileno=fd)
+    try:
+        labels = restore(namespace, (Entry(**row) for row in told["entries"]), _HostReader(host).read)
+    finally:
+        host.close()
+    return [label.row() for label in labels]
+
+
+def _change_folder(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except (OSError, ValueError):  # it is no longer there
+        return
+
+
+class _HostReader:
+    """Asks the host for bytes by digest."""
+
+    def __init__(self, host: socket) -> None:
+        self._host = host
+
+    def read(self, digest: str) -> bytearray:
+        self._host.sendall(digest.encode())
+        (size,) = SIZE.unpack(self._read_exactly(SIZE.size))
+        if size == MISSING:
+            raise KeyError(digest)
+        return self._read_exactly(size)
+
+    def _read_exactly(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view, at = memoryview(data), 0
+        while at < size:
+            came = self._host.recv_into(view[at:])
+            if not came:
+                raise OSError("the host has hung up")
+            at += came
+        return data

@@ -7,30 +7,17 @@ functions and classes go by value. Finds out; what follows from it is decided in
 from __future__ import annotations
 
 import sys
+import types
 from _pickle import PickleBuffer
 from _pickle import Pickler as _Pickler
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-)
+from typing import TYPE_CHECKING, Any
 
-from . import arrays, reducers, references
-from . import rebuilding as again
-from .kinds import SESSION, dict_of, kind_of, module_of, of_session, paths_of
-from .modules import find_in_library, is_named
+from . import arrays, constructors, reducers, references
+from .introspection import SESSION, dict_of, find_in_library, is_named, kind_of, module_of, of_session, paths_of
 from .reasons import OPEN_FILE, Unsaved, why_unsavable
 from .reducers import ClassMethods, ModuleGlobals
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from typing import Any
-
     from .reducers import Reducer
 
 PROTOCOL = 5
@@ -40,65 +27,34 @@ NAMESPACE = ""
 """How a stream refers to the session's variables as a whole."""
 
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)))
-"""Values that are what they are wherever they are: nobody can tell two equal ones apart, or change them."""
+"""Values that are what they are wherever they are: two equal ones cannot be told apart, or changed."""
 CONTAINERS = frozenset((list, dict, set, bytearray))
 """Pickled without asking us how."""
-VALUES = frozenset(
-    (
-        "datetime.date",
-        "datetime.datetime",
-        "datetime.time",
-        "datetime.timedelta",
-        "datetime.timezone",
-        "decimal.Decimal",
-        "fractions.Fraction",
-        "numpy.dtype",
-        "numpy.generic",
-        "pandas.Index",
-        "pandas.api.extensions.ExtensionDtype",
-        "pandas.core.dtypes.base.ExtensionDtype",
-        "pandas._libs.tslibs.timedeltas._Timedelta",
-        "pandas._libs.tslibs.timestamps._Timestamp",
-        "pandas.core.indexes.base.Index",
-        "pathlib.PurePath",
-        "pathlib._local.PurePath",
-        "pyarrow.lib._Weakrefable",
-        "re.Pattern",
-        "uuid.UUID",
-        "zoneinfo.ZoneInfo",
-        "enum.Enum",
-    )
-)
+_VALUES = """
+datetime.date datetime.datetime datetime.time datetime.timedelta datetime.timezone decimal.Decimal
+fractions.Fraction numpy.dtype numpy.generic pandas.Index pandas.api.extensions.ExtensionDtype
+pandas.core.dtypes.base.ExtensionDtype pandas._libs.tslibs.timedeltas._Timedelta
+pandas._libs.tslibs.timestamps._Timestamp pandas.core.indexes.base.Index pathlib.PurePath pathlib._local.PurePath
+pyarrow.lib._Weakrefable re.Pattern uuid.UUID zoneinfo.ZoneInfo enum.Enum
+"""
+VALUES = frozenset(_VALUES.split())
 """Types without identity worth keeping, by full name, with their subclasses."""
-LIVING = (
-    ("os", "environ"),
-    ("os", "environb"),
-    ("sys", "modules"),
-    ("sys", "path"),
-    ("sys", "argv"),
-    ("sys", "stdin"),
-    ("sys", "stdout"),
-    ("sys", "stderr"),
-    ("sys", "__stdin__"),
-    ("sys", "__stdout__"),
-    ("sys", "__stderr__"),
-    ("builtins", "__dict__"),
-    ("dataclasses", "_EMPTY_METADATA"),
-    ("matplotlib", "rcParams"),
-    ("numpy.random.mtrand", "_rand"),
-)
+LIVING = """
+os:environ os:environb sys:modules sys:path sys:argv sys:stdin sys:stdout sys:stderr sys:__stdin__ sys:__stdout__
+sys:__stderr__ builtins:__dict__ dataclasses:_EMPTY_METADATA matplotlib:rcParams numpy.random.mtrand:_rand
+"""
 """What every process has one of: a variable that holds it holds the new process's own."""
 
 REDUCERS: dict[type, Reducer] = {
-    BuiltinFunctionType: lambda _pickler, _value: NotImplemented,
-    CellType: reducers.cell,
-    CodeType: reducers.code,
+    types.BuiltinFunctionType: lambda _pickler, _value: NotImplemented,
+    types.CellType: reducers.cell,
+    types.CodeType: reducers.code,
     ClassMethods: reducers.class_methods,
-    FunctionType: reducers.function,
-    GetSetDescriptorType: reducers.descriptor,
-    MappingProxyType: references.mapping_proxy,
-    MemberDescriptorType: reducers.descriptor,
-    MethodType: reducers.method,
+    types.FunctionType: reducers.function,
+    types.GetSetDescriptorType: reducers.descriptor,
+    types.MappingProxyType: references.mapping_proxy,
+    types.MemberDescriptorType: reducers.descriptor,
+    types.MethodType: reducers.method,
     ModuleGlobals: reducers.names,
     classmethod: reducers.wrapped_method,
     memoryview: references.memory_view,
@@ -182,11 +138,11 @@ class Graph:
         """What is referred to: a variable by its name, what every process has by module and name."""
         self.memory = arrays.Memory()
         self.ignored: set[int] = set()
-        """What libraries hand to all their values; nobody means to share it."""
+        """What libraries hand to all their values; it is not shared on purpose."""
         self.whole: set[int] = set()
         """Dicts that are the attributes of an object and something else too: it must come back as one."""
         self._how: dict[type, TypeTraits] = {}
-        for module_name, name in LIVING:
+        for module_name, _, name in (path.partition(":") for path in LIVING.split()):
             held = getattr(sys.modules.get(module_name), name, None)
             if held is not None:
                 self.known[id(held)] = (module_name, name)
@@ -194,7 +150,7 @@ class Graph:
     def add(self, name: str, value: Any) -> None:
         """A variable. Others refer to it by name, if it matters that it is this object."""
         kind = kind_of(value)
-        if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, BuiltinFunctionType):
+        if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, types.BuiltinFunctionType):
             return
         how = self.how(kind)
         if kind in CONTAINERS or (how.has_identity and id(value) not in how.kept):
@@ -211,7 +167,7 @@ def _how(kind: Any) -> TypeTraits:
     reducer = REDUCERS.get(kind)
     if reducer is not None:
         how = TypeTraits(reducer)
-        how.has_identity = kind not in (CodeType, ClassMethods, ModuleGlobals)
+        how.has_identity = kind not in (types.CodeType, ClassMethods, ModuleGlobals)
         return how
     if issubclass(kind, type):
         return TypeTraits(reducers.class_)
@@ -312,7 +268,7 @@ class Found:
         self.states: dict[int, object] = {}
         """Dicts that are the attributes of an object of the session's."""
         self.twice: set[int] = set()
-        """Dicts that came again."""
+        """Dicts that came constructors."""
         self.framed: set[int] = set()
         """Arrays that belong to a frame already."""
         self.notes: list[str] = []
@@ -358,10 +314,10 @@ class Pickler(_Pickler):
         kind = kind_of(obj)
         how = self.graph.how(kind)
         if how.kept and id(obj) in how.kept:
-            return again.attribute, how.kept[id(obj)]
+            return constructors.attribute, how.kept[id(obj)]
         if how.reducer is not None:
             reduced = how.reducer(self, obj)
-            if how.has_identity and reduced is not NotImplemented and reduced[0] is not again.attribute:
+            if how.has_identity and reduced is not NotImplemented and reduced[0] is not constructors.attribute:
                 self.seen[id(obj)] = obj
             return reduced
         if how.has_identity and not (how.may_be_named and _is_named(obj)):

@@ -7,31 +7,16 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
-from types import (
-    CellType,
-    ClassMethodDescriptorType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from typing import TYPE_CHECKING, Any
 
-from . import rebuilding as again
-from .kinds import SESSION, dict_of, kind_of, module_of, name_of
-from .modules import import_name, is_named
+from . import constructors
+from .introspection import SESSION, dict_of, import_name, is_named, kind_of, module_of, name_of
 from .reasons import Unsaved
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from .pickler import Pickler
 
     Reducer = Callable[[Pickler, Any], Any]
@@ -60,8 +45,8 @@ NOT_CLASS_STATE = (
 )
 HEAP_TYPE = 1 << 9
 """Of a class that was made while Python ran."""
-COMPILED = (WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType)
-BEHAVIOUR = (FunctionType, staticmethod, classmethod, property)
+COMPILED = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+BEHAVIOUR = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class ClassMethods:
@@ -86,19 +71,19 @@ class ModuleGlobals:
 # Code
 
 
-def code(_: Pickler, value: CodeType) -> object:
-    return again.make_code, (MAGIC_NUMBER, dumps(value, MARSHAL))
+def code(_: Pickler, value: types.CodeType) -> object:
+    return constructors.make_code, (MAGIC_NUMBER, dumps(value, MARSHAL))
 
 
-def cell(_: Pickler, value: CellType) -> object:
+def cell(_: Pickler, value: types.CellType) -> object:
     try:
         content = value.cell_contents
     except ValueError:  # nothing in it yet
-        return again.make_cell, ()
-    return again.make_cell, (), (content,), None, None, again.fill_cell
+        return constructors.make_cell, ()
+    return constructors.make_cell, (), (content,), None, None, constructors.fill_cell
 
 
-def function(pickler: Pickler, value: FunctionType) -> object:
+def function(pickler: Pickler, value: types.FunctionType) -> object:
     if is_named(value, value.__module__, value.__qualname__):
         return NotImplemented
     state: dict[str, Any] = {}
@@ -107,10 +92,10 @@ def function(pickler: Pickler, value: FunctionType) -> object:
         if held:
             state[name] = held
     args = (value.__code__, _globals_of(pickler, value), value.__name__, value.__closure__)
-    return again.make_function, args, state, None, None, again.fill_function
+    return constructors.make_function, args, state, None, None, constructors.fill_function
 
 
-def _globals_of(pickler: Pickler, value: FunctionType) -> object:
+def _globals_of(pickler: Pickler, value: types.FunctionType) -> object:
     names = value.__globals__
     if names is pickler.graph.namespace:
         return names
@@ -124,11 +109,11 @@ def _globals_of(pickler: Pickler, value: FunctionType) -> object:
 
 
 def names(_: Pickler, value: ModuleGlobals) -> object:
-    return again.names_of, (value.module,)
+    return constructors.names_of, (value.module,)
 
 
-def method(_: Pickler, value: MethodType) -> object:
-    return again.make_method, (value.__func__, value.__self__)
+def method(_: Pickler, value: types.MethodType) -> object:
+    return constructors.make_method, (value.__func__, value.__self__)
 
 
 def wrapped_method(_: Pickler, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> object:
@@ -140,7 +125,7 @@ def property_(_: Pickler, value: property) -> object:
 
 
 def cached_property(_: Pickler, value: Any) -> object:
-    return again.make_cached_property, (value.func, value.attrname, value.__doc__)
+    return constructors.make_cached_property, (value.func, value.attrname, value.__doc__)
 
 
 def cached_function(_: Pickler, value: Any) -> object:
@@ -148,7 +133,7 @@ def cached_function(_: Pickler, value: Any) -> object:
         return NotImplemented
     options = value.cache_parameters()
     attributes: dict[str, Any] = dict(value.__dict__)
-    return again.make_cached, (attributes.pop("__wrapped__"), options["maxsize"], options["typed"], attributes)
+    return constructors.make_cached, (attributes.pop("__wrapped__"), options["maxsize"], options["typed"], attributes)
 
 
 def descriptor(_: Pickler, value: Any) -> object:
@@ -160,7 +145,7 @@ def descriptor(_: Pickler, value: Any) -> object:
 def new_type(_: Pickler, value: Any) -> object:
     if is_named(value, value.__module__, value.__qualname__):
         return NotImplemented
-    return again.make_new_type, (value.__name__, value.__supertype__, value.__module__)
+    return constructors.make_new_type, (value.__name__, value.__supertype__, value.__module__)
 
 
 def type_variable(_: Pickler, value: Any) -> object:
@@ -173,13 +158,13 @@ def type_variable(_: Pickler, value: Any) -> object:
     if value.__bound__ is not None:
         options["bound"] = value.__bound__
     constraints = getattr(value, "__constraints__", ())
-    return again.make_type_variable, (kind, value.__name__, constraints, options, value.__module__)
+    return constructors.make_type_variable, (kind, value.__name__, constraints, options, value.__module__)
 
 
 def type_alias(_: Pickler, value: Any) -> object:
     if is_named(value, value.__module__, value.__name__):
         return NotImplemented
-    return again.make_type_alias, (value.__name__, value.__value__, value.__type_params__)
+    return constructors.make_type_alias, (value.__name__, value.__value__, value.__type_params__)
 
 
 # Classes
@@ -197,7 +182,7 @@ def class_(_: Pickler, value: type) -> object:
     methods, attributes = _parts(value, own)
     args = (_meta(value), name_of(value), value.__bases__, start)
     state = (ClassMethods(value, methods), attributes, _virtual_subclasses(value))
-    return again.make_class, args, state, None, None, again.finish_class
+    return constructors.make_class, args, state, None, None, constructors.finish_class
 
 
 _UNNAMED = (type(None), type(Ellipsis), type(NotImplemented))
@@ -214,7 +199,7 @@ def _built_in(kind: type) -> object:
     for module_name in ("types", "typing", "collections.abc"):
         for name, held in vars(sys.modules.get(module_name, types)).items():
             if held is kind:
-                return again.attribute, (module_name, name)
+                return constructors.attribute, (module_name, name)
     raise Unsaved(f"the built-in type {name_of(kind)} has no name to find it by")
 
 
@@ -224,7 +209,7 @@ def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     for name, held in own.items():
         if name in NOT_CLASS_STATE:
             continue
-        if type(held) in (MemberDescriptorType, GetSetDescriptorType) and held.__objclass__ is kind:
+        if type(held) in (types.MemberDescriptorType, types.GetSetDescriptorType) and held.__objclass__ is kind:
             continue  # made with the class, for its slots
         if type(held) in COMPILED and held.__objclass__ is kind:
             raise Unsaved(f"the class {name_of(kind)} is not written in Python, and has no name to find it by")
@@ -259,7 +244,7 @@ def _enum(kind: Any) -> object:
     methods.pop("__new__", None)  # the one it keeps only finds members
     args = (meta, name_of(kind), kind.__bases__, start, members)
     state = (ClassMethods(kind, methods), attributes, {name: more for name, more in held.items() if more})
-    return again.make_enum, args, state, None, None, again.finish_enum
+    return constructors.make_enum, args, state, None, None, constructors.finish_enum
 
 
 def _own_of(member: Any) -> dict[str, Any]:
@@ -274,14 +259,14 @@ def _is_generated(name: str) -> bool:
 
 
 def class_methods(_: Pickler, value: ClassMethods) -> object:
-    return again.fill_class, (value.kind, value.attributes)
+    return constructors.fill_class, (value.kind, value.attributes)
 
 
 # Instances of the session's classes
 
 
 def plain_of(kind: type) -> type | None:
-    """The built-in type that its values are one of, if nobody but the session came in between."""
+    """The built-in type that its values are one of, if only classes of the session stand in between."""
     for base in type.mro(kind)[1:]:
         if base in PLAIN:
             return base
@@ -295,11 +280,11 @@ def instance(value: Any, plain: type | None, attributes: dict[str, Any] | None) 
     make, args, *rest = value.__reduce_ex__(5)
     state, items, pairs = (*rest, None, None, None)[:3]
     if plain is not None:
-        make, args = again.make_value, (plain, kind_of(value), PLAIN[plain](value))
+        make, args = constructors.make_value, (plain, kind_of(value), PLAIN[plain](value))
     if attributes is None:
         return make, args, state, items, pairs
     slots: Any = state[1] if type(state) is tuple else None  # pyright: ignore[reportUnknownVariableType]
-    return make, args, (attributes, slots), items, pairs, again.fill_instance
+    return make, args, (attributes, slots), items, pairs, constructors.fill_instance
 
 
 PLAIN: dict[type, Callable[[Any], Any]] = {
@@ -317,9 +302,9 @@ PLAIN: dict[type, Callable[[Any], Any]] = {
 # Modules
 
 
-def module(_: Pickler, value: ModuleType) -> object:
+def module(_: Pickler, value: types.ModuleType) -> object:
     name = "__main__" if value is sys.modules.get("__main__") else import_name(value)
     if name is not None:
-        return again.module, (name,)
+        return constructors.module, (name,)
     state = {name: held for name, held in vars(value).items() if name != "__builtins__"}
-    return again.make_module, (value.__name__, value.__doc__), state, None, None, again.fill_module
+    return constructors.make_module, (value.__name__, value.__doc__), state, None, None, constructors.fill_module

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from _weakref import ReferenceType
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from gc import get_referents
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from . import rebuilding as again
-from .kinds import dict_of, kind_of, module_of, name_of
+from . import constructors
+from .introspection import dict_of, kind_of, module_of, name_of
 from .reasons import Unsaved
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from .pickler import Pickler
 
 
 def reference(pickler: Pickler, value: Any) -> object:
     target: object = value()
     if target is None:
-        return again.dead_reference, ()
-    pickler.found.may_differ = True  # whether anybody else keeps it
+        return constructors.dead_reference, ()
+    pickler.found.may_differ = True  # whether something else keeps it
     kind = kind_of(value)
-    return again.make_reference, (target, value.__callback__, None if kind is ReferenceType else kind)
+    return constructors.make_reference, (target, value.__callback__, None if kind is ReferenceType else kind)
 
 
 def weak_set(pickler: Pickler, value: Any) -> object:
@@ -45,8 +43,8 @@ def memory_view(_: Pickler, value: memoryview) -> object:
     if not value.contiguous or value.nbytes != whole.nbytes:
         if not whole.readonly:
             raise Unsaved("a view of a part of memory that can change")
-        return again.make_view, (value.tobytes(), value.format, value.shape, True)
-    return again.make_view, (holder, value.format, value.shape, value.readonly)
+        return constructors.make_view, (value.tobytes(), value.format, value.shape, True)
+    return constructors.make_view, (holder, value.format, value.shape, value.readonly)
 
 
 def mapping_proxy(_: Pickler, value: MappingProxyType[Any, Any]) -> object:
@@ -55,14 +53,14 @@ def mapping_proxy(_: Pickler, value: MappingProxyType[Any, Any]) -> object:
 
 def names_view(_: Pickler, value: Any) -> object:
     """`keys()`, `values()`, `items()` of a dict."""
-    return again.names_view, (name_of(kind_of(value)).rpartition("_")[2], get_referents(value)[0])
+    return constructors.names_view, (name_of(kind_of(value)).rpartition("_")[2], get_referents(value)[0])
 
 
 def match(_: Pickler, value: Any) -> object:
     for way in ("match", "fullmatch", "search"):
         found = getattr(value.re, way)(value.string, value.pos, value.endpos)
         if found is not None and found.regs == value.regs:
-            return again.match_again, (value.re, way, value.string, value.pos, value.endpos)
+            return constructors.match_again, (value.re, way, value.string, value.pos, value.endpos)
     raise Unsaved("a match that cannot be found again")
 
 
@@ -75,7 +73,7 @@ def collection(pickler: Pickler, value: Any) -> object:
     if not above or any(way in dict_of(one) for one in above for way in ("__reduce__", "__reduce_ex__")):
         return NotImplemented
     args, items, pairs = COLLECTIONS[base](value)
-    return again.make_collection, (base, kind, args), value.__getstate__(), items, pairs
+    return constructors.make_collection, (base, kind, args), value.__getstate__(), items, pairs
 
 
 def _pairs(value: Any) -> Any:
@@ -106,9 +104,9 @@ def exception(pickler: Pickler, value: BaseException) -> object:
     state = (value.__dict__ or None, value.__cause__, value.__context__, value.__suppress_context__)
     built_in = next(base for base in kind.__mro__ if module_of(base) == "builtins")
     if built_in.__basicsize__ == BaseException.__basicsize__:
-        return again.make_exception, (kind, value.args), state, None, None, again.fill_exception
+        return constructors.make_exception, (kind, value.args), state, None, None, constructors.fill_exception
     make, args, *_ = value.__reduce__()  # it holds more than its arguments, and knows how
-    return make, args, state, None, None, again.fill_exception
+    return make, args, state, None, None, constructors.fill_exception
 
 
 def logger(pickler: Pickler, value: Any) -> object:

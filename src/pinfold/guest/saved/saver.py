@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from _socket import socket  # the whole of `socket` takes milliseconds to import
+from collections.abc import Sequence
 from contextlib import suppress
 from json import dumps, loads
+from typing import TYPE_CHECKING, NamedTuple, Never
 from warnings import catch_warnings, simplefilter
 
 from ..snapshots.children import discard_sigchld, reap
 from .serialization import save
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Never
-
     from .serialization import Piece
 
 NICENESS = 10
@@ -28,16 +26,15 @@ _close, _setsid, _fork = os.close, os.setsid, os.fork
 _dumps, _loads = dumps, loads
 
 
-class State:
+class State(NamedTuple):
     """What there is to be told."""
 
-    def __init__(self, namespace: dict[str, object], cells: dict[str, int], flags: int, path: Sequence[str]) -> None:
-        self.namespace = namespace
-        self.cells = cells
-        """Which bound each name."""
-        self.flags = flags
-        self.path = path
-        """Where modules were looked for before the program said otherwise."""
+    namespace: dict[str, object]
+    cells: dict[str, int]
+    """Which bound each name."""
+    flags: int
+    path: Sequence[str]
+    """Where modules were looked for before the program said otherwise."""
 
 
 def leave_saver(state: State, fd: int, channel: int) -> None:

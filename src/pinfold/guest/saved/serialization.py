@@ -1,6 +1,6 @@
 """Turns the session's variables into bytes that another process can make them from again; `restoring` does that.
 
-Called in a copy of the session's process that nobody runs cells in any more: saving runs code of the program's
+Called in a copy of the session's process that runs no more cells: saving runs code of the program's
 (`__reduce__`, and reading back to compare), so the copy is not to become the session again. No threads, no files;
 the bytes go where `write` takes them.
 """
@@ -8,29 +8,24 @@ the bytes go where `write` takes them.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from gc import disable, enable, isenabled
 from hashlib import sha256
 from json import dumps
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 from . import arrays
 from .bounds import OutOfTime, TimeLimit
 from .comparison import Comparison
 from .deserialization import LENGTH, read_stream
-from .entries import Entry
-from .kinds import SESSION, module_of
-from .modules import find_in_modules, full_name, import_name, inner_modules, is_empty
+from .entries import Entry, VariableGroups
+from .introspection import SESSION, find_in_modules, full_name, import_name, inner_modules, is_empty, module_of
 from .pickler import ATOMS, Found, Graph, Pickler, Stream, TooLarge
 from .reasons import Unsaved, cut, one_line, why_unsavable
-from .variable_groups import VariableGroups
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-    from typing import Any
-
-    Piece = bytes | memoryview
+Piece = bytes | memoryview
 
 
 SECONDS = 20.0
@@ -41,20 +36,8 @@ DEPTH = 10_000
 """How deep values may be nested, where Python lets us say."""
 OPEN = ("builtins", SESSION)
 """Modules of types in which memory is shared by the user's wish; what a library does inside is its own matter."""
-NOT_OURS = frozenset(
-    (
-        "__builtins__",
-        "__name__",
-        "__doc__",
-        "__loader__",
-        "__spec__",
-        "__package__",
-        "__file__",
-        "__cached__",
-        "_dh",
-        "__warningregistry__",
-    )
-)
+_NAMES = "__builtins__ __name__ __doc__ __loader__ __spec__ __package__ __file__ __cached__ _dh __warningregistry__"
+NOT_OURS = frozenset(_NAMES.split())
 """Names every session has."""
 
 

@@ -100,7 +100,7 @@ class Snapshots:
 
     @staticmethod
     def _wait_until_woken(wake: socket.socket) -> tuple[bool, list[int]]:
-        """Until it is woken. Never returns if nobody can wake it any more."""
+        """Until it is woken. Never returns if it cannot be woken any more."""
         _setsid()
         message, given, _, _ = _recv_fds(wake, 16, 8)
         if message not in (FREED, SAVE):

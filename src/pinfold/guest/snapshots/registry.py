@@ -98,7 +98,7 @@ class SnapshotRegistry:
         self._awaited[cell] = self.runner
 
     def await_snapshot(self, cell: int) -> None:
-        """Of this state, which one that was woken leaves in its place: whoever asks next is to find it."""
+        """Of this state, which one that was woken leaves in its place: the next request is to find it."""
         give_up_at = time.monotonic() + LEAVING_S
         while cell not in self._copies and (left := give_up_at - time.monotonic()) > 0:
             if select.select([self.line], [], [], left)[0] and not self.accept_all():
@@ -171,7 +171,7 @@ class SnapshotRegistry:
                     os.kill(copy.pid, signal.SIGKILL)
 
     def keep_only(self, cells: set[int]) -> None:
-        """To others nobody can go any more, or they never were: no such cell has run."""
+        """Drop all others: they cannot be gone back to, or are of cells that never ran."""
         self.drop([cell for cell in self._copies if cell not in cells])
         self._seen &= cells
 
@@ -203,11 +203,7 @@ class SnapshotRegistry:
             if time.monotonic() > give_up_at:
                 os.kill(-1, signal.SIGKILL)
                 os._exit(0)  # rather no session than one beside which something runs on
-            for pid in others:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            _reap_some(others)
-            time.sleep(AGAIN_S)
+            _kill_and_reap(others)
         self.accept_all()
         self._awaited = {cell: by for cell, by in self._awaited.items() if by in spared}
 
@@ -221,11 +217,7 @@ class SnapshotRegistry:
                 return False  # the numbers have begun again: which came later cannot be told
             if not others:
                 return True
-            for pid in others:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            _reap_some(others)
-            time.sleep(AGAIN_S)
+            _kill_and_reap(others)
         return False
 
     def list_processes(self) -> set[int]:
@@ -275,8 +267,12 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-def _reap_some(pids: set[int]) -> None:
-    """Those of them that are ours to wait for."""
+def _kill_and_reap(pids: set[int]) -> None:
+    """Kill these, and wait for those of them that have ended and are our children."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     for pid in pids:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
+    time.sleep(AGAIN_S)

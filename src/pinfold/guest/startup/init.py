@@ -14,22 +14,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..kernel import syscalls
 from ..kernel.groups import descendants, memory_in_use, times_out_of_memory
-from ..kernel.memory import memory_of_all
-from ..kernel.process_tree import is_quiet
-from ..kernel.syscalls import (
-    ATTR_RDONLY,
-    PR_SET_DUMPABLE,
-    limit_capabilities,
-    prctl,
-    set_capabilities,
-    set_mount_attributes,
-)
+from ..kernel.processes import Freezer, is_quiet, memory_of_all
 from ..snapshots.copies import SAVE
-from ..snapshots.freezer import Freezer
 from ..snapshots.registry import SnapshotRegistry
 from ..tool_calls.egress import EgressListener
-from .requests import MESSAGE_BYTES, Request, read_request
+from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
 from .session_mounts import attach_mounts, guard, open_mount
 
 CAPABILITIES = (2, 19, 21)
@@ -69,7 +60,7 @@ class Init:
         self._memory = 0
         self._over = False
         self._next_look = 0.0
-        self._requests: dict[bytes, Callable[..., None]] = {
+        self._requests: dict[bytes, Callable[[Request, list[int]], Request]] = {
             b"guard": self._guard,
             b"wake": self._wake,
             b"take": self._promote_candidate,
@@ -79,24 +70,19 @@ class Init:
             b"expect": self._expect,
             b"forget": self._forget,
             b"branch": self._branch,
-            b"signal": self._signal_branch,
             b"adopt": self._adopt,
             b"reap": self._reap_now,
-            b"freeze": self._freeze,
+            b"freeze": lambda _request, _given: {"frozen": self._freezer.freeze()},
             b"thaw": self._thaw,
             b"leftovers": self._report_leftovers,
         }
 
     def run(self) -> None:
         """Never returns."""
-        prctl(PR_SET_DUMPABLE, 0)
-        limit_capabilities(CAPABILITIES)
-        set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
-        wake, wake_in = os.pipe()
-        for fd in (wake, wake_in):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _ignore_signal)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        syscalls.limit_capabilities(CAPABILITIES)
+        syscalls.set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
+        wake = wake_on_child_exit()
         for source in (self._host, wake, self._kept.line):
             self._poll.register(source, select.POLLIN)
         self._reap()
@@ -107,7 +93,7 @@ class Init:
                         os.read(wake, 64)
                     self._reap()
                 elif fd == self._kept.line.fileno():
-                    if not self._kept.accept_all():  # nobody is left to say anything, which poll would tell for ever
+                    if not self._kept.accept_all():  # every program is gone, which poll would report for ever
                         self._poll.unregister(fd)
                 elif self._way_out is not None and fd == self._way_out.fileno():
                     self._start_relay(self._way_out)
@@ -118,10 +104,15 @@ class Init:
     def _handle_message(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 64)
         match message:
-            case b"interrupt":
-                self._interrupt_group()
-            case b"end":
-                self._end_runner()
+            case b"interrupt" if self._runner:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._runner, signal.SIGINT)
+            case b"end" if self._runner:
+                # Not its group: a copy that it has just left is still in there. The rest ends with `_on_runner_exit`.
+                with suppress(ProcessLookupError):
+                    os.kill(self._runner, signal.SIGKILL)
+            case b"interrupt" | b"end":
+                pass  # it has ended already
             case b"close":
                 self._closing = True
                 if not self._runner:
@@ -131,11 +122,26 @@ class Init:
             case b"begin":
                 self._start(read_request(fds[0]), fds[1:])
                 os.close(fds[0])
+            case b"signal":
+                self._signal_branch(read_request(fds[0]))
+                os.close(fds[0])
+            case _ if message in self._requests:
+                self._handle_request(self._requests[message], *fds)
             case _:
-                handler = self._requests.get(message)
-                if handler is None:
-                    os._exit(0)  # the host is gone
-                handler(*fds)
+                os._exit(0)  # the host is gone
+
+    def _handle_request(
+        self, handler: Callable[[Request, list[int]], Request], paper: int, reply: int, *given: int
+    ) -> None:
+        """Answer the host, which waits. What the handler returns as `fds` goes with the answer."""
+        self._kept.accept_all()
+        answer = handler(read_request(paper), [*given])
+        sent: list[int] = answer.pop("fds", [])
+        for fd in (paper, *given):
+            os.close(fd)
+        send_answer(reply, answer, sent)
+        for fd in sent:
+            os.close(fd)
 
     def _start(self, request: Request, trees: list[int]) -> None:
         try:
@@ -143,7 +149,7 @@ class Init:
             if request.get("egress"):
                 self._way_out = EgressListener(request["egress"])
                 self._poll.register(self._way_out, select.POLLIN)
-            set_capabilities(CAPABILITIES)
+            syscalls.set_capabilities(CAPABILITIES)
             guard(request)
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
@@ -155,7 +161,7 @@ class Init:
             runner.write(json.dumps({**words, "writable": writable}).encode())
 
     def _start_relay(self, way_out: EgressListener) -> None:
-        """Somebody wants out: from now on a relay listens."""
+        """A program connects: from now on a relay listens."""
         self._poll.unregister(way_out)
         way_out.open_relay()
         self._kept.reserved = self._relays
@@ -164,9 +170,8 @@ class Init:
     def _relays(self) -> set[int]:
         return {self._way_out.relay} - {0} if self._way_out is not None else set()
 
-    def _guard(self, paper: int, reply: int) -> None:
-        """Files that need guarding now; the host waits for the answer."""
-        request = read_request(paper)
+    def _guard(self, request: Request, _given: list[int]) -> Request:
+        """Files that need guarding now."""
         answer: Request = {}
         for kind in ("masked", "pinned", "protected"):
             for item in request[kind]:
@@ -174,91 +179,71 @@ class Init:
                     guard({"masked": [], "pinned": [], "protected": [], kind: [item]})
                 except OSError as error:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
-        os.close(paper)
-        _answer(reply, answer)
+        return answer
 
-    def _report_leftovers(self, paper: int, reply: int) -> None:
+    def _report_leftovers(self, _request: Request, _given: list[int]) -> Request:
         """Whether anything but copies can run while no cell does."""
-        os.close(paper)
         self._reap()
         self._kept.accept_all()
         ours = {os.getpid(), self._runner} | self._processes_to_keep() | self._kept.pids
         others = self._kept.list_processes() - ours
-        _answer(reply, {"running": bool(others) or not is_quiet(self._runner)})
+        return {"running": bool(others) or not is_quiet(self._runner)}
 
-    def _expect(self, paper: int, reply: int) -> None:
+    def _expect(self, request: Request, _given: list[int]) -> Request:
         """The host will have the runner leave a copy of this state."""
-        self._kept.expect(read_request(paper)["cell"])
-        os.close(paper)
-        _answer(reply, {})
+        self._kept.expect(request["cell"])
+        return {}
 
-    def _forget(self, paper: int, reply: int) -> None:
-        """States that nobody can go to any more."""
-        self._kept.accept_all()
-        self._kept.keep_only({0, *read_request(paper)["known"]})
-        os.close(paper)
-        _answer(reply, {})
+    def _forget(self, request: Request, _given: list[int]) -> Request:
+        """Drop states that cannot be gone back to any more."""
+        self._kept.keep_only({0, *request["known"]})
+        return {}
 
-    def _branch(self, paper: int, reply: int, *given: int) -> None:
-        """Wake a copy to live beside the runner. Meanwhile nobody may write to the workspace: it is one for all of them."""
-        self._kept.accept_all()
-        answer, pidfd = {}, []
+    def _branch(self, request: Request, given: list[int]) -> Request:
+        """Wake a copy to live beside the runner. Meanwhile the workspace is read-only: all of them share it."""
+        answer: Request = {}
         try:
             if not self._branches:
                 self._lock_places()
-            copy = self._kept.wake(read_request(paper)["cells"], list(given))
+            copy = self._kept.wake(request["cells"], given)
             if copy:
-                pidfd = [os.pidfd_open(copy.pid)]
+                pidfd = os.pidfd_open(copy.pid)
                 self._branches.add(copy.pid)
-                answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads}
+                answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads, "fds": [pidfd]}
         except OSError as error:
             answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
         if not self._branches:
             self._unlock_places()
-        _answer(reply, answer, pidfd)
-        for fd in (paper, *given, *pidfd):
-            os.close(fd)
+        return answer
 
-    def _signal_branch(self, paper: int) -> None:
-        request = read_request(paper)
-        os.close(paper)
+    def _signal_branch(self, request: Request) -> None:
         if request["pid"] in self._branches:
             with suppress(ProcessLookupError):
                 os.killpg(request["pid"], request["signal"])
 
-    def _adopt(self, paper: int, reply: int) -> None:
+    def _adopt(self, request: Request, _given: list[int]) -> Request:
         """A branch is the runner from now on; everything else ends."""
-        self._kept.accept_all()
-        self._runner = self._kept.runner = read_request(paper)["pid"]
-        os.close(paper)
+        self._runner = self._kept.runner = request["pid"]
         self._branches.clear()
         self._kept.end_all_but({self._runner} | self._relays)
         self._unlock_places()
-        _answer(reply, {})
+        return {}
 
-    def _reap_now(self, paper: int, reply: int) -> None:
-        """Whoever hears the answer knows that what has ended is known here."""
-        os.close(paper)
+    def _reap_now(self, _request: Request, _given: list[int]) -> Request:
+        """After the answer, what has ended is known here."""
         self._reap()
-        _answer(reply, {})
+        return {}
 
-    def _freeze(self, paper: int, reply: int) -> None:
-        """Stop all of the program's processes until `thaw`; copies stand still anyway, and stay so."""
-        os.close(paper)
-        self._kept.accept_all()
-        _answer(reply, {"frozen": self._freezer.freeze()})
-
-    def _thaw(self, paper: int, reply: int) -> None:
-        os.close(paper)
+    def _thaw(self, _request: Request, _given: list[int]) -> Request:
         self._freezer.thaw()
-        _answer(reply, {})
+        return {}
 
     def _lock_places(self) -> None:
         """Raises OSError where something is open for writing; then all is as it was."""
         for path in self._places:
             try:
                 with open_mount(path) as tree:
-                    set_mount_attributes(tree, ATTR_RDONLY)
+                    syscalls.set_mount_attributes(tree, syscalls.ATTR_RDONLY)
             except OSError as error:
                 self._unlock_places()
                 raise OSError(error.errno, "a file there is open for writing", path) from error
@@ -266,23 +251,10 @@ class Init:
     def _unlock_places(self) -> None:
         for path in self._places:
             with open_mount(path) as tree:
-                set_mount_attributes(tree, 0, cleared=ATTR_RDONLY)
+                syscalls.set_mount_attributes(tree, 0, cleared=syscalls.ATTR_RDONLY)
 
-    def _interrupt_group(self) -> None:
-        if self._runner:
-            with suppress(ProcessLookupError):
-                os.killpg(self._runner, signal.SIGINT)
-
-    def _end_runner(self) -> None:
-        """What it started ends once it is known to have ended: a copy that it has just left is still in its group."""
-        if self._runner:
-            with suppress(ProcessLookupError):
-                os.kill(self._runner, signal.SIGKILL)
-
-    def _wake(self, paper: int, reply: int, *given: int) -> None:
+    def _wake(self, request: Request, given: list[int]) -> Request:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
-        self._kept.accept_all()
-        request = read_request(paper)
         self._kept.keep_only({0, *request["known"]})
         if self._candidate:
             with suppress(ProcessLookupError):
@@ -290,49 +262,39 @@ class Init:
         copy = self._kept.last_of(request["cells"])
         is_wanted = copy is not None and not (copy.threads and request["whole"])
         if is_wanted:
-            copy = self._kept.wake(request["cells"], list(given))
-        for fd in (paper, *given):
-            os.close(fd)
+            copy = self._kept.wake(request["cells"], given)
         self._candidate = copy.pid if copy and is_wanted else 0
         self._state = copy.cell if copy else 0
-        answer = {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
-        _answer(reply, answer)
+        return {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
 
-    def _promote_candidate(self, paper: int, reply: int) -> None:
-        """The woken copy is the runner from now on, and all that the other one started ends."""
-        os.close(paper)
-        self._kept.accept_all()  # the copy it has left in its own place must be known by now
+    def _promote_candidate(self, _request: Request, _given: list[int]) -> Request:
+        """The woken copy is the runner from now on, and all that the other one started ends.
+
+        The copy it has left in its own place is known by now.
+        """
         self._runner = self._kept.runner = self._candidate
         self._candidate = 0
         self._kept.end_all_but({self._runner} | self._processes_to_keep())
         self._kept.hold_after(self._state)
-        _answer(reply, {})
+        return {}
 
-    def _end_since(self, paper: int, reply: int) -> None:
+    def _end_since(self, request: Request, _given: list[int]) -> Request:
         """End what was started since a process got this number; the runner stays, and what is not its doing."""
-        self._kept.accept_all()
-        first = read_request(paper)["pid"]
-        os.close(paper)
-        _answer(reply, {"ended": self._kept.end_from(first, {self._runner} | self._processes_to_keep())})
+        return {"ended": self._kept.end_from(request["pid"], {self._runner} | self._processes_to_keep())}
 
-    def _save(self, paper: int, reply: int, given: int) -> None:
-        """Have a copy tell `given` what its variables are made of; another of the same state takes its place."""
-        self._kept.accept_all()
-        request = read_request(paper)
+    def _save(self, request: Request, given: list[int]) -> Request:
+        """Have a copy tell the host what its variables are made of; another of the same state takes its place."""
         copy = self._kept.last_of(request["cells"])
         if copy and copy.cell not in request["known"]:
-            copy = self._kept.wake(request["cells"], [given], SAVE)
+            copy = self._kept.wake(request["cells"], given, SAVE)
             if copy:
                 self._savers.add(copy.pid)
                 self._kept.await_snapshot(copy.cell)
-        os.close(paper)
-        os.close(given)
-        _answer(reply, {"cell": copy.cell} if copy else {})
+        return {"cell": copy.cell} if copy else {}
 
-    def _end_savers(self, paper: int, reply: int) -> None:
-        os.close(paper)
+    def _end_savers(self, _request: Request, _given: list[int]) -> Request:
         self._drop_savers()
-        _answer(reply, {})
+        return {}
 
     def _drop_savers(self) -> bool:
         """Whether there were any."""
@@ -428,12 +390,3 @@ class Init:
                 self._on_runner_exit(-signal.SIGKILL)
         soonest, latest = LOOK_AGAIN_S
         self._next_look = time.monotonic() + min(latest, max(soonest, (enough - used) / FILL_BYTES_PER_S))
-
-
-def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
-    with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
-        socket.send_fds(host, [json.dumps(words).encode()], fds or [])
-
-
-def _ignore_signal(_number: int, _frame: object) -> None:
-    """A handler there must be, or the wake-up descriptor is not written to."""

@@ -1,4 +1,4 @@
-"""Stands between hosts and the zygote: trusted, small, and imports nobody's code but the standard library's.
+"""Stands between hosts and the zygote: trusted, small, and imports only the standard library.
 
 A session begins as a seed: forked from the zygote, shut in, waiting for its workspace. A host asks; the launcher opens
 the mounts, sends them into a seed, and hands the seed's ends to the host. Seeds are kept ready where sessions come and go.
@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import select
-import signal
 import socket
-import sys
+import struct
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 
-from ..kernel.groups import Groups, descendants, leftovers, remove_tree, usable_places
+from ..kernel.groups import Groups, descendants, make_groups
 from ..kernel.mount_trees import Owners, maps_up_to, open_tree, write_map
-from ..kernel.proc import pid_of
+from ..kernel.processes import OF_ALL, bound_watches, pid_of
 from ..kernel.syscalls import CLONE_NEWNS, CLONE_NEWUSER, unshare
-from ..kernel.watches import OF_ALL, bound_watches
+from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
 from .probe import try_in_child
-from .requests import MESSAGE_BYTES, Request, read_request
-from .spare_sessions import SpareSession
-from .views import try_view
-from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, Zygote
+from .session_mounts import try_view
+from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, SpareSession, Zygote
 
 SESSION_IDS = 60_000
 BUSY_POOL = 2
@@ -38,7 +32,7 @@ REFILL_AFTER_S = 0.001
 GROUP_AFTER_S = 0.2
 """Quiet before a session that was made in a hurry is grouped: meanwhile the kernel lets no process begin or end."""
 RETRY_AFTER_S = 1.0
-"""Where no seed could be made, and nobody waits for one."""
+"""Before the next try, where no seed could be made and none is waited for."""
 SWEEP_S = 0.05
 
 
@@ -49,8 +43,7 @@ class Launcher:
         self._uid = os.geteuid()
         self._owners = Owners() if self._is_root else None
         self._groups: Groups | None = None
-        self._events = select.epoll()
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._events = Events()
         self._host = host
         self._alive = True
         self._count = 0
@@ -76,12 +69,10 @@ class Launcher:
             views = try_in_child(try_view) == ""  # while the zygote imports
             hello = json.loads(self._zygote.hello())
             self._host.send(json.dumps({**hello, "views": views}).encode())
-            self._watch(self._host.fileno(), lambda: self._handle_message(self._host, owner=True))
-            self._watch(os.pidfd_open(self._settings["host"]), self._end)
+            self._events.watch(self._host.fileno(), lambda: self._handle_message(self._host, owner=True))
+            self._events.watch(os.pidfd_open(self._settings["host"]), self._end)
             while self._alive:
-                # One at a time: a number that is closed and used again must not get an event of its former self.
-                for fd, _ in self._events.poll(self._poll_timeout(), 1):
-                    self._handlers[fd]()
+                self._events.handle_next(self._poll_timeout())
                 self._maintain()
         finally:
             for zygote in self._zygotes:
@@ -91,11 +82,7 @@ class Launcher:
 
     def _enter_namespaces(self) -> None:
         """Without root, a user namespace where we have power, over a copy of the mounts. Root needs none: it mounts nothing."""
-        with suppress(OSError):
-            for folder in leftovers():
-                remove_tree(folder)
-            places = usable_places()
-            self._groups = Groups(places) if places else None
+        self._groups = make_groups()
         if not self._is_root:
             ids = os.geteuid(), os.getegid()
             unshare(CLONE_NEWUSER)
@@ -107,7 +94,7 @@ class Launcher:
     def _new_zygote(self) -> Zygote:
         zygote = Zygote(self._settings, drop_to=FIRST_ID if self._is_root else None)
         self._zygotes.append(zygote)
-        self._watch(zygote.fileno(), lambda: self._on_zygote(zygote))
+        self._events.watch(zygote.fileno(), lambda: self._on_zygote(zygote))
         return zygote
 
     # --- hosts
@@ -119,7 +106,7 @@ class Launcher:
         except OSError:
             message, fds = b"", []
         if not message:
-            self._unwatch(peer.fileno())
+            self._events.unwatch(peer.fileno())
             peer.close()
             if owner:
                 self._end()
@@ -144,14 +131,14 @@ class Launcher:
             (listening,) = fds
             listener = socket.socket(fileno=listening)
             hello = json.dumps({"proven": request["proven"]}).encode()
-            self._watch(listener.fileno(), lambda: self._accept(listener, hello))
+            self._events.watch(listener.fileno(), lambda: self._accept(listener, hello))
 
     def _accept(self, listener: socket.socket, hello: bytes) -> None:
         try:
             peer, _ = listener.accept()
         except OSError:
             return  # it is gone already
-        _, uid, _ = _peer_credentials(peer)
+        uid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
         try:
             if uid == self._uid:
                 peer.send(hello)
@@ -160,7 +147,7 @@ class Launcher:
         if uid != self._uid:
             peer.close()
             return
-        self._watch(peer.fileno(), lambda: self._handle_message(peer, owner=False))
+        self._events.watch(peer.fileno(), lambda: self._handle_message(peer, owner=False))
 
     def _assign_sessions(self) -> None:
         """Give what is ready to who waits; plant what is missing."""
@@ -179,20 +166,20 @@ class Launcher:
                 trees.append(tree)
             self._limit_memory(seed, request["memory"])
             socket.send_fds(seed.control, [b"begin"], [paper, *trees])
-            _answer(reply, {}, seed.ends())
-            self._unwatch(seed.gate.fileno())
+            send_answer(reply, {}, seed.ends())
+            self._events.unwatch(seed.gate.fileno())
             seed.close()
             self._quiet_at = time.monotonic() + REFILL_AFTER_S
             if seed.group is None and self._groups is not None:
                 self._ungrouped.append(seed)
         except OSError as error:
             self._pool.appendleft(seed)
-            _answer(reply, {"error": f"{error.filename or 'the session'}: {error.strerror}"})
+            send_answer(reply, {"error": describe_error(error, "the session")})
         except (KeyError, TypeError, ValueError) as error:
             self._pool.appendleft(seed)
-            _answer(reply, {"error": f"the request is not one: {error!r}"})
+            send_answer(reply, {"error": f"the request is not one: {error!r}"})
         finally:
-            for fd in (paper, reply, *trees):
+            for fd in (paper, *trees):
                 os.close(fd)
 
     def _limit_memory(self, seed: SpareSession, memory: int) -> None:
@@ -238,7 +225,7 @@ class Launcher:
             self._drop(old)
 
     def _drop(self, zygote: Zygote) -> None:
-        self._unwatch(zygote.fileno())
+        self._events.unwatch(zygote.fileno())
         self._zygotes.remove(zygote)
         zygote.close()
 
@@ -256,12 +243,12 @@ class Launcher:
         except OSError as error:
             self._discard(seed)
             os.close(pidfd)
-            self._refuse(f"{error.filename or 'spawn'}: {error.strerror}")
+            self._refuse(describe_error(error, "spawn"))
             self._quiet_at = time.monotonic() + RETRY_AFTER_S
             return
         seed.zygote.live += 1
-        self._watch(pidfd, lambda: self._on_session_exit(seed))
-        self._watch(seed.gate.fileno(), lambda: self._on_ready(seed))
+        self._events.watch(pidfd, lambda: self._on_session_exit(seed))
+        self._events.watch(seed.gate.fileno(), lambda: self._on_ready(seed))
         self._pool.append(seed)
         self._assign_sessions()
 
@@ -272,7 +259,7 @@ class Launcher:
             self._owners.forget(seed.outer)
 
     def _on_ready(self, seed: SpareSession) -> None:
-        self._unwatch(seed.gate.fileno())
+        self._events.unwatch(seed.gate.fileno())
         seed.gate.close()
 
     def _send_accounts(self, seed: SpareSession) -> None:
@@ -291,12 +278,12 @@ class Launcher:
 
     def _on_session_exit(self, seed: SpareSession) -> None:
         """The session has ended."""
-        self._unwatch(seed.pidfd)
+        self._events.unwatch(seed.pidfd)
         os.close(seed.pidfd)
         seed.pidfd = -1
         if seed in self._pool:
             self._pool.remove(seed)
-            self._unwatch(seed.gate.fileno())
+            self._events.unwatch(seed.gate.fileno())
             seed.close()
         if self._owners is not None:
             self._owners.forget(seed.outer)
@@ -322,9 +309,9 @@ class Launcher:
         self._warming.clear()
         if self._wanted:
             waiting.append(self._wanted.popleft()[1])
-        for fds in waiting:
-            _answer(fds[-1], {"error": why})
-            for fd in fds:
+        for *papers, reply in waiting:
+            send_answer(reply, {"error": why})
+            for fd in papers:
                 os.close(fd)
 
     # --- in quiet times
@@ -352,16 +339,14 @@ class Launcher:
     def _maintain(self) -> None:
         # Not only in quiet times: a launcher that is never left alone needs it most.
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
-            self._settings = {**self._settings, "warm": "now"}  # nobody waits for it
+            self._settings = {**self._settings, "warm": "now"}  # no session waits for it
             self._next = self._new_zygote()
         if self._wanted or time.monotonic() < self._quiet_at:
             return
         if self._zygote.unborn or not all(seed.is_ready for seed in self._pool):
             return  # one at a time: it takes a processor
         while self._warming and self._lacking <= 0:
-            reply = self._warming.pop()
-            _answer(reply, {})
-            os.close(reply)
+            send_answer(self._warming.pop(), {})
         if self._lacking > 0:
             self._start_spare(ahead=True)
         elif self._ungrouped and time.monotonic() >= self._tend_at:
@@ -370,37 +355,6 @@ class Launcher:
     def _end(self) -> None:
         self._alive = False
 
-    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
-        self._handlers[fd] = handler
-        self._events.register(fd, select.EPOLLIN)
-
-    def _unwatch(self, fd: int) -> None:
-        if self._handlers.pop(fd, None):
-            self._events.unregister(fd)
-
-
-def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
-    with socket.socket(fileno=os.dup(reply)) as peer, suppress(OSError):  # it no longer waits
-        socket.send_fds(peer, [json.dumps(words).encode()], fds or [])
-
-
-def _peer_credentials(peer: socket.socket) -> tuple[int, int, int]:
-    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid, gid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4, 8))
-    return pid, uid, gid
-
 
 def main(arguments: list[str]) -> None:
-    host = socket.socket(fileno=int(arguments[0]))
-    os.set_inheritable(host.fileno(), False)
-    settings = json.loads(host.recv(1 << 20))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    try:
-        Launcher(host, settings).serve()
-    except OSError as error:
-        with suppress(OSError):  # nobody is left to hear it
-            host.send(json.dumps({"error": f"{error.filename or 'launcher'}: {error.strerror}"}).encode())
-        sys.exit(1)
+    serve_host(int(arguments[0]), "launcher", lambda host, settings: Launcher(host, settings).serve())

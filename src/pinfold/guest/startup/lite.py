@@ -9,31 +9,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import resource
-import select
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
-from ..kernel.groups import Group, Groups, leftovers, remove_tree, usable_places
+from ..kernel import syscalls
+from ..kernel.groups import Group, Groups, make_groups
 from ..kernel.landlock_rules import restrict_zygote
-from ..kernel.proc import pid_of
-from ..kernel.process_tree import children, parent_of
-from ..kernel.syscalls import (
-    PR_SET_CHILD_SUBREAPER,
-    PR_SET_NO_NEW_PRIVS,
-    PR_SET_PDEATHSIG,
-    close_all_but,
-    drop_capabilities,
-    prctl,
-    seccomp,
-)
-from .requests import MESSAGE_BYTES, Request, read_request
+from ..kernel.processes import children, parent_of, pid_of
+from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
 from .session import OOM_SCORE
 
 PIPE_BYTES = 1 << 20
@@ -50,8 +37,7 @@ class Lite:
         self._host = host
         self._settings = settings
         self._groups: Groups | None = None
-        self._events = select.epoll()
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._events = Events()
         self._alive = True
         self._zygote_pid = 0
         self._count = 0
@@ -60,22 +46,16 @@ class Lite:
     def serve(self) -> None:
         """Until the host is gone."""
         try:
-            prctl(PR_SET_CHILD_SUBREAPER, 1)
-            with suppress(OSError):
-                for folder in leftovers():
-                    remove_tree(folder)
-                places = usable_places()
-                self._groups = Groups(places) if places else None
+            syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+            self._groups = make_groups()
             self._make_folder()
             channel = self._start_zygote()
             self._host.send(channel.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}')
-            self._watch(channel.fileno(), self._stop)  # it speaks only when asked
-            self._watch(self._host.fileno(), lambda: self._handle_message(channel))
-            self._watch(os.pidfd_open(self._settings["host"]), self._stop)
+            self._events.watch(channel.fileno(), self._stop)  # it speaks only when asked
+            self._events.watch(self._host.fileno(), lambda: self._handle_message(channel))
+            self._events.watch(os.pidfd_open(self._settings["host"]), self._stop)
             while self._alive:
-                # One at a time: a number that is closed and used again must not get an event of its former self.
-                for fd, _ in self._events.poll(self._poll_timeout(), 1):
-                    self._handlers[fd]()
+                self._events.handle_next(self._poll_timeout())
         finally:
             self._end()
 
@@ -92,8 +72,7 @@ class Lite:
             try:
                 self._become_zygote(theirs, home)
             except BaseException as error:  # must not fall back into our loop
-                text = f"{getattr(error, 'filename', None) or 'zygote'}: {getattr(error, 'strerror', None) or error}"
-                theirs.send(json.dumps({"error": text}).encode())
+                theirs.send(json.dumps({"error": describe_error(error, "zygote")}).encode())
             os._exit(1)
         theirs.close()
         os.close(self._lifeline)
@@ -108,21 +87,21 @@ class Lite:
         paper = os.memfd_create("settings", 0)
         words = {**settings, "lifeline": self._lifeline}
         os.write(paper, json.dumps(words).encode())
-        close_all_but(channel.fileno(), paper, self._lifeline)
+        syscalls.close_all_but(channel.fileno(), paper, self._lifeline)
         for fd in (channel.fileno(), self._lifeline):
             os.set_inheritable(fd, True)
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         if os.geteuid() == 0:
             uid, gid = settings["owner"]
             with suppress(PermissionError):  # in some containers the kernel forbids it, and the groups stay
                 os.setgroups([])
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
-        drop_capabilities()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would clear it
+        syscalls.drop_capabilities()
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would clear it
         os.chdir(settings["workspace"])
         restrict_zygote(settings)
-        seccomp(bytes.fromhex(settings["zygote_filter"]))
+        syscalls.seccomp(bytes.fromhex(settings["zygote_filter"]))
         python = settings["python"]
         program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
         arguments = [python, "-I", program, "lite_zygote", str(channel.fileno()), str(paper)]
@@ -146,9 +125,8 @@ class Lite:
             self._stop()  # whatever it says now would be taken for another answer
             answer, ends = {"error": "the zygote does not answer"}, []
         except OSError as error:
-            answer, ends = {"error": f"{error.filename or 'the session'}: {error.strerror}"}, []
-        with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
-            socket.send_fds(host, [json.dumps(answer).encode()], ends)
+            answer, ends = {"error": describe_error(error, "the session")}, []
+        send_answer(reply, answer, ends)
         for fd in (paper, *ends):
             os.close(fd)
 
@@ -184,7 +162,7 @@ class Lite:
                     group.limit_memory(request["memory"])
                     self._send_accounts(group, control[0])
             os.write(gate[1], b"1")
-            self._watch(pidfd, lambda: self._on_session_exit(pidfd, folder, group))
+            self._events.watch(pidfd, lambda: self._on_session_exit(pidfd, folder, group))
             ends, outside = [*outside, os.dup(pidfd)], []
         finally:
             for fd in (*inside, gate[1], *outside):
@@ -201,7 +179,7 @@ class Lite:
 
     def _on_session_exit(self, pidfd: int, folder: str, group: Group | None) -> None:
         """A session's init has ended, as a rule after everything else in it."""
-        self._unwatch(pidfd)
+        self._events.unwatch(pidfd)
         os.close(pidfd)
         self._end_orphans()
         _remove(folder)
@@ -265,17 +243,9 @@ class Lite:
         if "folder" in self._settings:
             _remove(self._settings["folder"])
 
-    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
-        self._handlers[fd] = handler
-        self._events.register(fd, select.EPOLLIN)
-
-    def _unwatch(self, fd: int) -> None:
-        if self._handlers.pop(fd, None):
-            self._events.unregister(fd)
-
 
 def _remove(folder: str) -> None:
-    """Nobody is left to put anything in while it goes."""
+    """Everything that could write to it has ended."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:  # a program made it deeper than Python can follow
@@ -283,16 +253,4 @@ def _remove(folder: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    host = socket.socket(fileno=int(arguments[0]))
-    os.set_inheritable(host.fileno(), False)
-    settings = json.loads(host.recv(1 << 20))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    try:
-        Lite(host, settings).serve()
-    except OSError as error:
-        with suppress(OSError):
-            host.send(json.dumps({"error": f"{error.filename or 'lite'}: {error.strerror}"}).encode())
-        sys.exit(1)
+    serve_host(int(arguments[0]), "lite", lambda host, settings: Lite(host, settings).serve())

@@ -15,16 +15,15 @@ import socket
 import time
 from contextlib import suppress
 
-from ..cells.randomness import reseed
+from ..cells.runner import seed_generators
+from ..kernel import syscalls
 from ..kernel.groups import times_out_of_memory
 from ..kernel.landlock_rules import restrict_init, restrict_runner
-from ..kernel.process_tree import descendants, is_quiet, memory_of_tree, threads_of_user
-from ..kernel.syscalls import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_PDEATHSIG, close_all_but, prctl, seccomp
+from ..kernel.processes import Freezer, descendants, is_quiet, memory_of_tree, threads_of_user
 from ..serve import ReadyServer
-from ..snapshots.freezer import Freezer
 from .init import FILL_BYTES_PER_S
+from .messages import MESSAGE_BYTES, Request, describe_error, read_request, send_answer, wake_on_child_exit
 from .privileged_calls import PrivilegedCalls
-from .requests import MESSAGE_BYTES, Request, read_request
 from .session import default_signals, limit_self
 
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -37,10 +36,7 @@ def become_session(settings: Request, fds: list[int]) -> None:
     try:
         _run_session(settings, fds)
     except BaseException as error:
-        text = (
-            f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
-        )
-        os.write(2, f"the session could not be confined: {text}\n".encode())
+        os.write(2, f"the session could not be confined: {describe_error(error)}\n".encode())
     finally:
         os._exit(1)
 
@@ -50,11 +46,11 @@ def _run_session(settings: Request, fds: list[int]) -> None:
     request = read_request(sheet)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    close_all_but(gate, channel, control, settings["lifeline"])
+    syscalls.close_all_but(gate, channel, control, settings["lifeline"])
     if not os.read(gate, 1):
         os._exit(0)
     os.close(gate)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     zygote = os.getppid()
     bounded = restrict_init(settings) and not _can_signal(zygote)
     if request["limits"].pop("NPROC", 0) and os.getuid():
@@ -101,12 +97,8 @@ class _Init:
 
     def run(self, word: socket.socket) -> None:
         """Never returns."""
-        prctl(PR_SET_DUMPABLE, 0)
-        wake, wake_in = os.pipe()
-        for fd in (wake, wake_in):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _ignore_signal)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        wake = wake_on_child_exit()
         _, fds, _, _ = socket.recv_fds(word, 1, 1)
         word.close()
         poll = select.poll()
@@ -136,14 +128,20 @@ class _Init:
             case b"count":
                 self._oom_count = fds[0]
             case b"freeze":
-                _answer(fds, {"frozen": self._freezer.freeze()})
+                self._answer(fds, {"frozen": self._freezer.freeze()})
             case b"thaw":
                 self._freezer.thaw()
-                _answer(fds, {})
+                self._answer(fds, {})
             case b"leftovers":
-                _answer(fds, {"running": self._has_leftovers()})
+                self._answer(fds, {"running": self._has_leftovers()})
             case _:
                 self._end(-signal.SIGKILL)
+
+    @staticmethod
+    def _answer(fds: list[int], words: Request) -> None:
+        paper, reply = fds
+        os.close(paper)
+        send_answer(reply, words)
 
     def _has_leftovers(self) -> bool:
         """Whether anything can run while no cell does."""
@@ -208,30 +206,19 @@ class _Init:
 
 def _run_runner(settings: Request, request: Request, channel: int, word: socket.socket) -> None:
     os.setsid()
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    prctl(PR_SET_DUMPABLE, 1)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
     os.environ.clear()
     os.environ.update({**request["environment"], "HOME": request["folder"], "TMPDIR": request["folder"]})
     default_signals()
-    reseed()
+    seed_generators()
     for name, limit in request["limits"].items():
         limit_self(name, limit)
     os.chdir(settings["workspace"])
     restrict_runner(settings, request["folder"])
-    listener = seccomp(bytes.fromhex(settings["filter"]), listen=True)
+    listener = syscalls.seccomp(bytes.fromhex(settings["filter"]), listen=True)
     socket.send_fds(word, [b"1"], [listener])
     os.close(listener)
     word.close()
     ReadyServer(channel).serve()
     os._exit(0)
-
-
-def _answer(fds: list[int], words: Request) -> None:
-    paper, reply = fds
-    os.close(paper)
-    with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
-        host.send(json.dumps(words).encode())
-
-
-def _ignore_signal(_number: int, _frame: object) -> None:
-    """A handler there must be, or the wake-up descriptor is not written to."""

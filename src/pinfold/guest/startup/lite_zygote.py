@@ -10,9 +10,8 @@ import signal
 import socket
 
 from .lite_session import become_session
-from .requests import MESSAGE_BYTES, read_request
-from .warm import warm
-from .zygote import LEISURE_S, fitness
+from .messages import MESSAGE_BYTES, read_request
+from .zygote import LEISURE_S, fitness, import_libraries, report_session
 
 
 def main(arguments: list[str]) -> None:
@@ -22,7 +21,7 @@ def main(arguments: list[str]) -> None:
     launcher = socket.socket(fileno=channel)
     for fd in (channel, settings["lifeline"]):
         os.set_inheritable(fd, False)
-    # Sessions end by themselves; nobody waits for them here.
+    # Sessions are not waited for here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
@@ -33,23 +32,14 @@ def main(arguments: list[str]) -> None:
         if is_used and not is_warm:  # the first session does not wait for libraries it may not use
             is_warm = True
             select.select([launcher], [], [], LEISURE_S)
-            warm()
-            gc.collect()
-            gc.freeze()
+            import_libraries()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
         unfit = fitness()
-        if unfit:
-            launcher.send(json.dumps(unfit).encode())
-        else:
-            pid = os.fork()
-            if pid == 0:
-                launcher.detach()
-                become_session(settings, fds)
-            pidfd = os.pidfd_open(pid)
-            socket.send_fds(launcher, [b"{}"], [pidfd])
-            os.close(pidfd)
-        for fd in fds:
-            os.close(fd)
+        pid = -1 if unfit else os.fork()
+        if pid == 0:
+            launcher.detach()
+            become_session(settings, fds)
+        report_session(launcher, unfit, pid, fds)
         is_used = True

@@ -12,7 +12,7 @@ import os
 import struct
 from contextlib import suppress
 
-from ..kernel.process_tree import descendants, groups_of
+from ..kernel.processes import descendants, groups_of
 
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 NOTICE = struct.Struct("=QII iIQ6Q")

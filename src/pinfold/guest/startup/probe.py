@@ -11,23 +11,11 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..kernel import syscalls
 from ..kernel.groups import usable_places
 from ..kernel.mount_trees import Owners, write_map
-from ..kernel.syscalls import (
-    ATTR_IDMAP,
-    CLONE_NEWNS,
-    CLONE_NEWUSER,
-    PR_SET_NO_NEW_PRIVS,
-    clone,
-    clone_mount,
-    landlock_abi,
-    prctl,
-    seccomp,
-    set_mount_attributes,
-    unshare,
-)
 from .root import isolate_mounts
-from .views import try_view
+from .session_mounts import try_view
 
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 OTHER_ID = 1000
@@ -43,7 +31,7 @@ def features() -> dict[str, object]:
     with suppress(OSError):
         places = usable_places()
     return {
-        "landlock_abi": landlock_abi(),
+        "landlock_abi": syscalls.landlock_abi(),
         "user_namespaces": try_in_child(_make_user_namespace),
         "mounts": try_in_child(_make_mounts),
         "seccomp": try_in_child(_filter),
@@ -73,7 +61,7 @@ def try_in_child(attempt: Callable[[], None]) -> str:
 
 
 def _make_user_namespace() -> None:
-    pid = clone(CLONE_NEWUSER | signal.SIGCHLD)
+    pid = syscalls.clone(syscalls.CLONE_NEWUSER | signal.SIGCHLD)
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
@@ -82,24 +70,24 @@ def _make_user_namespace() -> None:
 def _make_mounts() -> None:
     if os.geteuid() != 0:
         _enter_user_namespace()
-    unshare(CLONE_NEWNS)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
     isolate_mounts()
 
 
 def _enter_user_namespace() -> None:
     ids = os.geteuid(), os.getegid()
-    unshare(CLONE_NEWUSER)
+    syscalls.unshare(syscalls.CLONE_NEWUSER)
     write_map("self", ids, ids, privileged=False)
 
 
 def _filter() -> None:
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    seccomp(ALLOW_ALL)
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    syscalls.seccomp(ALLOW_ALL)
 
 
 def _idmap() -> None:
     """Only root needs it; whether a file system can do it depends on the file system too."""
-    unshare(CLONE_NEWNS)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
     isolate_mounts()
-    tree = clone_mount("/usr", recursive=False)
-    set_mount_attributes(tree, ATTR_IDMAP, userns=Owners().take(0, 0, OTHER_ID))
+    tree = syscalls.clone_mount("/usr", recursive=False)
+    syscalls.set_mount_attributes(tree, syscalls.ATTR_IDMAP, userns=Owners().take(0, 0, OTHER_ID))

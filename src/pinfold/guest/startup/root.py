@@ -6,23 +6,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ..kernel.syscalls import (
-    ATTR_NOSUID,
-    ATTR_RDONLY,
-    MS_BIND,
-    MS_NODEV,
-    MS_NOEXEC,
-    MS_NOSUID,
-    MS_PRIVATE,
-    MS_RDONLY,
-    MS_REC,
-    MS_REMOUNT,
-    attach,
-    clone_mount,
-    mount,
-    pivot_to,
-    set_mount_attributes,
-)
+from ..kernel import syscalls
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 BASE = "/tmp"
@@ -43,13 +27,13 @@ class Root:
         if link is not None:
             self._links.append((path, link))
         else:
-            tree = clone_mount(path, recursive=True)
-            set_mount_attributes(tree, ATTR_RDONLY | ATTR_NOSUID, recursive=True)
+            tree = syscalls.clone_mount(path, recursive=True)
+            syscalls.set_mount_attributes(tree, syscalls.ATTR_RDONLY | syscalls.ATTR_NOSUID, recursive=True)
             self._trees.append((path, tree, is_folder))
 
     def begin(self, tmp_bytes: int) -> None:
         """From here on the old root is out of sight. /tmp comes first: what was taken may lie beneath it."""
-        mount("root", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,nr_inodes=20k,mode=755")
+        syscalls.mount("root", BASE, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "size=16m,nr_inodes=20k,mode=755")
         self.scratch("/tmp", tmp_bytes)
         for path, tree, is_folder in self._trees:
             self.put(path, tree, is_folder=is_folder)
@@ -64,14 +48,14 @@ class Root:
             self._make(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.close(os.open(BASE + path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        attach(tree, BASE + path)
+        syscalls.attach(tree, BASE + path)
         os.close(tree)
 
     def scratch(self, path: str, size: int, mode: str = "1777", flags: int = 0) -> None:
         """An empty writable folder of its own, at most `size` bytes."""
         self._make(path)
         options = f"size={size},nr_inodes={max(1000, size >> 13)},mode={mode}"
-        mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
+        syscalls.mount("scratch", BASE + path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV | flags, options)
 
     def write(self, path: str, text: str) -> None:
         self._make(os.path.dirname(path))
@@ -80,19 +64,21 @@ class Root:
 
     def processes(self, options: str | None = None) -> None:
         self._make("/proc")
-        mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
+        syscalls.mount(
+            "proc", BASE + "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC, options
+        )
 
     def lock_processes(self) -> None:
         """What in /proc would change the machine: no capability is left to use it, and this is the second lock."""
         for name in ("sys", "sysrq-trigger", "irq", "bus"):
             path = f"{BASE}/proc/{name}"
             if os.path.exists(path):
-                mount(path, path, None, MS_BIND)
+                syscalls.mount(path, path, None, syscalls.MS_BIND)
                 make_read_only(path)
 
     def enter(self) -> None:
         """Every process here is in it; the old one lies on it until `leave_old_root`."""
-        pivot_to(BASE)
+        syscalls.pivot_to(BASE)
         lock_root()
 
     def _make(self, path: str) -> None:
@@ -117,25 +103,30 @@ def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
     make_folder(place if is_folder else os.path.dirname(place))
     if not is_folder and not os.path.exists(place):
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
-    attach(tree, place)
+    syscalls.attach(tree, place)
     os.close(tree)
 
 
 def lock_root() -> None:
-    """The root itself holds nothing but places to mount on, and nobody adds one."""
-    mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    """The root itself holds only places to mount on, and none can be added."""
+    syscalls.mount(
+        None,
+        "/",
+        None,
+        syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV,
+    )
 
 
 def unlock_root() -> None:
     """Until `shut_root`, for more places."""
-    mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV)
+    syscalls.mount(None, "/", None, syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_NOSUID | syscalls.MS_NODEV)
 
 
 def make_read_only(path: str) -> None:
     """The mount at `path` and all below it."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        set_mount_attributes(fd, ATTR_RDONLY | ATTR_NOSUID, recursive=True)
+        syscalls.set_mount_attributes(fd, syscalls.ATTR_RDONLY | syscalls.ATTR_NOSUID, recursive=True)
     finally:
         os.close(fd)
 
@@ -146,15 +137,15 @@ def make_folder(path: str) -> None:
 
 def isolate_mounts() -> None:
     """What is mounted in this namespace is seen in no other, and the other way round."""
-    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
 
 
 def begin_with_devices(root: Root, tmp_bytes: int) -> None:
     """Begin, with a /dev of the few harmless ones; made once, sessions take it as it is."""
-    trees = [(name, clone_mount(f"/dev/{name}", recursive=False)) for name in DEVICES]
+    trees = [(name, syscalls.clone_mount(f"/dev/{name}", recursive=False)) for name in DEVICES]
     root.begin(tmp_bytes)
     for name, tree in trees:
-        set_mount_attributes(tree, ATTR_NOSUID)
+        syscalls.set_mount_attributes(tree, syscalls.ATTR_NOSUID)
         root.put(f"/dev/{name}", tree, is_folder=False)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"{BASE}/dev/{name}")

@@ -13,35 +13,15 @@ import signal
 import socket
 from contextlib import suppress
 
-from ..kernel.memory import data_of_self
-from ..kernel.proc import put
-from ..kernel.syscalls import (
-    PR_SET_DUMPABLE,
-    PR_SET_NO_NEW_PRIVS,
-    Landlock,
-    close_all_but,
-    drop_capabilities,
-    fork,
-    landlock_abi,
-    leave_old_root,
-    loopback_up,
-    prctl,
-    seccomp,
-    set_hostname,
-)
-from ..kernel.watches import OF_ONE, bound_watches
+from ..kernel import syscalls
+from ..kernel.processes import OF_ONE, bound_watches, data_of_self, put
 from ..serve import ReadyServer
 from ..snapshots.copies import Snapshots
 from .init import Init
-from .requests import Request
+from .messages import Request, describe_error
 from .root import HOME, Root
 
 INNER_ID = 1000
-FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
-READ = 0b1101
-"""Execute, read file, read folder."""
-FILE = 0b111 | 1 << 14 | 1 << 15
-"""What makes sense for a file: execute, write, read, truncate, ioctl."""
 READY = b"ready"
 OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
@@ -53,10 +33,7 @@ def become_session(settings: Request, fds: list[int]) -> None:
     try:
         _run_session(settings, fds)
     except BaseException as error:
-        text = (
-            f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
-        )
-        os.write(2, f"the session could not be confined: {text}\n".encode())
+        os.write(2, f"the session could not be confined: {describe_error(error)}\n".encode())
         with suppress(OSError):
             os.close(channel)
     finally:
@@ -67,11 +44,11 @@ def _run_session(settings: Request, fds: list[int]) -> None:
     gate, channel, stdout, stderr, control = fds
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    close_all_but(gate, channel, control)
+    syscalls.close_all_but(gate, channel, control)
     word, begin = os.pipe()
     line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     _pass_gate(gate)  # the launcher may put it into a control group first, and what it forks is born there
-    runner = fork()
+    runner = syscalls.fork()
     if runner:
         init.close()
         os.close(gate)
@@ -80,7 +57,7 @@ def _run_session(settings: Request, fds: list[int]) -> None:
         bound_watches(OF_ONE)
         _enter_root(settings)
         os.write(begin, READY)
-        leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
+        syscalls.leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
         Init(runner, control, begin, line).run()
     line.close()
     os.close(control)
@@ -96,7 +73,7 @@ def _pass_gate(gate: int) -> None:
         os.setgroups([])
     os.setresgid(INNER_ID, INNER_ID, INNER_ID)
     os.setresuid(INNER_ID, INNER_ID, INNER_ID)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _enter_root(settings: Request) -> None:
@@ -114,10 +91,10 @@ def _enter_root(settings: Request) -> None:
 
 def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Snapshots) -> None:
     os.setsid()
-    prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
-    set_hostname(b"pinfold")
-    loopback_up()
-    drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
+    syscalls.set_hostname(b"pinfold")
+    syscalls.loopback_up()
+    syscalls.drop_capabilities()
     default_signals()
     guest = ReadyServer(channel, copies)
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
@@ -125,7 +102,7 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
     os.chdir("/")
     put("/proc/self/oom_score_adj", OOM_SCORE)
     files = _file_rules()
-    seccomp(bytes.fromhex(settings["filter"]))
+    syscalls.seccomp(bytes.fromhex(settings["filter"]))
     os.close(gate)
     request = _wait_for_request(word)
     os.environ.update(request["environment"])
@@ -134,7 +111,7 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
     os.chdir(request["workspace"])
     if files is not None:
         for path in request["writable"]:
-            files.allow(files.everything if os.path.isdir(path) else FILE & files.everything, [path])
+            files.allow(files.everything if os.path.isdir(path) else syscalls.FILE & files.everything, [path])
         files.restrict()
     guest.serve()
     os._exit(0)
@@ -147,17 +124,17 @@ def _wait_for_request(word: int) -> Request:
         parts.append(part)
     os.close(word)
     if not parts:
-        os._exit(0)  # nobody wanted it, or the init has said why not
+        os._exit(0)  # it was not needed, or the init has said why not
     return json.loads(b"".join(parts))
 
 
-def _file_rules() -> Landlock | None:
+def _file_rules() -> syscalls.Landlock | None:
     """The second lock: what the mounts allow, without the workspace, whose place is not known yet."""
-    abi = landlock_abi()
+    abi = syscalls.landlock_abi()
     if not abi:
         return None
-    rules = Landlock((1 << FS_BITS.get(abi, 16)) - 1, scoped=1 if abi >= 6 else 0)
-    rules.allow(READ, ["/"])
+    rules = syscalls.Landlock(syscalls.all_file_rights(abi), scoped=1 if abi >= 6 else 0)
+    rules.allow(syscalls.READ, ["/"])
     rules.allow(rules.everything, ["/tmp", "/dev"])  # nothing is in /dev but what a session may use
     return rules
 

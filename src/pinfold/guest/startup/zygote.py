@@ -9,28 +9,15 @@ import select
 import signal
 import socket
 
-from ..cells.randomness import reseed
-from ..kernel.syscalls import (
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    CLONE_NEWUTS,
-    PR_SET_DUMPABLE,
-    clone,
-    prctl,
-    trim,
-)
-from .immortal import immortalise
-from .requests import MESSAGE_BYTES, Request, read_request
+from ..cells.runner import seed_generators
+from ..kernel import syscalls
+from .messages import MESSAGE_BYTES, Request, read_request
 from .root import find_existing
 from .session import become_session
-from .warm import warm
+from .warm import immortalise, warm
 from .zygote_handle import LONE_SESSIONS
 
 LEISURE_S = 0.5
-FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 
 def main(arguments: list[str]) -> None:
@@ -42,6 +29,7 @@ def main(arguments: list[str]) -> None:
     _prepare(settings)
     launcher.send(json.dumps(fitness()).encode())
     had_leisure = settings["warm"] == "now"
+    flags = syscalls.CLONE_NEWUSER | syscalls.NAMESPACES | signal.SIGCHLD
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
         if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
@@ -59,21 +47,26 @@ def main(arguments: list[str]) -> None:
             import_libraries()
         try:
             unfit = fitness()
-            pid = -1 if unfit else clone(FLAGS | signal.SIGCHLD)
+            pid = -1 if unfit else syscalls.clone(flags)
         except OSError as error:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
             launcher.detach()
             become_session(settings, fds)
-        if unfit:
-            launcher.send(json.dumps(unfit).encode())
-        else:
-            pidfd = os.pidfd_open(pid)
-            socket.send_fds(launcher, [b"{}"], [pidfd])
-            os.close(pidfd)
-        for fd in fds:
-            os.close(fd)
-        reseed()  # for the next
+        report_session(launcher, unfit, pid, fds)
+        seed_generators()  # for the next
+
+
+def report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[int]) -> None:
+    """Tell the launcher of a session that was forked, or why none was; `fds` are the session's."""
+    if unfit:
+        launcher.send(json.dumps(unfit).encode())
+    else:
+        pidfd = os.pidfd_open(pid)
+        socket.send_fds(launcher, [b"{}"], [pidfd])
+        os.close(pidfd)
+    for fd in fds:
+        os.close(fd)
 
 
 def _stand_in_for_stdin() -> None:
@@ -83,10 +76,10 @@ def _stand_in_for_stdin() -> None:
 
 
 def _prepare(settings: Request) -> None:
-    # Sessions end by themselves; nobody waits for them here.
+    # Sessions are not waited for here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     if settings["warm"] == "now":
         import_libraries()
     os.environ.clear()
@@ -94,23 +87,23 @@ def _prepare(settings: Request) -> None:
     settings["found"] = find_existing([*settings["read_only"], "/etc", "/dev"])
     gc.collect()
     gc.freeze()
-    trim()
+    syscalls.trim()
     if settings["warm"] == "now":
         _settle()  # before the sessions of the pool are made: every page written later is there twice
-    reseed()
+    seed_generators()
 
 
 def _settle() -> None:
-    """Takes a fifth of a second, which nobody should wait for."""
+    """Takes a fifth of a second: only while no session is waited for."""
     immortalise()
-    trim()
+    syscalls.trim()
 
 
 def import_libraries() -> None:
     warm()
     gc.collect()
     gc.freeze()
-    trim()
+    syscalls.trim()
 
 
 def fitness() -> Request:

@@ -1,7 +1,8 @@
-"""A zygote as its launcher holds it: put into namespaces and a bare root of its own, and asked for sessions."""
+"""A zygote, and a session it has forked, as their launcher holds them."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -9,36 +10,23 @@ import socket
 from collections import deque
 from contextlib import suppress
 
-from ..kernel.syscalls import (
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUTS,
-    PR_SET_NO_NEW_PRIVS,
-    PR_SET_PDEATHSIG,
-    clone,
-    close_all_but,
-    drop_capabilities,
-    leave_old_root,
-    prctl,
-)
-from .requests import MESSAGE_BYTES, Request
+from ..kernel import syscalls
+from ..kernel.groups import Group
+from .messages import MESSAGE_BYTES, Request
 from .root import Root, begin_with_devices, find_existing, isolate_mounts
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from .spare_sessions import SpareSession
 
 INNER_ID = 1000
 FIRST_ID = 200_000
 """The zygote's own, where the host is root; sessions have the ones that follow."""
 TMP_BYTES = 16 << 20
+PIPE_BYTES = 1 << 20
 LONE_SESSIONS = 2
 """The proof, and the session of a command that runs one cell: neither waits for libraries it may not use."""
 
 
 class Zygote:
+    """Put into namespaces and a bare root of its own, and asked for sessions."""
+
     def __init__(self, settings: Request, *, drop_to: int | None) -> None:
         self.live = 0
         self.sessions = 0
@@ -46,8 +34,7 @@ class Zygote:
         self._settings = settings
         self._drop_to = drop_to
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | signal.SIGCHLD
-        self._pid = clone(flags)
+        self._pid = syscalls.clone(syscalls.NAMESPACES | signal.SIGCHLD)
         if self._pid == 0:
             try:
                 self._become_zygote(theirs)
@@ -97,7 +84,7 @@ class Zygote:
             self._pid = 0
 
     def _become_zygote(self, channel: socket.socket) -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         settings = self._settings
         isolate_mounts()
         root = Root()
@@ -108,19 +95,67 @@ class Zygote:
             root.write(path, text)
         root.processes()
         root.enter()
-        leave_old_root()
+        syscalls.leave_old_root()
         os.dup2(channel.fileno(), 0)
-        close_all_but()
+        syscalls.close_all_but()
         if self._drop_to is not None:
             os.setgroups([])
             os.setresgid(self._drop_to, self._drop_to, self._drop_to)
             os.setresuid(self._drop_to, self._drop_to, self._drop_to)
-        drop_capabilities()
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        syscalls.drop_capabilities()
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         # Again: a change of user ids clears it.
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         paper = os.memfd_create("settings", 0)
         os.write(paper, json.dumps(settings).encode())
         python = settings["python"]
         program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
         os.execve(python, [python, "-I", program, "zygote", str(paper)], settings["environment"])  # noqa: S606 - no shell wanted
+
+
+class SpareSession:
+    """A session without a workspace yet: the host's ends of it, and its gate, which opens when its ids are mapped and closes when it is ready."""
+
+    def __init__(self, zygote: Zygote, outer: int) -> None:
+        self.zygote = zygote
+        self.outer = outer
+        self.pidfd = -1
+        self.group: Group | None = None
+        self.memory = 0
+        self.is_ahead = False
+        """Of anyone who waits for it."""
+        self.gate, self._gate = socket.socketpair()
+        self.channel, self._channel = socket.socketpair()
+        self.control, self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.stdout, self._stdout = os.pipe()
+        self.stderr, self._stderr = os.pipe()
+        with suppress(OSError):  # where the kernel refuses, the small pipe works too
+            fcntl.fcntl(self.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.gate.fileno() == -1
+
+    def start(self, *, ahead: bool) -> None:
+        self.is_ahead = ahead
+        inside = (self._gate, self._channel, self._control)
+        gate, channel, control = (end.fileno() for end in inside)
+        self.zygote.ask([gate, channel, self._stdout, self._stderr, control])
+        for end in inside:
+            end.close()
+        os.close(self._stdout)
+        os.close(self._stderr)
+
+    def open_gate(self) -> None:
+        self.gate.send(b"1")
+
+    def ends(self) -> list[int]:
+        return [self.channel.fileno(), self.control.fileno(), self.stdout, self.stderr, self.pidfd]
+
+    def close(self) -> None:
+        """Our copies only. Where no host has them, this ends the session."""
+        self.gate.close()
+        self.channel.close()
+        self.control.close()
+        os.close(self.stdout)
+        os.close(self.stderr)

@@ -1,7 +1,7 @@
 """The way out of a session, seen from inside: a port of its loopback that leads to the proxy on the host.
 
-The init holds the port, which no program inside could take. Only when somebody connects is a relay forked from it,
-that carries bytes and can do nothing else; one that is ended is made again. Who may go where the proxy says.
+The init holds the port, which no program inside could take. When a program connects, a relay is forked from it
+that carries bytes and can do nothing else; one that is ended is made again. The proxy decides which hosts may be reached.
 """
 
 from __future__ import annotations
@@ -14,17 +14,8 @@ import socket
 import time
 from contextlib import suppress
 
-from ..kernel.syscalls import (
-    PR_SET_DUMPABLE,
-    Landlock,
-    close_all_but,
-    drop_capabilities,
-    fork,
-    landlock_abi,
-    prctl,
-    seccomp,
-)
-from ..startup.requests import Request
+from ..kernel import syscalls
+from ..startup.messages import Request
 
 BACKLOG = 128
 AGAIN_S = 0.1
@@ -62,9 +53,9 @@ class EgressListener:
         return self._listener.fileno()
 
     def open_relay(self) -> None:
-        """Somebody waits."""
+        """A program waits to be connected."""
         try:
-            self.relay = fork()
+            self.relay = syscalls.fork()
         except OSError:  # no room for another process now
             self.schedule_listening()
             return
@@ -98,26 +89,23 @@ def _run_relay(listener: socket.socket, path: str, program: bytes) -> None:
 
 def _confine(listener: socket.socket, program: bytes) -> None:
     """No files, no programs, no processes, no sockets of the network's: the session's own rules are wider."""
-    from ..startup.session import FS_BITS  # it imports the init, which imports us
-
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
-    close_all_but(listener.fileno())
+    syscalls.close_all_but(listener.fileno())
     for kind, most in (("CORE", 0), ("FSIZE", 0), ("MEMLOCK", 0), ("NPROC", 0), ("NOFILE", 2 * PAIRS + 16)):
         number = getattr(resource, f"RLIMIT_{kind}")
         resource.setrlimit(number, (most, most))
-    drop_capabilities()
-    prctl(PR_SET_DUMPABLE, 0)
-    abi = landlock_abi()
+    syscalls.drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    abi = syscalls.landlock_abi()
     if abi:
-        everything = (1 << FS_BITS.get(abi, 16)) - 1
         scoped = ABSTRACT_SOCKETS | SIGNALS if abi >= 6 else 0
-        Landlock(everything, scoped=scoped, network=TCP if abi >= 4 else 0).restrict()
-    seccomp(program)
+        syscalls.Landlock(syscalls.all_file_rights(abi), scoped=scoped, network=TCP if abi >= 4 else 0).restrict()
+    syscalls.seccomp(program)
 
 
 class _Flow:
@@ -204,7 +192,7 @@ class Relay:
         self._watched: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until nobody has wanted it for a while."""
+        """Until it has had no connection for a while."""
         used_at = time.monotonic()
         while self._pairs or time.monotonic() - used_at < IDLE_S:
             accepts = len(self._pairs) < 2 * PAIRS

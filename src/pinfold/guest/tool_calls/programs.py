@@ -29,7 +29,7 @@ READ_BYTES = 1 << 16
 LAST_READS = 16
 """Once it has ended, as much as the largest pipe can hold: what it left in the background may write for ever."""
 TICK_S = 0.1
-"""How often to look whether anybody still wants it."""
+"""How often to look whether it is still wanted."""
 LOOK_S = 0.01
 """How often to look whether it has ended, where the kernel cannot tell."""
 REAP_S = 2.0
@@ -166,7 +166,7 @@ class _Program:
     ) -> None:
         self.pid = process.pid
         self.code: int | None = None
-        """None: killed and not seen to end, or somebody else has waited for it."""
+        """None: killed and not seen to end, or another thread has waited for it."""
         self.out, self.err = bytearray(), bytearray()
         self.dropped = 0
         self._process = process
@@ -179,7 +179,7 @@ class _Program:
             os.set_blocking(file.fileno(), False)
 
     def follow(self, channel: int, is_unwanted: Callable[[], bool], until: float) -> str:
-        """Until it has `ended`, its time is over (`timeout`), or nobody wants it any more (`error`)."""
+        """Until it has `ended`, its time is over (`timeout`), or it is no longer wanted (`error`)."""
         poll = select.poll()
         for fd in self._kept:
             poll.register(fd, select.POLLIN)
@@ -208,7 +208,7 @@ class _Program:
     def end(self, *, whole: bool) -> None:
         """Take what is left of its output. `whole`: of its process group nothing may be left either."""
         if whole:
-            self._tell = None  # whoever heard it may be gone
+            self._tell = None  # the listener may be gone
             with suppress(OSError):
                 _killpg(self.pid, signal.SIGKILL)
             until = monotonic() + REAP_S

@@ -2,7 +2,7 @@
 
 One call at a time does both ways: it hands over what the program wrote and comes back with what it is to read. The host
 keeps a call that has nothing to come back with; a line on our own output, which goes another way, says that there is
-something to hand over. So nobody looks in vain.
+something to hand over. So neither side polls.
 """
 
 from __future__ import annotations

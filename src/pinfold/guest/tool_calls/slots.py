@@ -68,7 +68,7 @@ class Cell:
         """Threads that are in a call: what runs in one meanwhile, a finaliser say, must not wait for its own turn."""
 
     def wait_for_input(self, seconds: float) -> bool:
-        """Wait so long for the host to say something more. For whoever has the seat."""
+        """Wait so long for the host to say something more. Only for the thread that has the seat."""
         if self._look is None:
             self._look = self._channel.make_poller()
         return self._look(seconds)
@@ -79,36 +79,38 @@ class Step:
 
     __slots__ = ("_callers", "_quiet")
 
-    def __init__(self, callers: set[int], quiet: Quiet | None) -> None:
+    def __init__(self, callers: set[int], quiet: Quiet) -> None:
         self._callers = callers
         self._quiet = quiet
 
-    def __enter__(self) -> Quiet | None:
+    def __enter__(self) -> Quiet:
         self._callers.add(get_ident())
-        if self._quiet:
-            self._quiet.begin()
+        self._quiet.begin()
         return self._quiet
 
     def __exit__(self, *_: object) -> None:
         self._callers.discard(get_ident())
-        if self._quiet:
-            self._quiet.end()
+        self._quiet.end()
 
 
 class Quiet:
-    """Keeps what signals raise in the main thread out of our own steps; an interrupt that came is raised at their end."""
+    """Keeps what signals raise in the main thread out of our own steps; an interrupt that came is raised at their end.
 
-    def __init__(self, interrupts: Interrupts) -> None:
+    Without `interrupts`, in any other thread, it does nothing.
+    """
+
+    def __init__(self, interrupts: Interrupts | None) -> None:
         self._interrupts = interrupts
         self._before: set[int | signal.Signals] | None = None
 
     def begin(self) -> None:
-        self._interrupts.hold()
+        if self._interrupts is not None:
+            self._interrupts.hold()
         self.block()
 
     def block(self) -> None:
         # A handler of the program's own may raise as well. Where it has threads, one of them may take the signal.
-        if self._before is None:
+        if self._interrupts is not None and self._before is None:
             self._before = _sigmask(_BLOCK, _SIGNALS)
 
     def unblock(self) -> None:
@@ -121,4 +123,5 @@ class Quiet:
         try:
             self.unblock()
         finally:
-            self._interrupts.release()
+            if self._interrupts is not None:
+                self._interrupts.release()

@@ -7,14 +7,11 @@ import os
 import re
 import stat
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 NAMES = 1000
 """Paths that are told."""
@@ -109,7 +106,7 @@ class _Walk:
                 yield from self.below(entry.path, at)
 
     def _entries(self, folder: str, part: str) -> list[os.DirEntry[str]]:
-        """Hidden ones only where the pattern names some; never what nobody wrote, unless it is named."""
+        """Hidden ones only where the pattern names some; never the folders in SKIPPED, unless they are named."""
         try:
             with os.scandir(folder) as scan:
                 entries = list(scan)

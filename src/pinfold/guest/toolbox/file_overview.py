@@ -9,10 +9,7 @@ import csv
 import json
 import os
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 MOST = 1200
 FILES = 12

@@ -6,13 +6,10 @@ import io
 import os
 import stat
 import time
+from typing import Any, BinaryIO
 
 from .program_io import Refused, display_path, format_size
 from .texts import EDITABLE, LOOK, decode_text, describe_missing, encoding_of, refuse_binary, resolve_file, resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, BinaryIO
 
 BLOCK = 1 << 20
 COUNTING_S = 1.5

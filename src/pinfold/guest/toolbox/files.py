@@ -7,10 +7,8 @@ import os
 import stat
 import sys
 
-OPENAT2 = 437
-RESOLVE_NO_MAGICLINKS = 0x02
-RESOLVE_BENEATH = 0x08
 READ_BYTES = 1 << 20
+TRIES = 100
 
 
 class Refused(Exception):
@@ -104,25 +102,16 @@ def _parts(path: str) -> list[str]:
 
 
 def _openat2(root: int, relative: str, flags: int) -> int:
-    import ctypes
+    from ..kernel.syscalls import open_beneath
 
-    class How(ctypes.Structure):
-        _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
-
-    mode = 0o666 if flags & os.O_CREAT else 0
-    how = How(flags, mode, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    arguments = (ctypes.c_int(root), os.fsencode(relative), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
-    for _ in range(100):
-        fd = libc.syscall(ctypes.c_long(OPENAT2), *arguments)
-        if fd >= 0:
-            return fd
-        # EAGAIN: something was renamed while the kernel walked; it asks to be called again.
-        if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
-            break
-    code = ctypes.get_errno()
-    raise OSError(code, os.strerror(code))
+    for _ in range(TRIES):
+        try:
+            return open_beneath(root, relative, flags, 0o666 if flags & os.O_CREAT else 0)
+        except OSError as error:
+            # EAGAIN: something was renamed while the kernel walked; it asks to be called again.
+            if error.errno not in (errno.EAGAIN, errno.EINTR):
+                raise
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def _check_regular(fd: int, path: str) -> int:

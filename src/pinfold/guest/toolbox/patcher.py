@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, Any
 
-from .differences import SHOWN, WHOLE, count_changes, diff, lines_of
-from .file_writer import find_similar_lines, put
+from .file_writer import SHOWN, WHOLE, count_changes, diff, find_similar_lines, lines_of, put
 from .patches import Hunk, parse_patch
 from .program_io import Refused, display_path
 from .texts import Text, read, resolve_file, resolve_path
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from .patches import Change
 
 PLACES = 10

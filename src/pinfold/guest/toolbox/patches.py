@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Literal, TypeAlias
 
 from .program_io import Refused
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Literal, TypeAlias
-
-    Kind: TypeAlias = Literal["add", "update", "delete"]
+Kind: TypeAlias = Literal["add", "update", "delete"]
 
 _HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)", re.DOTALL)
 _ESCAPE = re.compile(r'\\([0-7]{3}|[abtnvfr"\\])')
@@ -91,7 +88,7 @@ class _UnifiedDiff:
             elif line.startswith("@@ "):
                 raise Refused(f"line {self._at + 1} of the patch: a hunk of no file; begin with --- and +++")
             else:
-                self._at += 1  # words of whoever sent it
+                self._at += 1  # text around the patch
 
     def _peek(self, ahead: int) -> str:
         at = self._at + ahead

@@ -6,17 +6,14 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeAlias
-
-    Operation: TypeAlias = Callable[..., dict[str, Any]]
+Operation: TypeAlias = Callable[..., dict[str, Any]]
 
 
 class Refused(Exception):
-    """The words for whoever asked: what is wrong and what to do."""
+    """The text says what is wrong and what to do."""
 
 
 def answer(operations: dict[str, Operation]) -> None:

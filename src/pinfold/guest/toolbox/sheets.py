@@ -7,12 +7,9 @@ import datetime as dt
 import os
 import tempfile
 from importlib import import_module
+from typing import Any
 
 from .program_io import Refused, display_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 LISTED = 10
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import time
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any, TypeAlias, TypeVar
 
 from .program_io import Refused, display_path
 from .texts import LOOK, encoding_of, kind_of, resolve_file
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, TypeAlias, TypeVar
+Found = TypeVar("Found")
+Options: TypeAlias = dict[str, str]
+Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
 
-    Found = TypeVar("Found")
-    Options: TypeAlias = dict[str, str]
-    Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
-
-MEMORY = 64
+MEMORY = 128
 """Megabytes for DuckDB; Python, the libraries and what is not in its books come on top."""
 MEMORY_MOST = 2000
 THREADS = 2
@@ -43,33 +39,21 @@ _LATE = "could not convert"
 _DECIMAL = re.compile(r"[+-]?\d+,\d+")
 
 
-class Broken(Exception):
-    """DuckDB's words for what is wrong with a table, found on the way."""
-
-
-class Unlisted(Exception):
-    """A text is there that stands for nothing, and was not known to be."""
-
-
 class Source:
     """A file and the options it is read with."""
 
-    def __init__(self, path: str, quick: bool) -> None:
+    def __init__(self, path: str) -> None:
         name, _, self._sheet = path.partition("#")
         if not self._sheet or os.path.exists(path):
             name, self._sheet = path, ""
         self.path = resolve_file(name)
         self.name = name
         self.size = os.stat(self.path).st_size
-        self.begun = time.monotonic()
         self.memory = MEMORY
         self.notes: list[str] = []
-        self._quick = quick
         self._made: list[str] = []
         """Temporary files."""
         self.options: Options = {}
-        self.unlisted: list[str] = []
-        """Of the words for nothing those that are taken for texts so far."""
         self._tried: set[str] = set()
         self._settled: Options = {}
         """What was found by looking."""
@@ -100,19 +84,13 @@ class Source:
 
     def _as_csv(self, head: bytes) -> None:
         self.options["buffer_size"] = str(BUFFER)
-        # DuckDB compares every field with every word for NULL: it begins with those that seem to be there.
-        seen = [word for word in NULLS if not word or re.search(_field(word), head)]
-        self._nulls(seen if self._quick else NULLS)
+        self.options["nullstr"] = f"[{', '.join(map(quote_text, NULLS))}]"
         if "compression" not in self.options:
             encoding, _ = encoding_of(head)
             if encoding.startswith("utf-16"):
                 self._set_encoding("utf-16")
             elif encoding not in ("utf-8", ""):
                 self._set_encoding("latin-1")
-
-    def _nulls(self, words: Sequence[str]) -> None:
-        self.unlisted = [word for word in NULLS if word not in words]
-        self.options["nullstr"] = f"[{', '.join(quote_text(word) for word in words)}]"
 
     def _set_encoding(self, encoding: str) -> None:
         self.options["encoding"] = quote_text(encoding)
@@ -210,22 +188,17 @@ class Source:
     def mend(self, words: str) -> bool:
         """Whether there is something else to try after this error."""
         self._settled = {}
-        if "out of memory" in words.lower() and self.memory < MEMORY_MOST:
-            self.memory *= 3
-            return True
+        lower = words.lower()
+        if "out of memory" in lower:
+            return self.take_more_memory()
         if self.kind != "csv":
             return False
-        lower = words.lower()
         if "maximum line size" in lower and self._once("long"):
             self.memory = max(self.memory, 10 * LONG // 1_000_000)
             self.options |= {"max_line_size": str(LONG), "buffer_size": str(2 * LONG)}
             return True
-        if lower == "unlisted":
-            return self.list_all()
         if ("utf-8" in lower or "unicode" in lower) and self._once("encoding"):
             self._set_encoding("latin-1")
-            return True
-        if _LATE in lower and self.list_all():
             return True
         if _LATE in lower and self._once("types"):
             self.options["sample_size"] = "-1"
@@ -239,11 +212,11 @@ class Source:
             return True
         return False
 
-    def list_all(self) -> bool:
-        """Whether there was a word for nothing that was not taken for one yet."""
-        if not self.unlisted:
+    def take_more_memory(self) -> bool:
+        """False if DuckDB already has all the memory it may use."""
+        if self.memory >= MEMORY_MOST:
             return False
-        self._nulls(NULLS)
+        self.memory *= 3
         return True
 
     def _lenient(self) -> None:
@@ -267,9 +240,9 @@ class Source:
             self.notes.append(f"{many(count, 'row')} {does} left out, the first at line {first:,}")
 
 
-def read_table(path: str, use: Use[Found], *, ordered: bool, quick: bool = False) -> tuple[Found, Source]:
-    """What `use` makes of the table; tried in other ways as long as there is one. With `quick` it may raise Unlisted."""
-    source = Source(path, quick)
+def read_table(path: str, use: Use[Found], *, ordered: bool) -> tuple[Found, Source]:
+    """What `use` returns for the table. Read errors are answered with other options, as long as there are some to try."""
+    source = Source(path)
     try:
         return _try_source(source, use, ordered), source
     finally:
@@ -284,14 +257,10 @@ def _try_source(source: Source, use: Use[Found], ordered: bool) -> Found:
             connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{source.memory}MB'")
             connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
             connection.execute(f"SET temp_directory = {quote_text(tempfile.gettempdir())}")
-            # What is found goes on being found while what was found is worked on.
-            connection.execute("SET streaming_buffer_size = '8MB'")
             connection.execute("SET autoinstall_known_extensions = false; SET enable_progress_bar = false")
             found = use(connection, source, source.look(connection))
             source.note_skipped_rows(connection)
-        except Unlisted:
-            source.mend("unlisted")
-        except (duckdb.Error, Broken) as error:
+        except duckdb.Error as error:
             if not source.mend(str(error)):
                 raise Refused(f"{display_path(source.name)} cannot be read as a table: {_first(str(error))}") from error
         else:
@@ -320,12 +289,20 @@ def _first(words: str) -> str:
     return " ".join(lines[:3])[:300]
 
 
-def _field(word: str) -> bytes:
-    return rb"(?:^|[,;\t|\n\"])" + re.escape(word).encode() + rb"(?:[,;\t|\r\n\"]|$)"
-
-
 def many(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def fetch(connection: Any, source: Source, sql: str) -> list[tuple[Any, ...]]:
+    """The rows a query gives; with more memory where it needs more."""
+    duckdb = _duckdb()
+    while True:
+        try:
+            return connection.sql(sql).fetchall()
+        except duckdb.OutOfMemoryException:
+            if not source.take_more_memory():
+                raise
+            connection.execute(f"SET memory_limit = '{source.memory}MB'")
 
 
 def query(chosen: str, source: Source, rest: str = "") -> str:

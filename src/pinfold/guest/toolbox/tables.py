@@ -1,53 +1,43 @@
-"""Shows tables of any size: their first rows, their shape, their columns, their figures."""
+"""Shows tables of any size: their first rows, their shape, their columns, their figures. DuckDB works the figures out."""
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import math
 import os
-import threading
+import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, TypeAlias
 
 from .program_io import format_size
-from .sources import THREADS, Broken, Source, Unlisted, many, query, quote_column, quote_text, read_table
+from .sources import Source, fetch, many, query, quote_column, quote_text, read_table
 from .texts import resolve_file
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any, TypeAlias
+Typed: TypeAlias = list[tuple[str, str]]
+Ask: TypeAlias = Callable[..., tuple[Any, ...]]
 
-    from .columns import Kinds, Numbers, Scratch
-
-    Typed: TypeAlias = list[tuple[str, str]]
-
-PIECE = 1 << 20
-BATCH = 1 << 16
-BATCH_BYTES = 8 << 20
-"""Of all columns of one batch."""
-LONGEST_S = 240.0
-"""For going through a table; then the figures are of what was seen."""
+READ_S = 150.0
+"""For reading a table; the figures of one that would take longer are those of its first rows."""
+FIRST_ROWS = 100_000
+"""Rows that show how fast a table is read."""
 CELL = 60
 """Characters of a value that are shown."""
 ROWS = 200
 WIDE = 64
 """Columns whose values are shown side by side."""
 EXAMPLES = 3
-FEW_IN_ALL = 1 << 20
-"""Different values that are counted in memory, of all columns together."""
-SHARES = (("25%", 0.25), ("50%", 0.5), ("75%", 0.75))
+SHARES = {"25%": 0.25, "50%": 0.5, "75%": 0.75}
 FIGURES = ("count", "unique", "top", "freq", "mean", "std", "min", "25%", "50%", "75%", "max")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_BROKEN = ("FLOAT", "DOUBLE", "UBIGINT", "HUGEINT", "UHUGEINT")
+_BROKEN = ("FLOAT", "DOUBLE", "UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL")
 
 
 def view(path: str, view: str, rows: int, known: dict[str, int]) -> dict[str, Any]:
     """`known` are contents by their hash, with their sizes: for one of them nothing is worked out again."""
     if view == "peek":
         return {"text": peek(path, rows)}
-    gc.disable()  # the libraries bring much to look through, and nothing here goes in circles
     full = resolve_file(path.partition("#")[0] if not os.path.exists(path) else path)
     size = os.stat(full).st_size
     if size in known.values():
@@ -55,14 +45,11 @@ def view(path: str, view: str, rows: int, known: dict[str, int]) -> dict[str, An
         if known.get(digest) == size:
             return {"same": digest}
     before = _stamp(full)
-    hashing = _Hashing(full)
-    hashing.start()
     make: Callable[[str], tuple[str, list[dict[str, Any]]]] = {"shape": shape, "columns": columns, "stats": stats}[view]
     text, figures = make(path)
-    hashing.join()
-    # Should it have changed meanwhile, nobody knows what the figures are of.
-    digest = hashing.digest if _stamp(full) == before else ""
-    return {"text": text, "figures": figures, "digest": digest, "size": size}
+    digest = hash_file(full)
+    # No digest if the file changed meanwhile: then it is unknown which content the figures are of.
+    return {"text": text, "figures": figures, "digest": digest if _stamp(full) == before else "", "size": size}
 
 
 def _stamp(full: str) -> tuple[int, ...]:
@@ -70,26 +57,9 @@ def _stamp(full: str) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-class _Hashing(threading.Thread):
-    """Beside the reading, which leaves room for it."""
-
-    def __init__(self, full: str) -> None:
-        super().__init__(daemon=True)
-        self._full = full
-        self.digest = ""
-
-    def run(self) -> None:
-        self.digest = hash_file(self._full)
-
-
 def hash_file(full: str) -> str:
-    made = hashlib.sha256()
-    buffer = bytearray(PIECE)
-    view = memoryview(buffer)
-    with open(full, "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            made.update(view[:count])
-    return made.hexdigest()
+    with open(full, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def peek(path: str, rows: int) -> str:
@@ -144,7 +114,7 @@ def _examples(rows: list[tuple[Any, ...]], at: int) -> list[str]:
 
 
 def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
-    (figures, rows, whole), source = read_table(path, figures_of, ordered=False, quick=True)
+    (figures, rows, whole), source = read_table(path, figures_of, ordered=False)
     lines = align_columns(
         ["column", "type", *FIGURES],
         [[title(one["column"]), one["type"], *(_format_figure(one.get(name)) for name in FIGURES)] for one in figures],
@@ -155,188 +125,108 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 def figures_of(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[str, Any]], int, bool]:
-    from .columns import Scratch
+    """Figures of each column, the number of rows, and whether these are all rows of the table.
 
-    scratch = Scratch()
-    try:
-        return _figures(scratch, connection, source, typed)
-    finally:
-        scratch.close()
+    The table is read once, into a Parquet file, of which DuckDB reads single columns.
+    """
+    with _scratch_file() as file:
+        place = quote_text(file.name if isinstance(file.name, str) else f"/proc/self/fd/{file.fileno()}")
+        rows, whole = _copy_table(connection, source, typed, place)
 
+        connection.execute(f"CREATE VIEW data AS FROM read_parquet({place}, file_row_number = true)")
 
-def _figures(scratch: Scratch, connection: Any, source: Source, typed: Typed) -> tuple[list[dict[str, Any]], int, bool]:
-    nothing, *absent = _hashes(connection, None, *source.unlisted)
-    parts = [Part(name, kind, scratch, FEW_IN_ALL // len(typed), nothing) for name, kind in typed]
-    until = source.begun + LONGEST_S
-    whole = _read_into(parts, connection, source, until)
-    if any(part.has(one) for part in parts for one in absent):
-        raise Unlisted
-    with ThreadPoolExecutor(THREADS) as pool:
-        # What takes long goes first, or one thread would end long after the other.
-        making = {part: pool.submit(part.figures) for part in sorted(parts, key=Part.effort, reverse=True)}
-    figures = [making[part].result() for part in parts]
-    for part, one in zip(parts, figures, strict=True):
-        if part.is_text and one["count"]:
-            one["top"] = _text_of(connection, source, part.name, one.pop("top"), one["freq"])
-    return figures, parts[0].rows, whole
+        def ask(chosen: str, rest: str = "", data: str = "data") -> tuple[Any, ...]:
+            return fetch(connection, source, " ".join(("SELECT", chosen, "FROM", data, rest)))[0]
+
+        return [_figures(ask, f"c{at}", name, kind, rows) for at, (name, kind) in enumerate(typed)], rows, whole
 
 
-def _read_into(parts: list[Part], connection: Any, source: Source, until: float) -> bool:
-    """True if there was time for all of it."""
-    chosen = ", ".join(part.sql for part in parts)
-    batch = max(2048, min(BATCH, BATCH_BYTES // (8 * len(parts))))
-    for taken in _batches(connection.sql(query(chosen, source)).to_arrow_reader(batch)):
-        for part, array in zip(parts, taken.columns, strict=True):
-            part.add(array)
-        if time.monotonic() > until:
-            return False
-    return True
+def _scratch_file() -> IO[bytes]:
+    """Without a name, in the working folder where possible: a session's /tmp is memory."""
+    if os.path.exists("/proc/self/fd"):
+        for folder in (".", None):
+            with suppress(OSError):
+                return tempfile.TemporaryFile(dir=folder)
+    return tempfile.NamedTemporaryFile()
 
 
-def _batches(reader: Any) -> Iterator[Any]:
-    """An error of DuckDB's comes out of here as one of the system's."""
-    while True:
-        try:
-            taken = reader.read_next_batch()
-        except StopIteration:
-            return
-        except (OSError, ValueError) as error:
-            raise Broken(str(error)) from error
-        yield taken
+def _copy_table(connection: Any, source: Source, typed: Typed, place: str) -> tuple[int, bool]:
+    chosen = ", ".join(f"{_convert(name, kind)} AS c{at}" for at, (name, kind) in enumerate(typed))
+
+    def copy(most: int) -> int:
+        rows = query(chosen, source, f"LIMIT {most}")
+        return connection.execute(f"COPY ({rows}) TO {place} (FORMAT parquet, USE_TMP_FILE false)").fetchall()[0][0]
+
+    begun = time.monotonic()
+    count = copy(FIRST_ROWS)
+    if count < FIRST_ROWS:
+        return count, True
+    most = int(FIRST_ROWS * READ_S / (time.monotonic() - begun))
+    count = copy(most)
+    return count, count < most
 
 
-def _hashes(connection: Any, *texts: str | None) -> list[int]:
-    values = ", ".join("NULL" if text is None else quote_text(text) for text in texts)
-    return [row[0] for row in connection.sql(f"SELECT hash(unnest([{values}]::VARCHAR[]))").fetchall()]
+def _convert(name: str, kind: str) -> str:
+    """The column in the one form that its figures are made of."""
+    column, of = quote_column(name), kind.partition("(")[0]
+    if of in _WHOLE:
+        return f"CAST({column} AS BIGINT)"
+    if of in _BROKEN:
+        return f"nullif(CAST({column} AS DOUBLE), CAST('NaN' AS DOUBLE))"
+    if kind in ("BOOLEAN", "DATE"):
+        return column
+    return f"CAST({column} AS {'TIMESTAMP' if kind.startswith('TIMESTAMP') else 'VARCHAR'})"
 
 
-def _text_of(connection: Any, source: Source, name: str, hashes: list[int], freq: int) -> str | None:
-    """The text behind a hash; of several that are there as often, the one that comes first."""
-    column = quote_column(name)
-    among = f"hash(CAST({column} AS VARCHAR)) IN ({', '.join(map(str, hashes))})" if freq > 1 else "true"
-    where = f"WHERE {column} IS NOT NULL AND {among} LIMIT 1"
-    found = connection.sql(query(f"CAST({column} AS VARCHAR)", source, where)).fetchall()
-    return found[0][0] if found else None
-
-
-class Part:
-    """A column on its way: what is asked of DuckDB, and what becomes of it."""
-
-    def __init__(self, name: str, kind: str, scratch: Any, few: int, nothing: int) -> None:
-        from .columns import FEW, Kinds, Numbers
-
-        self._nothing = nothing
-        self.name = name
-        self.kind = kind
-        column = quote_column(name)
-        self.is_text = False
-        of = kind.partition("(")[0]
-        if of in _WHOLE:
-            self.sql, dtype = f"CAST({column} AS BIGINT)", "int64"
-        elif of in (*_BROKEN, "DECIMAL"):
-            self.sql, dtype = f"CAST({column} AS DOUBLE)", "float64"
-        elif kind == "BOOLEAN":
-            self.sql, dtype = f"CAST(CAST({column} AS TINYINT) AS BIGINT)", "int64"
-        elif kind == "DATE":
-            self.sql, dtype = f"CAST({column} - DATE '1970-01-01' AS BIGINT)", "int64"
-        elif kind.startswith("TIMESTAMP"):
-            self.sql, dtype = f"epoch_us(CAST({column} AS TIMESTAMP))", "int64"
-        else:
-            self.sql = f"hash(CAST({column} AS VARCHAR))"
-            dtype, self.is_text = "uint64", True
-        self._dtype = dtype
-        number = of in (*_WHOLE, *_BROKEN, "DECIMAL")
-        self._column = (Numbers if number else Kinds)(dtype, scratch, min(FEW, few))
-
-    def add(self, array: Any) -> None:
-        """Values of eight bytes, as Arrow has them."""
-        from .columns import np
-
-        bits, data = array.buffers()
-        values = np.frombuffer(data, self._dtype)[array.offset : array.offset + len(array)]
-        if array.null_count:
-            valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
-            values = values[valid[array.offset : array.offset + len(array)].astype(bool)]
-        self.take(values, len(array))
-
-    def take(self, values: Any, rows: int) -> None:
-        """What is there in so many rows."""
-        # The hash of nothing is a hash like any other.
-        if self.is_text and not (there := values != self._nothing).all():
-            values = values[there]
-        self._column.add(values, rows)
-
-    def effort(self) -> int:
-        """What its figures take, more or less."""
-        from .columns import Numbers
-
-        return self._column.is_many * (1 if isinstance(self._column, Numbers) else 2)
-
-    @property
-    def rows(self) -> int:
-        return self._column.rows
-
-    def has(self, value: int) -> bool:
-        from .columns import Kinds
-
-        return self.is_text and isinstance(self._column, Kinds) and self._column.has(value)
-
-    def figures(self) -> dict[str, Any]:
-        from .columns import Numbers
-
-        column = self._column
-        made: dict[str, Any] = {
-            "column": self.name,
-            "type": _type(self.kind),
-            "count": column.count,
-            "nulls": column.rows - column.count,
-        }
-        if not column.count:
-            return made
-        return made | (self._ranks(column) if isinstance(column, Numbers) else self._kinds(column))
-
-    def _ranks(self, column: Numbers) -> dict[str, Any]:
-        from .columns import quantiles
-
-        low, high = column.ends()
-        names, shares = [name for name, _ in SHARES], [share for _, share in SHARES]
-        return {
-            "mean": _finite(column.moments.mean),
-            "std": _finite(column.moments.std),
-            "min": _finite(low),
-            **dict(zip(names, map(_finite, quantiles(column, shares)), strict=True)),
-            "max": _finite(high),
-        }
-
-    def _kinds(self, column: Kinds) -> dict[str, Any]:
-        unique, freq, top = column.different()
-        made: dict[str, Any] = {"unique": unique, "freq": freq, "top": [int(one) for one in top]}
-        if not self.is_text:
-            made["top"] = self._moment(min(top))
-            if self.kind != "BOOLEAN":
-                first, last = column.ends()
-                made |= {"min": self._moment(first), "max": self._moment(last)}
+def _figures(ask: Ask, column: str, name: str, kind: str, rows: int) -> dict[str, Any]:
+    (count,) = ask(f"count({column})")
+    made: dict[str, Any] = {"column": name, "type": _type(kind), "count": count, "nulls": rows - count}
+    if not count:
         return made
+    if kind.partition("(")[0] in (*_WHOLE, *_BROKEN):
+        return made | _describe_numbers(ask, column, count)
+    made |= _count_values(ask, column)
+    if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        low, high = ask(f"CAST(min({column}) AS VARCHAR), CAST(max({column}) AS VARCHAR)")
+        made |= {"min": low, "max": high}
+    return made
 
-    def _moment(self, value: Any) -> str:
-        import datetime as dt
 
-        if self.kind == "BOOLEAN":
-            return "true" if value else "false"
-        try:
-            if self.kind == "DATE":
-                return str(dt.date(1970, 1, 1) + dt.timedelta(days=int(value)))
-            moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001 - the table says no zone
-            return str(moment)
-        except OverflowError:  # DuckDB knows more years, and infinities
-            return "after the year 9999" if value > 0 else "before the year 1"
+def _describe_numbers(ask: Ask, column: str, count: int) -> dict[str, Any]:
+    """DuckDB refuses the deviation of infinite numbers, which have none."""
+    is_finite = f"isfinite(CAST({column} AS DOUBLE))"
+    std = f"CASE WHEN bool_and({is_finite}) THEN stddev_samp({column}) FILTER ({is_finite}) END"
+    mean, deviation, low, high = ask(f"avg({column}), {std}, min({column}), max({column})")
+    places = [share * (count - 1) for share in SHARES.values()]
+    ranks = [min(int(place) + step, count - 1) for place in places for step in (0, 1)]
+    # Half a rank further: whichever way it rounds, this is the value of that very rank.
+    (values,) = ask(f"quantile_disc({column}, {[(rank + 0.5) / count for rank in ranks]})")
+    pairs = zip(values[::2], values[1::2], places, strict=True)
+    quantiles = {name: _finite(_interpolate(*pair)) for name, pair in zip(SHARES, pairs, strict=True)}
+    figures = {"mean": mean, "std": deviation, "min": low, "max": high}
+    return {name: _finite(value) for name, value in figures.items()} | quantiles
+
+
+def _interpolate(low: float, high: float, place: float) -> float:
+    """Between two values by a straight line, rounded as pandas and NumPy do."""
+    part = place - int(place)
+    if low == high:
+        return float(low)
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+
+
+def _count_values(ask: Ask, column: str) -> dict[str, Any]:
+    """By hashes, which take less memory than texts. Of values that are equally frequent the first is the top."""
+    values = "(SELECT count(*) AS n, min(file_row_number) AS first FROM data WHERE {0} IS NOT NULL GROUP BY hash({0}))"
+    unique, freq, row = ask("count(*), max(n), arg_max(first, (n, -first))", data=values.format(column))
+    (top,) = ask(f"CAST({column} AS VARCHAR)", f"WHERE file_row_number = {row}")
+    return {"unique": unique, "freq": freq, "top": top}
 
 
 def _finite(value: Any) -> Any:
-    number = value.item() if hasattr(value, "item") else value
-    if isinstance(number, float) and not math.isfinite(number):
-        return None if math.isnan(number) else str(number)
-    return number
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
 
 
 def _type(kind: str) -> str:

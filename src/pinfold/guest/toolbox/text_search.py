@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import IO, Any, NoReturn
 
 from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-    from typing import IO, Any, NoReturn
 
 LINES = 1000
 """Results that are told."""
@@ -166,7 +163,7 @@ def _search_files(pattern: str, path: str, results: _Results) -> None:
 
 
 def _texts(top: str) -> Iterator[str]:
-    """Files in the order of their paths; no hidden ones, nor what nobody wrote."""
+    """Files in the order of their paths; no hidden ones, and none in SKIPPED folders."""
     try:
         entries = sorted(os.scandir(top), key=lambda entry: entry.name)
     except OSError:

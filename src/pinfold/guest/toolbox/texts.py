@@ -139,7 +139,7 @@ def _below(top: str) -> list[str]:
 
 
 SKIPPED = frozenset((".git", "node_modules", "__pycache__", ".venv"))
-"""Folders that hold nothing anybody wrote."""
+"""Folders of generated or downloaded files."""
 
 
 def kind_of(path: str, head: bytes) -> str:

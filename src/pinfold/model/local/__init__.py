@@ -4,25 +4,17 @@ Nothing of weight is imported before it is used.
 """
 
 from pinfold.model.local.builtin import BuiltinModel
-from pinfold.model.local.catalogue import CATALOGUE, Part, Weights, weights_named
+from pinfold.model.local.catalogue import CATALOGUE, Weights, weights_named
 from pinfold.model.local.discovery import FoundModel, FoundServer, probe
-from pinfold.model.local.errors import CannotServe, NotPulled, PullFailed, RuntimeMissing
-from pinfold.model.local.ollama import pull_for_ollama
-from pinfold.model.local.weights import OnPulling, Pulling, Sources, pull, weights_at
+from pinfold.model.local.weights import OnPulling, Pulling, pull, pull_for_ollama, weights_at
 
 __all__ = [
     "CATALOGUE",
     "BuiltinModel",
-    "CannotServe",
     "FoundModel",
     "FoundServer",
-    "NotPulled",
     "OnPulling",
-    "Part",
-    "PullFailed",
     "Pulling",
-    "RuntimeMissing",
-    "Sources",
     "Weights",
     "probe",
     "pull",

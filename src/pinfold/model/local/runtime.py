@@ -18,8 +18,8 @@ from subprocess import CompletedProcess
 
 import anyio
 
-from pinfold.model.local.errors import RuntimeMissing
-from pinfold.model.local.locks import hold_lock
+from pinfold.model.errors import RuntimeMissing
+from pinfold.model.local.files import hold_lock, make_private
 from pinfold.text import first_line
 
 REQUIREMENTS = Path(__file__).with_name("xllamacpp.txt")
@@ -60,7 +60,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
     if uv is None:
         raise RuntimeMissing("what runs local models is missing; install it: pinfold extras add local")
     try:
-        _make(folder)
+        make_private(folder)
         async with hold_lock(folder / ".lock") as held:
             if not ready.exists():
                 notice("fetching llama.cpp (35 MB), once")
@@ -72,7 +72,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
 
 
 async def _install(uv: Path, ready: Path, held: int) -> None:
-    for stale in ready.parent.glob(f"{_UNFINISHED}*"):  # whoever left these was killed: we are alone here
+    for stale in ready.parent.glob(f"{_UNFINISHED}*"):  # left by a process that was killed: we hold the lock
         shutil.rmtree(stale, ignore_errors=True)
     beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=ready.parent))
     try:
@@ -98,7 +98,7 @@ async def _run(argv: list[str | Path], held: int) -> CompletedProcess[bytes]:
                 [str(word) for word in argv],
                 check=False,
                 env=_environment(),
-                cwd="/",  # nobody's project settings steer it
+                cwd="/",  # no project's settings steer it
                 pass_fds=[held],
                 start_new_session=True,
             )
@@ -114,7 +114,3 @@ def _environment() -> dict[str, str]:
     if "PIP_INDEX_URL" in given and "UV_INDEX_URL" not in given:
         given.setdefault("UV_DEFAULT_INDEX", given["PIP_INDEX_URL"])
     return given
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

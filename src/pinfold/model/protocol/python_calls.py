@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from pinfold.events import Json
-from pinfold.model.protocol.effort import Effort
-from pinfold.model.protocol.known_tools import Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.known_tools import Effort, Fault, KnownTools, ParsedCall
 
 _DEEPEST = 50
 _STRAIGHT = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})  # noqa: RUF001
@@ -89,7 +88,7 @@ def calls_of(source: str, known: KnownTools, effort: Effort) -> list[ParsedCall 
 
 
 def is_code(source: str, effort: Effort) -> bool:
-    """Whether a block that nobody called Python is meant to run: it parses, and does something.
+    """Whether a block that names no language is meant to run: it parses, and does something.
 
     Values, tables, settings and the like must not pass, although many of them are valid Python.
     """

@@ -7,20 +7,126 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from pinfold.events import Call, Finish, ToolSchema, new_action_id
 from pinfold.model.protocol import python_calls
-from pinfold.model.protocol.effort import Effort
-from pinfold.model.protocol.fences import Fence, fence_at, holds
-from pinfold.model.protocol.known_tools import Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.call_formats import calls_in, find_meant_tool, tag_at
+from pinfold.model.protocol.fences import OPENING, WITHIN_A_LINE, Fence, fence_at, holds
+from pinfold.model.protocol.known_tools import Effort, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
-from pinfold.model.protocol.marks import Marks, after_thoughts
-from pinfold.model.protocol.objects import calls_in, find_meant_tool
-from pinfold.model.protocol.quotes import Quotes
-from pinfold.model.protocol.tags import tag_at
+
+Kind: TypeAlias = Literal["quote", "fence", "tag", "object", "call"]
+
+_QUOTES = "\"'“”‘’"  # noqa: RUF001
+_QUOTE = re.compile(r"^ {0,3}+>[^\n]*+(?:\n {0,3}+>[^\n]*+)*+", re.MULTILINE)
+_TAG = re.compile(
+    r"<(?P<tag>tool_call|function_call|tool_use|tool)(?P<attributes>(?:[ \t=:][^<>\n]{0,200}+)?+)>", re.IGNORECASE
+)
+_OBJECT = re.compile(rf"(?:\[\s*+)?+\{{\s*+(?:[{_QUOTES}][^{_QUOTES}\n]{{1,64}}+[{_QUOTES}]|[A-Za-z_]\w{{0,63}}+)\s*+:")
+_CALL = re.compile(
+    r"^[ \t]*+`{0,2}+(?P<call>\[?+[ \t]*+(?:(?:functions|tools|default_api)\.)?+(?P<name>[A-Za-z_]\w{0,80}+)[ \t]*+\()",
+    re.MULTILINE,
+)
+_IN_PROSE: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("quote", _QUOTE),
+    ("fence", OPENING),
+    ("fence", WITHIN_A_LINE),
+    ("tag", _TAG),
+    ("object", _OBJECT),
+    ("call", _CALL),
+)
+_IN_BLOCK = _IN_PROSE[3:]
+_THOUGHT = re.compile(r"\s*+<think(?:ing)?+>", re.IGNORECASE)
+_END_OF_THOUGHT = re.compile(r"</think(?:ing)?+>", re.IGNORECASE)
+_END_ALONE = re.compile(r"^[ \t]*+</think(?:ing)?+>[ \t]*+\r?+$", re.IGNORECASE | re.MULTILINE)
+
+
+class Marks:
+    """The marks between two places, in order. Each pattern goes over the text once."""
+
+    def __init__(self, text: str, stop: int, where: Literal["prose", "block"]) -> None:
+        self._text, self._stop = text, stop
+        self._patterns = _IN_PROSE if where == "prose" else _IN_BLOCK
+        self._ahead: list[re.Match[str] | None] = []
+
+    def next(self, at: int) -> tuple[Kind, re.Match[str]] | None:
+        if not self._ahead:
+            self._ahead = [pattern.search(self._text, at, self._stop) for _, pattern in self._patterns]
+        first: tuple[Kind, re.Match[str]] | None = None
+        for number, (kind, pattern) in enumerate(self._patterns):
+            mark = self._ahead[number]
+            if mark and mark.start() < at:
+                mark = self._ahead[number] = pattern.search(self._text, at, self._stop)
+            if mark and (first is None or mark.start() < first[1].start()):
+                first = kind, mark
+        return first
+
+
+def after_thoughts(text: str) -> int:
+    """Where a reply begins that opens with the model's reasoning: nothing in that is meant to be run."""
+    if opening := _THOUGHT.match(text):
+        end = _END_OF_THOUGHT.search(text, opening.end())
+        return end.end() if end else len(text)
+    # Some servers put the opening tag into the prompt.
+    if "</think" not in text:
+        return 0
+    end = _END_ALONE.search(text)
+    return end.end() if end else 0
+
+
+_MARKS = re.compile(r"^[ \t]*+(?:>++[ \t]?+)++", re.MULTILINE)
+_HEAD = 2_000
+_TRIES = 100
+"""Places looked at before text that occurs all over is taken for quoted."""
+
+
+class Quotes:
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def hold(self, content: str) -> bool:
+        """Whether the user wrote exactly this, whatever the spaces and marks of quotation."""
+        if not self._texts:
+            return False
+        if len(content) > _HEAD and not any(_head(content) in text for text in self._normal):
+            return False
+        wanted = _normal(content)
+        return bool(wanted) and any(_stands_in(wanted, text) for text in self._normal)
+
+    @cached_property
+    def _normal(self) -> list[str]:
+        return [_normal(text) for text in self._texts]
+
+
+def _normal(text: str) -> str:
+    return " ".join((_MARKS.sub("", text) if ">" in text else text).split())
+
+
+def _head(content: str) -> str:
+    """Enough of a long text to tell it from others, without a word that is cut."""
+    return _normal(content[:_HEAD]).rpartition(" ")[0]
+
+
+def _stands_in(wanted: str, text: str) -> bool:
+    """As words of its own: `x` does not stand in `example`."""
+    at = -1
+    for _ in range(_TRIES):
+        at = text.find(wanted, at + 1)
+        if at < 0:
+            return False
+        before, after = text[at - 1 : at], text[at + len(wanted) : at + len(wanted) + 1]
+        if not (_joins(before, wanted[0]) or _joins(wanted[-1], after)):
+            return True
+    return True
+
+
+def _joins(left: str, right: str) -> bool:
+    return bool(left and right) and all(char.isalnum() or char == "_" for char in (left, right))
+
 
 MOST_CALLS = 64
 """Of one reply: more is a model that repeats itself."""

@@ -2,13 +2,176 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from pinfold.events import AssistantMessage, Reply, Request, UserMessage
+from pinfold.events import (
+    ActionId,
+    AssistantMessage,
+    Call,
+    Json,
+    Message,
+    NotPlain,
+    Reply,
+    Request,
+    ToolMessage,
+    ToolSchema,
+    UserMessage,
+    plain_json,
+)
 from pinfold.model.layers import Inner, Layer, Pieces
-from pinfold.model.protocol.tool_prompts import Style, add_fence_hint, keep_text_calls, put_tools_in_prompt
+from pinfold.model.protocol.known_tools import PYTHON, KnownTools
+from pinfold.model.wire.conversation import join_texts, join_turns
+from pinfold.model.wire.payload import an_object
+from pinfold.text import first_line
+
+Style: TypeAlias = Literal["full", "small"]
+"""For a model that reads well, or for a small one, which learns by an example."""
+
+_FENCE = {
+    "full": (
+        "To act, write a fenced block:\n```python\nprint(6 * 7)\n```\n"
+        "It runs and its output comes back to you. Stop after your blocks; never write output yourself. "
+        "When done, answer in words without a block."
+    ),
+    "small": (
+        "Write one ```python block that does the task and prints the result after ANSWER:. "
+        "Its output comes back to you."
+    ),
+}
+_OTHERS = {
+    "full": "These tools are called by a line of their own, with the arguments as JSON, like {}:",
+    "small": "Or call a tool with one line, like {}:",
+}
+_ONLY = "Call a tool with one line, with the arguments as JSON, like {}:"
+_ALONE = "The answer comes back to you. When done, answer in words without a call."
+_IN_A_FENCE = "Code in a fenced ```python block is run too, and its output sent back."
+_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None"}  # fmt: skip
+_PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
+
+
+def put_tools_in_prompt(request: Request, *, style: Style) -> Request:
+    """The same request without tools: the system prompt explains how to write a call."""
+    system = join_texts(request.system.rstrip("\n"), explain_tools(request.tools, style))
+    messages = join_turns(tell_calls(request.messages, KnownTools(request.tools), keep_native=False))
+    return replace(request, system=system, messages=tuple(messages), tools=())
+
+
+def keep_text_calls(request: Request, *, add_hint: bool) -> Request:
+    """The same request for a model that may know tool calls or not: calls that were written as text stay text.
+
+    `add_hint` tells the model that code in a fence is run, too.
+    """
+    known = KnownTools(request.tools)
+    messages = join_turns(tell_calls(request.messages, known, keep_native=True))
+    hint = _IN_A_FENCE if known.python and add_hint else ""
+    system = join_texts(request.system.rstrip("\n"), hint) if hint else request.system
+    return replace(request, system=system, messages=tuple(messages))
+
+
+def explain_tools(tools: Sequence[ToolSchema], style: Style) -> str:
+    """How to use them, for the system prompt."""
+    known = KnownTools(tools)
+    others = [tool for tool in tools if tool.name != PYTHON]
+    parts = [_FENCE[style]] if known.python else []
+    if others:
+        how = _OTHERS[style] if known.python else _ONLY
+        parts.append(how.format(known.form(others[0].name)))
+        parts += [_describe_tool(tool, known) for tool in others]
+        if not known.python:
+            parts.append(_ALONE)
+    return "\n".join(parts)
+
+
+def _describe_tool(tool: ToolSchema, known: KnownTools) -> str:
+    properties = cast("Mapping[str, Json]", tool.parameters.get("properties") or {})
+    required = known.list_required(tool.name)
+    names = sorted(known.properties(tool.name), key=lambda name: name not in required)
+    arguments = ", ".join(_argument(name, properties[name], needed=name in required) for name in names)
+    line = first_line(tool.description)
+    return f"{tool.name}({arguments}){f'  {line}' if line else ''}"
+
+
+def _argument(name: str, schema: Json, *, needed: bool) -> str:
+    fields = cast("Mapping[str, Json]", schema if isinstance(schema, Mapping) else {})
+    if needed:
+        return f"{name}: {_kind(fields)}"
+    default = repr(fields["default"]) if "default" in fields else "..."
+    return f"{name}: {_kind(fields)} = {default}"
+
+
+def _kind(fields: Mapping[str, Json]) -> str:
+    if isinstance(choices := fields.get("enum"), list | tuple):
+        return " | ".join(map(repr, cast("Sequence[Json]", choices)))
+    for key in ("anyOf", "oneOf"):
+        if isinstance(options := fields.get(key), list | tuple):
+            kinds = [_simple(option) for option in cast("Sequence[Json]", options)]
+            return " | ".join(dict.fromkeys(kinds))
+    return _simple(fields)
+
+
+def _simple(schema: Json) -> str:
+    kind = cast("Mapping[str, Json]", schema).get("type") if isinstance(schema, Mapping) else None
+    return _TYPES.get(kind, "Any") if isinstance(kind, str) else "Any"
+
+
+def tell_calls(messages: Iterable[Message], known: KnownTools, *, keep_native: bool) -> Iterator[Message]:
+    """The messages with calls and their results as text; `keep_native` leaves calls that were made natively as they are.
+
+    What comes of the first messages is the beginning of what comes of more.
+    """
+    tools: dict[ActionId, str] = {}
+    """Of the calls that are text now."""
+    native: set[ActionId] = set()
+    for message in messages:
+        match message:
+            case AssistantMessage(calls=calls) if keep_native and calls and not message.in_text:
+                native.update(call.id for call in calls)
+                yield message
+            case AssistantMessage(calls=calls, text=text):
+                tools.update((call.id, call.tool) for call in calls)
+                told = () if message.in_text else [format_call(call, known) for call in calls]
+                if text := join_texts(text, *told):  # many servers refuse an empty message
+                    yield AssistantMessage(text=text, echo=message.echo)
+            case ToolMessage(id=id_, text=text) if id_ not in native:
+                what = f"Output of {tools[id_]}" if id_ in tools else "Output"
+                yield UserMessage(text=f"{what}:\n{text.rstrip()}")
+            case _:
+                yield message
+
+
+def format_call(call: Call, known: KnownTools) -> str:
+    """The call in the form that is read as exactly this call."""
+    from pinfold.model.protocol.reply_parser import is_code_only
+
+    args = an_object(call.args)
+    if "arguments" in args:
+        return _format_unnamed_tag(call)  # in a tag with its name it would be taken for the whole call
+    if call.tool == PYTHON:
+        code = args.get("code")
+        if not isinstance(code, str):
+            return _format_unnamed_tag(call)
+        if len(args) == 1 and is_code_only(code, known):
+            return f"```python\n{code}\n```"
+    if _PLAIN_NAME.fullmatch(call.tool):
+        return f'<tool name="{call.tool}">{_json(call.args)}</tool>'
+    return _format_unnamed_tag(call)
+
+
+def _format_unnamed_tag(call: Call) -> str:
+    return f'<tool_call>{{"name": {_json(call.tool)}, "arguments": {_json(call.args)}}}</tool_call>'
+
+
+def _json(value: Json) -> str:
+    """Without anything that could be taken for a tag."""
+    try:
+        return plain_json(value).replace("<", "\\u003c")
+    except NotPlain:
+        return "{}"
+
 
 When: TypeAlias = Literal["always", "unless-native"]
 """Whether calls are read out of the text: in any case, or until the model has called natively once."""
@@ -41,8 +204,7 @@ class InText(Layer):
     def _prepare_request(self, request: Request) -> Request:
         if self.when == "always":
             return put_tools_in_prompt(request, style=self.style)
-        spoken = keep_text_calls(request)
-        return spoken if self.calls_natively else add_fence_hint(spoken)
+        return keep_text_calls(request, add_hint=not self.calls_natively)
 
     def _parse_calls(self, reply: Reply, request: Request) -> Reply:
         is_native = bool(reply.calls) or reply.unreadable  # or cut off within a native call, which the wire has told

@@ -6,9 +6,10 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 from anyio import to_thread
@@ -16,10 +17,7 @@ from msgspec.structs import replace
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
-from pinfold.model.prices import cost_of
-from pinfold.model.providers.connections import close_answers_after, make_watched_client
-from pinfold.model.providers.failures import FailureContext, failure
-from pinfold.model.providers.message_normalizer import normalize_request
+from pinfold.model.layers import cost_of
 from pinfold.model.providers.provider_registry import (
     Key,
     Provider,
@@ -28,13 +26,54 @@ from pinfold.model.providers.provider_registry import (
     find_key,
     provider_named,
 )
-from pinfold.model.providers.request_encoder import encode_request, original_names
-from pinfold.model.providers.stream_decoder import piece_of, reply_of
+from pinfold.model.wire.conversation import normalize_request
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
 
 if TYPE_CHECKING:
+    from httpx2 import AsyncClient, Response
     from pydantic_ai.models import Model
+
+T = TypeVar("T")
+_CLOSING_S = 2.0
+_answers: ContextVar[list[Response] | None] = ContextVar("answers", default=None)
+
+
+def make_watched_client() -> AsyncClient:
+    """For an SDK; its answers are closed by `closed_after`."""
+    from pydantic_ai.models import create_async_httpx2_client
+
+    client = create_async_httpx2_client()
+    hooks = client.event_hooks
+    client.event_hooks = {**hooks, "response": [*hooks["response"], _remember]}
+    return client
+
+
+async def _remember(response: Response) -> None:
+    if (answers := _answers.get()) is not None:
+        answers.append(response)
+
+
+@asynccontextmanager
+async def close_answers_after(opening: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
+    """As `opening`; when it is left, the answers it began to read are closed."""
+    answers: list[Response] = []
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(_close, answers)
+        token = _answers.set(answers)
+        try:
+            opened = await stack.enter_async_context(opening)
+        finally:
+            _answers.reset(token)
+        yield opened
+
+
+async def _close(answers: list[Response]) -> None:
+    # Shielded: being cancelled is the usual reason to be here.
+    with anyio.move_on_after(_CLOSING_S, shield=True):
+        for answer in answers:
+            await answer.aclose()
+
 
 PATIENCE = Patience(first_s=600.0, idle_s=300.0)
 """Models that think before they speak take minutes. How long to wait for a connection is the SDK's affair."""
@@ -86,8 +125,16 @@ class DirectModel:
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
         """Pieces of text and of thoughts as they come, then the whole reply. Raises RequestFailed."""
         model = await self._ready()
-        from pydantic_ai.direct import model_request_stream  # its package is imported by now
+        # These import pydantic-ai, which is loaded by now.
+        from pydantic_ai.direct import model_request_stream
 
+        from pinfold.model.providers.failures import FailureContext, failure
+        from pinfold.model.providers.request_encoder import encode_request, original_names
+        from pinfold.model.providers.stream_decoder import piece_of, reply_of
+
+        context = FailureContext(
+            key=self._key, base_url=self._base_url, settings=tuple(request.settings), patience=self._patience
+        )
         try:
             clean = normalize_request(request, self._provider.pictures)
             asking = encode_request(clean, model=model, provider=self._provider, patience=self._patience)
@@ -104,7 +151,7 @@ class DirectModel:
                         yield piece
             response = stream.get()
         except Exception as error:
-            raise failure(error, self._failure_context(request)) from error
+            raise failure(error, context) from error
         reply = reply_of(
             response, provider=self._provider.name, tools=original_names(clean), notices=self._notices(asking.left_out)
         )
@@ -118,7 +165,7 @@ class DirectModel:
     async def _ready(self) -> Model[Any]:
         self.warm()
         assert self._loading is not None
-        # Abandoned, not waited for: whoever interrupts must not sit through an import.
+        # Abandoned when cancelled: an interrupt must not wait for an import.
         model = await to_thread.run_sync(self._loading.result, abandon_on_cancel=True)
         async with self._opening:
             if self._entered is None:
@@ -128,7 +175,7 @@ class DirectModel:
     def _load(self, loading: Future[Model[Any]]) -> None:
         try:
             loading.set_result(self._make_model())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - handed to the request that waits for it
             loading.set_exception(self._not_loaded(error))
 
     def _make_model(self) -> Model[Any]:
@@ -151,11 +198,6 @@ class DirectModel:
         failed = ModelError(f"{self._provider.name}: its SDK cannot be used: {said}")
         failed.__cause__ = error
         return failed
-
-    def _failure_context(self, request: Request) -> FailureContext:
-        return FailureContext(
-            key=self._key, base_url=self._base_url, settings=tuple(request.settings), patience=self._patience
-        )
 
     def _notices(self, left_out: tuple[str, ...]) -> tuple[str, ...]:
         """Once for each setting, not with every reply."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from pydantic_ai import exceptions as sdk
 
 from pinfold.events import ContextTooLong, RequestFailed
 from pinfold.model.providers.provider_registry import Key
+from pinfold.model.wire.failures import request_id_of
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line, redact
 
-if TYPE_CHECKING:
-    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
-
 _WORDS = 400
 _THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
-_REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-goog-request-id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,51 +30,50 @@ class FailureContext:
 
 
 def failure(error: Exception, asking: FailureContext) -> RequestFailed:
-    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
-
-    if isinstance(error, RequestFailed):
-        return error
-    if isinstance(error, ModelHTTPError):
-        return _refusal(error, error, asking)
-    if isinstance(error, ModelAPIError):
-        return RequestFailed(_describe_no_answer(error, asking))
     words = _one_line(str(error), asking)
-    if isinstance(error, UnexpectedModelBehavior):
-        return RequestFailed(f"the answer cannot be read: {words}")
-    if isinstance(error, UserError):
-        return RequestFailed(f"cannot be asked this: {words}", retryable=False)
-    if isinstance(error, OSError):
-        return RequestFailed(f"{type(error).__name__}: {words}")
-    # Nobody has answered: the SDK could make no request of this, most likely because of a setting.
+    match error:
+        case RequestFailed():
+            return error
+        case sdk.ModelHTTPError():
+            return _refusal(error, error, asking)
+        case sdk.ModelAPIError():
+            return RequestFailed(_describe_no_answer(error, asking))
+        case sdk.UnexpectedModelBehavior():
+            return RequestFailed(f"the answer cannot be read: {words}")
+        case sdk.UserError():
+            return RequestFailed(f"cannot be asked this: {words}", retryable=False)
+        case OSError():
+            return RequestFailed(f"{type(error).__name__}: {words}")
+        case _:
+            pass
+    # The SDK could not build a request from this, most likely because of a setting.
     named = ", ".join(asking.settings)
     hint = f"; is every setting right ({named})?" if named else ""
     return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)
 
 
-def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: FailureContext) -> RequestFailed:
+def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: FailureContext) -> RequestFailed:
     """A status of 400 or more, or what a stream said in its place. `kind` is the same error by its other base."""
-    from pydantic_ai import exceptions as of
-
     status, retryable = error.status_code, None
     words = _one_line(_error_message(error.body), asking)
     match kind:
-        case of.ModelContextWindowExceededError():
+        case sdk.ModelContextWindowExceededError():
             return _too_long(words, error)
-        case of.ModelAuthenticationError():
+        case sdk.ModelAuthenticationError():
             said = f"{asking.key.words} is refused ({status}): {words}"
-        case of.ModelNotFoundError():
+        case sdk.ModelNotFoundError():
             meant = f"; did you mean {error.suggested_model_id}?" if error.suggested_model_id else ""
             said = f"there is no such model{_address(asking)} ({status}): {words}{meant}"
-        case of.ModelQuotaExceededError():
+        case sdk.ModelQuotaExceededError():
             # Often a 429, like too many requests; but waiting does not help.
             retryable, said = False, f"the account has no credit left ({status}): {words}"
-        case of.ModelRateLimitError():
+        case sdk.ModelRateLimitError():
             said = f"too many requests ({status}): {words}"
             if _spend_limit_reached(error.body):
                 retryable, said = False, f"the account has reached its limit ({status}): {words}"
-        case of.ModelOverloadedError():
+        case sdk.ModelOverloadedError():
             said = f"overloaded ({status}): {words}"
-        case of.ModelRequestRejectedError() if setting := _find_setting(words, asking.settings):
+        case sdk.ModelRequestRejectedError() if setting := _find_setting(words, asking.settings):
             said = f"refuses the setting {setting!r} ({status}): {words}; take it out of [model]"
         case _:
             said = f"{words} ({status})"
@@ -84,7 +82,7 @@ def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: FailureContext)
     )
 
 
-def _too_long(words: str, error: ModelHTTPError) -> ContextTooLong:
+def _too_long(words: str, error: sdk.ModelHTTPError) -> ContextTooLong:
     """Anthropic: `212000 tokens > 200000 maximum`; Google: `count (1200000) exceeds the maximum ... (1048576)`."""
     counts = [int(count) for count in re.findall(r"\d{4,}", words)]
     needed, size = counts if len(counts) == 2 else (None, None)
@@ -97,21 +95,19 @@ def _too_long(words: str, error: ModelHTTPError) -> ContextTooLong:
     )
 
 
-def _describe_no_answer(error: ModelAPIError, asking: FailureContext) -> str:
+def _describe_no_answer(error: sdk.ModelAPIError, asking: FailureContext) -> str:
     """No status at all: asking again may help."""
-    from pydantic_ai.exceptions import ModelConnectionError, ModelRequestTimeout, ModelTimeoutError
-
     words = _one_line(error.message, asking)
     match error:
-        case ModelRequestTimeout():
+        case sdk.ModelRequestTimeout():
             return f"no answer within {asking.patience.first_s:g} s"
-        case ModelTimeoutError(phase="connect"):
+        case sdk.ModelTimeoutError(phase="connect"):
             return f"cannot be reached{_address(asking)}: no connection in time"
-        case ModelTimeoutError():
+        case sdk.ModelTimeoutError():
             return f"nothing came for {asking.patience.idle_s:g} s"
-        case ModelConnectionError(phase="connect"):
+        case sdk.ModelConnectionError(phase="connect"):
             return f"cannot be reached{_address(asking)}: {words}"
-        case ModelConnectionError():
+        case sdk.ModelConnectionError():
             return f"the reply broke off: {words}"
         case _:
             return words
@@ -142,13 +138,11 @@ def _error_message(body: object) -> str:
     return message if isinstance(message, str) and message.strip() else "no reason given"
 
 
-def _request_id(error: ModelHTTPError) -> str:
-    headers = error.headers or {}
-    found = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
-    return str(found or _fields(error.body).get("request_id") or "")
+def _request_id(error: sdk.ModelHTTPError) -> str:
+    return request_id_of(error.headers or {}, {"request_id": _fields(error.body).get("request_id")})
 
 
-def _wait_s(error: ModelHTTPError) -> float | None:
+def _wait_s(error: sdk.ModelHTTPError) -> float | None:
     return error.retry_after if error.retry_after is not None else _retry_info_s(error.body)
 
 

@@ -6,14 +6,14 @@ import difflib
 import importlib.util
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from pinfold.model.errors import ModelError, NoKey, NotInstalled, UnknownModel
-from pinfold.model.providers.message_normalizer import NO_PICTURES, Pictures
-from pinfold.model.services import ALSO, DIRECT, SERVICES
+from pinfold.model.names import ALSO, DIRECT, SERVICES
+from pinfold.model.wire.conversation import NO_PICTURES, Pictures
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Provider:
     name: str
     """As users type it before the colon."""
@@ -23,6 +23,7 @@ class Provider:
     """The module that must be there."""
     keys: tuple[str, ...] = ()
     """Variables that may hold the key, the first that is set counts."""
+    _: KW_ONLY
     finds_credentials: bool = False
     """Without a key the SDK looks for credentials itself: profiles, roles, a login on this machine."""
     takes_address: bool = True
@@ -36,56 +37,35 @@ class Provider:
 
 
 _WEB = ("image/jpeg", "image/png", "image/webp")
-PROVIDERS: Mapping[str, Provider] = {
-    provider.name: provider
-    for provider in (
-        Provider(
-            name="anthropic",
-            inner="anthropic",
-            sdk="anthropic",
-            keys=DIRECT["anthropic"],
-            pictures=Pictures(kinds=(*_WEB, "image/gif"), most=100),
-        ),
-        Provider(
-            name="google",
-            inner="google",
-            sdk="google.genai",
-            keys=DIRECT["google"],
-            forgets_connections=True,
-            pictures=Pictures(kinds=(*_WEB, "image/heic", "image/heif"), most=100),
-        ),
-        Provider(
-            name="google-vertex",
-            inner="google-cloud",
-            sdk="google.genai",
-            finds_credentials=True,
-            forgets_connections=True,
-            pictures=Pictures(kinds=_WEB, most=100),
-        ),
-        Provider(
-            name="bedrock",
-            inner="bedrock",
-            sdk="boto3",
-            keys=("AWS_BEARER_TOKEN_BEDROCK",),
-            finds_credentials=True,
-            pictures=Pictures(kinds=(*_WEB, "image/gif"), most=20),
-        ),
-        Provider(
-            name="groq", inner="groq", sdk="groq", keys=SERVICES["groq"].keys, pictures=Pictures(kinds=_WEB, most=5)
-        ),
-        Provider(
-            name="mistral",
-            inner="mistral",
-            sdk="mistralai",
-            keys=SERVICES["mistral"].keys,
-            pictures=Pictures(kinds=(*_WEB, "image/gif"), most=8),
-            id_length=9,
-        ),
-        Provider(
-            name="cohere", inner="cohere", sdk="cohere", keys=DIRECT["cohere"], takes_address=False, extra="cohere"
-        ),
-    )
-}
+_WEB_AND_GIF = (*_WEB, "image/gif")
+_GOOGLE = Pictures(kinds=(*_WEB, "image/heic", "image/heif"), most=100)
+_MISTRAL = Pictures(kinds=_WEB_AND_GIF, most=8)
+_ALL = (
+    Provider(
+        "anthropic", "anthropic", "anthropic", DIRECT["anthropic"], pictures=Pictures(kinds=_WEB_AND_GIF, most=100)
+    ),
+    Provider("google", "google", "google.genai", DIRECT["google"], forgets_connections=True, pictures=_GOOGLE),
+    Provider(
+        "google-vertex",
+        "google-cloud",
+        "google.genai",
+        finds_credentials=True,
+        forgets_connections=True,
+        pictures=Pictures(kinds=_WEB, most=100),
+    ),
+    Provider(
+        "bedrock",
+        "bedrock",
+        "boto3",
+        keys=("AWS_BEARER_TOKEN_BEDROCK",),
+        finds_credentials=True,
+        pictures=Pictures(kinds=_WEB_AND_GIF, most=20),
+    ),
+    Provider("groq", "groq", "groq", SERVICES["groq"].keys, pictures=Pictures(kinds=_WEB, most=5)),
+    Provider("mistral", "mistral", "mistralai", SERVICES["mistral"].keys, pictures=_MISTRAL, id_length=9),
+    Provider("cohere", "cohere", "cohere", DIRECT["cohere"], takes_address=False, extra="cohere"),
+)
+PROVIDERS: Mapping[str, Provider] = {provider.name: provider for provider in _ALL}
 _ALSO = {**ALSO, "google-cloud": "google-vertex", "vertex": "google-vertex"}
 
 

@@ -1,10 +1,15 @@
-"""From our request to the SDK's: messages, tools and settings."""
+"""From our request to the SDK's: messages, tools and settings. Importing this imports pydantic-ai."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from pydantic_ai import messages as sdk
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
 
 from pinfold.events import (
     ActionId,
@@ -18,37 +23,16 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.providers.echoes import Piece, pieces_of
-from pinfold.model.providers.message_normalizer import valid_id, valid_name
 from pinfold.model.providers.provider_registry import Provider
+from pinfold.model.providers.stream_decoder import Piece, pieces_of
+from pinfold.model.wire.conversation import valid_id, valid_name
 from pinfold.model.wire.http import Patience
 
-if TYPE_CHECKING:
-    from pydantic_ai.messages import (
-        ModelMessage,
-        ModelRequestPart,
-        ModelResponse,
-        ModelResponsePart,
-        ToolReturnPart,
-        UserPromptPart,
-    )
-    from pydantic_ai.models import Model, ModelRequestParameters
-    from pydantic_ai.settings import ModelSettings
-
-_ALIKE = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "max_tokens",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "parallel_tool_calls",
-    "service_tier",
-    "thinking",
-)
 _SAMPLING = ("temperature", "top_p", "top_k")
+_ALIKE = (
+    *(*_SAMPLING, "max_tokens", "seed", "presence_penalty", "frequency_penalty", "logit_bias"),
+    *("parallel_tool_calls", "service_tier", "thinking"),
+)
 PROMPT_CACHE = "prompt_cache"
 """The setting: whether and how long a provider keeps what it has read; True, False, "5m" or "1h"."""
 
@@ -57,7 +41,7 @@ PROMPT_CACHE = "prompt_cache"
 class EncodedRequest:
     """A request as the SDK takes it."""
 
-    messages: list[ModelMessage]
+    messages: list[sdk.ModelMessage]
     parameters: ModelRequestParameters
     settings: ModelSettings
     left_out: tuple[str, ...]
@@ -65,18 +49,15 @@ class EncodedRequest:
 
 
 def encode_request(request: Request, *, model: Model[Any], provider: Provider, patience: Patience) -> EncodedRequest:
-    from pydantic_ai.messages import InstructionPart
-    from pydantic_ai.models import ModelRequestParameters
-
     settings, left_out = _settings(request.settings, model, provider)
-    # Whoever asks us asks again; and a setting that a model does not know makes a warning.
+    # No retries here: the engine retries. A setting that the model does not know would print a warning.
     bounds = {"first_event_timeout": patience.first_s, "timeout": patience.idle_s, "max_retries": 0}
     settings |= {name: value for name, value in bounds.items() if name not in model.unsupported_settings}
     return EncodedRequest(
         messages=[*_messages(request, model, provider)],
         parameters=ModelRequestParameters(
             function_tools=[*_tools(request.tools)],
-            instruction_parts=[InstructionPart(content=request.system)] if request.system.strip() else [],
+            instruction_parts=[sdk.InstructionPart(content=request.system)] if request.system.strip() else [],
         ),
         settings=cast("ModelSettings", settings),
         left_out=left_out,
@@ -92,8 +73,6 @@ def original_names(request: Request) -> Mapping[str, str]:
 
 
 def _tools(tools: Iterable[ToolSchema]) -> Iterator[Any]:
-    from pydantic_ai.tools import ToolDefinition
-
     for tool in tools:
         yield ToolDefinition(
             name=valid_name(tool.name),
@@ -106,11 +85,9 @@ def _tools(tools: Iterable[ToolSchema]) -> Iterator[Any]:
 # Messages
 
 
-def _messages(request: Request, model: Model[Any], provider: Provider) -> Iterator[ModelMessage]:
-    from pydantic_ai.messages import ModelRequest
-
+def _messages(request: Request, model: Model[Any], provider: Provider) -> Iterator[sdk.ModelMessage]:
     tools: dict[ActionId, str] = {}
-    pending: list[ModelRequestPart] = []
+    pending: list[sdk.ModelRequestPart] = []
     for message in request.messages:
         match message:
             case UserMessage():
@@ -119,37 +96,31 @@ def _messages(request: Request, model: Model[Any], provider: Provider) -> Iterat
                 pending.append(_result(message, tools, provider))
             case AssistantMessage():
                 if pending:
-                    yield ModelRequest(parts=pending)
+                    yield sdk.ModelRequest(parts=pending)
                     pending = []
                 tools |= {call.id: call.tool for call in message.calls}
                 yield _response(message, model, provider)
     if pending:
-        yield ModelRequest(parts=pending)
+        yield sdk.ModelRequest(parts=pending)
 
 
-def _prompt(message: UserMessage, blobs: Mapping[BlobId, bytes]) -> UserPromptPart:
-    from pydantic_ai.messages import BinaryContent, UserPromptPart
-
+def _prompt(message: UserMessage, blobs: Mapping[BlobId, bytes]) -> sdk.UserPromptPart:
     if not message.images:
-        return UserPromptPart(message.text)
-    pictures = [BinaryContent(blobs[image.blob], media_type=image.mime) for image in message.images]
-    return UserPromptPart([*([message.text] if message.text.strip() else []), *pictures])
+        return sdk.UserPromptPart(message.text)
+    pictures = [sdk.BinaryContent(blobs[image.blob], media_type=image.mime) for image in message.images]
+    return sdk.UserPromptPart([*([message.text] if message.text.strip() else []), *pictures])
 
 
-def _result(message: ToolMessage, tools: Mapping[ActionId, str], provider: Provider) -> ToolReturnPart:
-    from pydantic_ai.messages import ToolReturnPart
-
-    return ToolReturnPart(
+def _result(message: ToolMessage, tools: Mapping[ActionId, str], provider: Provider) -> sdk.ToolReturnPart:
+    return sdk.ToolReturnPart(
         tool_name=valid_name(tools.get(message.id, "")),
         content=message.text,
         tool_call_id=valid_id(message.id, provider.id_length),
     )
 
 
-def _response(message: AssistantMessage, model: Model[Any], provider: Provider) -> ModelResponse:
-    from pydantic_ai.messages import ModelResponse
-
-    return ModelResponse(
+def _response(message: AssistantMessage, model: Model[Any], provider: Provider) -> sdk.ModelResponse:
+    return sdk.ModelResponse(
         parts=[*_parts(message, pieces_of(provider.name, message), model, provider)],
         provider_name=model.system,
         canonical_system=model.canonical_system,
@@ -158,9 +129,7 @@ def _response(message: AssistantMessage, model: Model[Any], provider: Provider) 
 
 def _parts(
     message: AssistantMessage, pieces: Sequence[Piece], model: Model[Any], provider: Provider
-) -> Iterator[ModelResponsePart]:
-    from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
-
+) -> Iterator[sdk.ModelResponsePart]:
     at = 0
     for piece in pieces:
         # Only what is the provider's own may be marked as such.
@@ -170,14 +139,14 @@ def _parts(
             else {}
         )
         if piece.thought is not None:
-            yield ThinkingPart(piece.thought, signature=piece.signature, **own)
+            yield sdk.ThinkingPart(piece.thought, signature=piece.signature, **own)
         elif piece.text is not None:
             text, at = message.text[at : at + piece.text], at + piece.text
             if text.strip() or piece.is_opaque:
-                yield TextPart(text, **own)
+                yield sdk.TextPart(text, **own)
         elif piece.call is not None:
             call = message.calls[piece.call]
-            yield ToolCallPart(
+            yield sdk.ToolCallPart(
                 tool_name=valid_name(call.tool),
                 args=_arguments(call.args),
                 tool_call_id=valid_id(call.id, provider.id_length),

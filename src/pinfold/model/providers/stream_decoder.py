@@ -1,56 +1,136 @@
-"""From what the SDK streams to our pieces and our reply."""
+"""From what the SDK streams to our pieces and our reply. Importing this imports pydantic-ai."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
-from pinfold.events import BadEvent, Call, Finish, Json, Reply, RequestFailed, Thought, Usage, new_action_id, plain_json
-from pinfold.model.providers.echoes import echo_of
+import msgspec
+from pydantic_ai import messages as sdk
+from pydantic_ai.usage import RequestUsage
+
+from pinfold.events import (
+    AssistantMessage,
+    BadEvent,
+    Call,
+    Finish,
+    Json,
+    NotPlain,
+    Reply,
+    RequestFailed,
+    Thought,
+    Usage,
+    new_action_id,
+    plain_json,
+)
 from pinfold.model.wire.payload import parse_payload
 
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent
-    from pydantic_ai.usage import RequestUsage
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a reply, in its place. One of the first three says which."""
+
+    thought: str | None = None
+    text: int | None = None
+    """So many characters of the reply's text."""
+    call: int | None = None
+    """The call with this index."""
+    signature: str | None = None
+    id: str | None = None
+    details: dict[str, Any] | None = None
+
+    @property
+    def is_opaque(self) -> bool:
+        """It holds something that only its provider can read."""
+        return bool(self.signature or self.id or self.details)
+
+
+class Echo(msgspec.Struct, frozen=True, kw_only=True):
+    provider: str
+    pieces: list[Piece]
+
+
+def echo_of(provider: str, parts: Sequence[sdk.ModelResponsePart]) -> Json:
+    """What must come back with this reply, or None if nothing but its text and calls."""
+    pieces = list(_pieces(parts))
+    if not any(piece.is_opaque for piece in pieces):
+        return None
+    return msgspec.to_builtins(Echo(provider=provider, pieces=pieces))
+
+
+def _pieces(parts: Sequence[sdk.ModelResponsePart]) -> Iterator[Piece]:
+    call = 0
+    for part in parts:
+        if isinstance(part, sdk.TextPart):
+            yield Piece(text=len(part.content), id=part.id, details=_plain(part))
+        elif isinstance(part, sdk.ToolCallPart):
+            yield Piece(call=call, id=part.id, details=_plain(part))
+            call += 1
+        elif isinstance(part, sdk.ThinkingPart):
+            piece = Piece(thought=part.content, signature=part.signature, id=part.id, details=_plain(part))
+            # A thought without a signature is for reading only.
+            if piece.is_opaque:
+                yield piece
+
+
+def _plain(part: sdk.TextPart | sdk.ThinkingPart | sdk.ToolCallPart) -> dict[str, Any] | None:
+    try:
+        plain_json(part.provider_details)
+    except NotPlain:
+        return None
+    return part.provider_details or None
+
+
+def pieces_of(provider: str, message: AssistantMessage) -> list[Piece]:
+    """How to send this message: as its echo says, if that is from this provider, and as far as it still fits."""
+    pieces = _read_echo(provider, message.echo)
+    texts = sum(piece.text or 0 for piece in pieces)
+    calls = [piece.call for piece in pieces if piece.call is not None]
+    if pieces and texts == len(message.text) and calls == list(range(len(message.calls))):
+        return pieces
+    thoughts = [piece for piece in pieces if piece.thought is not None]
+    words = [Piece(text=len(message.text))] if message.text else []
+    return [*thoughts, *words, *(Piece(call=index) for index in range(len(message.calls)))]
+
+
+def _read_echo(provider: str, echo: Json) -> list[Piece]:
+    try:
+        read = msgspec.convert(echo, Echo)
+    except msgspec.ValidationError:
+        return []
+    return read.pieces if read.provider == provider else []
+
 
 _FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "filter"}
 
 
-def piece_of(event: ModelResponseStreamEvent) -> str | Thought | None:
+def piece_of(event: sdk.ModelResponseStreamEvent) -> str | Thought | None:
     """What there is to show of an event."""
-    from pydantic_ai.messages import (
-        PartDeltaEvent,
-        PartStartEvent,
-        TextPart,
-        TextPartDelta,
-        ThinkingPart,
-        ThinkingPartDelta,
-    )
-
     match event:
-        case PartStartEvent(part=TextPart(content=text)) if text:
-            return text
-        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
-            return text
-        case PartStartEvent(part=ThinkingPart(content=text)) if text:
-            return Thought(text)
-        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)) if text:
-            return Thought(text)
+        case (
+            sdk.PartStartEvent(part=sdk.TextPart(content=text))
+            | sdk.PartDeltaEvent(delta=sdk.TextPartDelta(content_delta=text))
+        ):
+            return text or None
+        case (
+            sdk.PartStartEvent(part=sdk.ThinkingPart(content=text))
+            | sdk.PartDeltaEvent(delta=sdk.ThinkingPartDelta(content_delta=text))
+        ):
+            return Thought(text) if text else None
         case _:
             return None
 
 
-def reply_of(response: ModelResponse, *, provider: str, tools: Mapping[str, str], notices: tuple[str, ...]) -> Reply:
+def reply_of(
+    response: sdk.ModelResponse, *, provider: str, tools: Mapping[str, str], notices: tuple[str, ...]
+) -> Reply:
     """The whole of it; `tools` are our names by those that were sent. Raises RequestFailed if it is not whole."""
-    from pydantic_ai.messages import FilePart, TextPart, ThinkingPart, ToolCallPart
-
     details = response.provider_details or {}
     request_id = response.provider_response_id or ""
     _check_whole(response, details, request_id)
-    texts = [part.content for part in response.parts if isinstance(part, TextPart)]
-    thoughts = [part.content for part in response.parts if isinstance(part, ThinkingPart)]
-    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    if any(isinstance(part, FilePart) for part in response.parts):
+    texts = [part.content for part in response.parts if isinstance(part, sdk.TextPart)]
+    thoughts = [part.content for part in response.parts if isinstance(part, sdk.ThinkingPart)]
+    calls = [part for part in response.parts if isinstance(part, sdk.ToolCallPart)]
+    if any(isinstance(part, sdk.FilePart) for part in response.parts):
         notices += ("the model made a picture, which cannot be shown yet",)
     finish = _FINISHES.get(response.finish_reason or "", "stop")
     if finish == "filter":
@@ -79,7 +159,7 @@ def usage_of(usage: RequestUsage) -> Usage:
     )
 
 
-def _check_whole(response: ModelResponse, details: Mapping[str, Any], request_id: str) -> None:
+def _check_whole(response: sdk.ModelResponse, details: Mapping[str, Any], request_id: str) -> None:
     reason = details.get("finish_reason")
     if response.finish_reason is None and not reason:
         raise RequestFailed("the reply broke off", request_id=request_id)

@@ -1,13 +1,24 @@
-"""A request's messages in an order and a shape that every server takes. Pure; no server's format yet."""
+"""A request's messages in an order and a shape that servers take. Pure: the same messages give the same messages.
+
+`conversation` does what every server wants, `normalize_request` what strict providers want on top: text that is text,
+the user first, turns of user and model in alternation, pictures of kinds they know and not too many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from pinfold.events import (
     ActionId,
     AssistantMessage,
+    BlobId,
     Call,
+    Image,
     Json,
     Message,
     NotPlain,
@@ -20,64 +31,86 @@ from pinfold.events import (
 from pinfold.model.wire.payload import an_object, sendable
 from pinfold.text import NO_OUTPUT
 
-_NO_RESULT = "(no result: it was interrupted)"
+NO_RESULT = "(no result: it was interrupted)"
+GO_ON = "(go on)"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def conversation(request: Request, *, native: bool) -> list[Message]:
-    """The messages without empty ones and without answers to nothing, every answer right after its call.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pictures:
+    """The pictures a provider takes."""
 
-    Where calls are not `native` to the model, they and their answers are told in words.
+    kinds: tuple[str, ...]
+    most: int
+    """In one request; the newest count."""
+
+
+NO_PICTURES = Pictures(kinds=(), most=0)
+ANY_PICTURES = Pictures(kinds=("image/jpeg", "image/png", "image/webp", "image/gif"), most=20)
+
+
+def conversation(messages: Sequence[Message], *, native: bool) -> list[Message]:
+    """The messages without empty ones and without results of no call, every result right after its call.
+
+    Calls that were written as text stay text, with their results. Where calls are not `native` to the model, all do.
     """
-    return list(_merge_user_messages(_in_order(request.messages, native=native)))
+    return list(join_turns(_without_empty(_inline_calls(_pair_results(messages), native=native))))
 
 
-def _in_order(messages: Sequence[Message], *, native: bool) -> Iterator[Message]:
-    answers: dict[ActionId, str] = {}
+def normalize_request(request: Request, pictures: Pictures = ANY_PICTURES) -> Request:
+    """The same request, as strict providers take it. Names and ids are left as they are: see `valid_name`."""
+    limited = _limit_pictures(request.messages, pictures, request.blobs)
+    messages = [_legible(message) for message in conversation(limited, native=True)]
+    if not messages or not isinstance(messages[0], UserMessage):
+        messages = [UserMessage(text=GO_ON), *messages]
+    tools = [
+        replace(tool, description=sendable(tool.description), parameters=sendable(tool.parameters))
+        for tool in request.tools
+    ]
+    return replace(request, system=sendable(request.system), messages=tuple(messages), tools=tuple(tools))
+
+
+def _legible(message: Message) -> Message:
+    """Without NUL and without halves of characters, which no JSON over HTTP can carry."""
+    if isinstance(message, AssistantMessage):
+        calls = tuple(replace(call, args=sendable(call.args)) for call in message.calls)
+        message = replace(message, calls=calls)
+    return replace(message, text=sendable(message.text))
+
+
+def _pair_results(messages: Sequence[Message]) -> Iterator[Message]:
+    # A stack for each id, the first result on top: an id that was used twice has two results.
+    results: dict[ActionId, list[str]] = {}
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            results.setdefault(message.id, []).append(message.text)
     for message in messages:
         if isinstance(message, ToolMessage):
-            answers.setdefault(message.id, message.text)
+            continue
+        yield message
+        for call in message.calls if isinstance(message, AssistantMessage) else ():
+            known = results.get(call.id)
+            text = known.pop() if known else NO_RESULT
+            yield ToolMessage(id=call.id, text=text if text.strip() else NO_OUTPUT)
+
+
+def _inline_calls(messages: Iterable[Message], *, native: bool) -> Iterator[Message]:
+    in_text: dict[ActionId, str] = {}
     for message in messages:
         match message:
-            case AssistantMessage(calls=calls) if calls and (message.in_text or not native):
-                as_written = message.in_text and message.text.strip()
-                yield AssistantMessage(text=message.text if as_written else _in_words(message))
-                told = [f"Output of {call.tool}:\n{_pop_answer(answers, call)}" for call in calls]
-                yield UserMessage(text="\n\n".join(told))
             case AssistantMessage(calls=calls) if calls:
-                yield message
-                for call in calls:
-                    yield ToolMessage(id=call.id, text=_pop_answer(answers, call))
-            case AssistantMessage() if message.text.strip():
-                yield message
-            case UserMessage() if message.text.strip() or message.images:
-                yield message
+                inline = message.in_text or not native
+                in_text = {call.id: call.tool for call in calls} if inline else {}
+                as_written = message.in_text and message.text.strip()
+                text = message.text if as_written else _in_words(message)
+                yield AssistantMessage(text=text) if inline else message
+            case AssistantMessage(in_text=True):
+                yield replace(message, in_text=False)
+            case ToolMessage(id=id_, text=text) if id_ in in_text:
+                yield UserMessage(text=f"Output of {in_text[id_]}:\n{text}")
             case _:
-                pass
-
-
-def _pop_answer(answers: dict[ActionId, str], call: Call) -> str:
-    text = answers.pop(call.id, _NO_RESULT)
-    return text if text.strip() else NO_OUTPUT
-
-
-def _merge_user_messages(messages: Iterator[Message]) -> Iterator[Message]:
-    """Two messages of the user in a row are one: many chat templates refuse anything else."""
-    waiting: UserMessage | None = None
-    for message in messages:
-        if isinstance(message, UserMessage):
-            waiting = message if waiting is None else _join_messages(waiting, message)
-            continue
-        if waiting is not None:
-            yield waiting
-            waiting = None
-        yield message
-    if waiting is not None:
-        yield waiting
-
-
-def _join_messages(first: UserMessage, second: UserMessage) -> UserMessage:
-    text = "\n\n".join(text for text in (first.text, second.text) if text)
-    return UserMessage(text=text, images=(*first.images, *second.images))
+                yield message
 
 
 def _in_words(message: AssistantMessage) -> str:
@@ -85,14 +118,64 @@ def _in_words(message: AssistantMessage) -> str:
     return "\n".join([*([message.text] if message.text else []), *calls])
 
 
+def _without_empty(messages: Iterable[Message]) -> Iterator[Message]:
+    for message in messages:
+        has_more = message.calls if isinstance(message, AssistantMessage) else getattr(message, "images", ())
+        if message.text.strip() or has_more:
+            yield message
+
+
+def join_turns(messages: Iterable[Message]) -> Iterator[Message]:
+    """Neighbours of one role as one message: many chat templates refuse anything else."""
+    last: Message | None = None
+    for message in messages:
+        match last, message:
+            case UserMessage(), UserMessage():
+                text = join_texts(last.text, message.text)
+                last = UserMessage(text=text, images=last.images + message.images)
+            case AssistantMessage(calls=()), AssistantMessage():
+                last = replace(message, text=join_texts(last.text, message.text))
+            case _:
+                if last is not None:
+                    yield last
+                last = message
+    if last is not None:
+        yield last
+
+
+def join_texts(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)
+
+
+def _limit_pictures(
+    messages: Sequence[Message], pictures: Pictures, blobs: Mapping[BlobId, bytes]
+) -> tuple[Message, ...]:
+    """The pictures that can be sent; in place of every other stands a line that says so."""
+    left = pictures.most
+    made: list[Message] = []
+    for message in reversed(messages):
+        if not isinstance(message, UserMessage) or not message.images:
+            made.append(message)
+            continue
+        kept: list[Image] = []
+        for image in reversed(message.images):
+            if left > 0 and image.mime in pictures.kinds and image.blob in blobs:
+                kept.insert(0, image)
+                left -= 1
+        missing = len(message.images) - len(kept)
+        note = f"[{missing} picture{'s' * (missing > 1)} left out]" if missing else ""
+        made.append(replace(message, text=join_texts(message.text, note), images=tuple(kept)))
+    return tuple(reversed(made))
+
+
 def arguments(call: Call) -> dict[str, Json]:
-    """What was called with, as the object that servers insist on, also if the model wrote no object."""
+    """The arguments as the object that servers insist on, also if the model wrote no object."""
     args: Json = call.args
     return sendable(an_object(args) if isinstance(args, dict) else {"input": args})
 
 
 def encode_arguments(call: Call) -> str:
-    """Its arguments as JSON text."""
+    """The arguments as JSON text."""
     try:
         return plain_json(arguments(call))
     except (NotPlain, RecursionError):
@@ -100,12 +183,30 @@ def encode_arguments(call: Call) -> str:
 
 
 def function(tool: ToolSchema) -> dict[str, Json]:
-    """A tool as servers want to be told of it."""
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": told}
+    """A tool as servers want it described."""
+    described = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": described}
 
 
 def tool_name(call: Call) -> str:
     """A name that servers take, also if the model made one up."""
-    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in call.tool)
-    return name[:64] or "unnamed"
+    return re.sub(r"[^A-Za-z0-9_-]", "_", call.tool)[:64] or "unnamed"
+
+
+def valid_name(name: str) -> str:
+    """`name` as every provider takes it. Different names stay different."""
+    if _NAME.fullmatch(name):
+        return name
+    stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:54].lstrip("-0123456789")
+    return f"{stem or 'tool'}_{_digest(name, 8)}"
+
+
+def valid_id(id_: str, length: int | None = None) -> str:
+    """The same for the id of a call; `length` is how many letters and digits it must have, where that is fixed."""
+    if length is not None:
+        return id_ if len(id_) == length and id_.isascii() and id_.isalnum() else _digest(id_, length)
+    return id_ if _ID.fullmatch(id_) else f"a_{_digest(id_, 24)}"
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]

@@ -1,4 +1,4 @@
-"""From a server's refusal to an error that says what helps. Pure: nothing here asks anybody."""
+"""From a server's refusal to an error that says what helps. Pure: no network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinfold.text import printable, redact
 _WORDS = 400
 _LOOKED_AT = 2**16
 _ID = 200
-_REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+_REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray")
 
 # Patterns are compiled when something fails, not when this is imported.
 _TITLE = rb"(?i)<title[^>]*>([^<]{1,200})"
@@ -30,6 +30,8 @@ _SIZE = (
     r"(?i)(?:context (?:length|size|window|limit)(?: of only| is only| of| is)?|n_ctx|model length of"
     r"|prompt length is|tokens allowed|>)[\s:(=]*(\d[\d,]{2,})"
 )
+_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+"""Waiting does not help."""
 _NUMBER = r"\d[\d,]{2,}"
 _NO_TOOLS = (
     r"(?is)\b(?:tools?|functions?)\b.*\b(?:not support\w*|unsupported|not enabled|not available|requires?)\b"
@@ -42,24 +44,12 @@ _NO_MODEL = (
 
 
 class Refused(RequestFailed):
-    """As RequestFailed, with what was said, for whoever can ask in another way."""
+    """As RequestFailed, with the server's words: the request may work in another form."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        words: str,
-        param: str = "",
-        status: int | None = None,
-        retry_after_s: float | None = None,
-        request_id: str = "",
-        retryable: bool | None = None,
-    ) -> None:
-        super().__init__(
-            message, status=status, retry_after_s=retry_after_s, request_id=request_id, retryable=retryable
-        )
-        self.words = words
-        self.param = param
+    words: str = ""
+    """As the server put it."""
+    param: str = ""
+    """The field of the request that it names."""
 
     @property
     def takes_no_tools(self) -> bool:
@@ -116,21 +106,16 @@ def refusal(
     request_id = request_id_of(headers, an_object(said))
     if status != 429 and (too_long := _too_long(status, error, words, request_id)):
         return too_long
-    return Refused(
+    is_out_of_credit = not _NO_CREDIT.isdisjoint((a_text(error.get("code")), a_text(error.get("type"))))
+    refused = Refused(
         _sentence(status, words, url, named=page is None),
-        words=words,
-        param=a_text(error.get("param")),
         status=status,
         retry_after_s=retry_after(headers),
         request_id=request_id,
-        retryable=False if _is_out_of_credit(error) else None,
+        retryable=False if is_out_of_credit else None,
     )
-
-
-def _is_out_of_credit(error: Mapping[str, Json]) -> bool:
-    """Waiting does not help."""
-    marks = {a_text(error.get("code")), a_text(error.get("type"))}
-    return bool(marks & {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+    refused.words, refused.param = words, a_text(error.get("param"))
+    return refused
 
 
 def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:
@@ -188,7 +173,7 @@ def _words(said: Json) -> str:
 
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
-    """Someone else's words inside a message of ours: one line, bounded, without the key."""
+    """Foreign text inside a message of ours: one line, bounded, without the key."""
     line = printable(redact(" ".join(text[:_LOOKED_AT].split()), secrets))
     return line if len(line) <= _WORDS else line[: _WORDS - 3] + "..."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -29,7 +29,7 @@ _LINE_END = rb"\r\n|\r|\n"
 _MOVES = 3
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_SUCH_HOST = ("Name or service not known", "name resolution", "nodename nor servname", "No address associated")
-"""What systems say of a name that nobody knows, or that nobody can be asked about."""
+"""What systems say when a host name cannot be resolved."""
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -94,7 +94,10 @@ class Answer:
                     with anyio.fail_after(wait_s):
                         chunk = await anext(source, None)
                 except TimeoutError as error:
-                    raise self._silent(size) from error
+                    if not size:
+                        raise _no_first_byte(self.url, self._patience) from error
+                    words = f"the reply stopped: nothing came for {self._patience.idle_s:g} s"
+                    raise RequestFailed(words) from error
                 except httpx2.HTTPError as error:
                     raise RequestFailed("the reply broke off", request_id=self.request_id) from error
                 if chunk is None:
@@ -107,11 +110,6 @@ class Answer:
                     await anyio.lowlevel.checkpoint()
                     yield chunk[start : start + _SLICE_BYTES]
                 wait_s = self._patience.idle_s
-
-    def _silent(self, size: int) -> RequestFailed:
-        if size:
-            return RequestFailed(f"the reply stopped: nothing came for {self._patience.idle_s:g} s")
-        return _no_first_byte(self.url, self._patience)
 
 
 class Wire:
@@ -131,18 +129,24 @@ class Wire:
         self.patience = patience
         self._key = (key or "").strip()
         self._headers = dict(headers or {})
-        self._hint = hint or self._usual_hint()
         self._client: httpx2.AsyncClient | None = None
+        try:
+            parts = urlsplit(base_url)
+            # Without the password that may be in the URL: this goes into messages.
+            self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+            is_here = parts.hostname in _LOOPBACK or (parts.hostname or "").startswith("127.")
+        except ValueError:
+            self._origin, is_here = "", False
+        usual = "is the server running?" if is_here else "is there a network, and does the server run?"
+        self._hint = hint or usual
 
     @property
     def secrets(self) -> Collection[str]:
         return (self._key, *self._headers.values())
 
-    @asynccontextmanager
-    async def post(self, path: str, body: Json) -> AsyncGenerator[Answer]:
+    def post(self, path: str, body: Json) -> AbstractAsyncContextManager[Answer]:
         """The answer to be read; leaving early closes the connection. Raises RequestFailed, also for a bad status."""
-        async with self._open_answer("POST", path, _encode_body(body), self.patience.first_s) as answer:
-            yield answer
+        return self._open_answer("POST", path, _encode_body(body), self.patience.first_s)
 
     async def ask(self, path: str, body: Json = None, *, limit_s: float) -> Json:
         """A small answer, whole: to a POST of `body`, or to a GET."""
@@ -165,8 +169,16 @@ class Wire:
     async def _open_answer(
         self, method: str, path: str, content: bytes | None, first_s: float
     ) -> AsyncGenerator[Answer]:
+        import httpx2
+
         first_by = anyio.current_time() + first_s
-        response = await self._response(method, path, content, first_s)
+        try:
+            with anyio.fail_after(first_s):
+                response = await send(self._get_client(), method, self._url(path), content)
+        except TimeoutError as error:
+            raise _no_first_byte(self._place(path), self.patience) from error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self._unreachable(error) from error
         try:
             answer = Answer(response, self._place(path), self.patience, first_by)
             if not response.is_success:
@@ -175,26 +187,11 @@ class Wire:
         finally:
             await response.aclose()
 
-    async def _response(self, method: str, path: str, content: bytes | None, first_s: float) -> httpx2.Response:
-        import httpx2
-
-        try:
-            client = self._get_client()
-            with anyio.fail_after(first_s):
-                return await send(client, method, self._url(path), content)
-        except TimeoutError as error:
-            raise _no_first_byte(self._place(path), self.patience) from error
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self._unreachable(error) from error
-
     async def _read_refusal(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
         body = b""
-        with anyio.move_on_after(_ERROR_S):
-            try:
-                body = await answer.whole(_ERROR_BYTES)
-            except RequestFailed:
-                # The status says enough when the words do not arrive.
-                body = b""
+        # The status says enough when the words do not arrive.
+        with anyio.move_on_after(_ERROR_S), suppress(RequestFailed):
+            body = await answer.whole(_ERROR_BYTES)
         return refusal(response.status_code, body, headers=response.headers, url=answer.url, secrets=self.secrets)
 
     def _get_client(self) -> httpx2.AsyncClient:
@@ -231,10 +228,8 @@ class Wire:
                 trust_env=url.host not in _LOOPBACK,
             )
         except (ValueError, ImportError, OSError) as error:
-            said = one_line(str(error))
-            raise RequestFailed(
-                f"the environment's proxy or certificates cannot be used: {said}", retryable=False
-            ) from error
+            words = f"the environment's proxy or certificates cannot be used: {one_line(str(error))}"
+            raise RequestFailed(words, retryable=False) from error
         return self._client
 
     def _url(self, path: str) -> str:
@@ -242,21 +237,9 @@ class Wire:
         return f"{base.rstrip('/')}/{path}{mark}{query}"
 
     def _place(self, path: str = "") -> str:
-        """Where, for messages: without what may be secret in a URL."""
-        try:
-            parts = urlsplit(self.base_url)
-            host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-        except ValueError:
+        if not self._origin:
             return "the server"
-        return f"{host}/{path}" if path else host
-
-    def _usual_hint(self) -> str:
-        try:
-            host = urlsplit(self.base_url).hostname or ""
-        except ValueError:
-            host = ""
-        is_here = host in _LOOPBACK or host.startswith("127.")
-        return "is the server running?" if is_here else "is there a network, and does the server run?"
+        return f"{self._origin}/{path}" if path else self._origin
 
     def _unreachable(self, error: Exception) -> RequestFailed:
         import httpx2
@@ -269,17 +252,15 @@ class Wire:
             case httpx2.LocalProtocolError():
                 return RequestFailed(f"the request cannot be sent: {words}", retryable=False)
             case httpx2.ConnectTimeout():
-                return RequestFailed(
-                    f"{place} did not take the connection within {self.patience.connect_s:g} s; {self._hint}"
-                )
+                waited = f"within {self.patience.connect_s:g} s"
+                return RequestFailed(f"{place} did not take the connection {waited}; {self._hint}")
             case httpx2.ConnectError() if "certificate" in words.lower():
                 return RequestFailed(f"the certificate of {place} is not trusted: {words}", retryable=False)
             case httpx2.ConnectError() if "ssl" in words.lower() or not words:
                 return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
             case httpx2.ConnectError() if any(known in words for known in _NO_SUCH_HOST):
-                return RequestFailed(
-                    f"nothing answers at {place}: Host name not found. Check your network and the address."
-                )
+                said = "Host name not found. Check your network and the address."
+                return RequestFailed(f"nothing answers at {place}: {said}")
             case httpx2.ConnectError():
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")
             case _:

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from pinfold.events import (
     ActionId,
     AssistantMessage,
-    Call,
     ContextTooLong,
-    Finish,
     Json,
     Reply,
     Request,
     RequestFailed,
-    Thought,
     ToolMessage,
-    Usage,
     UserMessage,
-    new_action_id,
     plain_json,
 )
+from pinfold.model.wire.chat_stream import DRAIN_S, StreamedModel, not_a_chat
 from pinfold.model.wire.conversation import arguments, conversation, encode_arguments, function, tool_name
-from pinfold.model.wire.failures import Refused, holds_error, refusal, too_long_words
+from pinfold.model.wire.failures import Refused, too_long_words
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
-from pinfold.model.wire.reasoning import Speech
-from pinfold.model.wire.reply_assembler import arguments_in
-from pinfold.model.wire.sse import DONE, DRAIN_S, events, not_a_chat
+from pinfold.model.wire.reply_assembler import ReplyAssembler
 
 _ASK_S = 15.0
 _LEAST = 4096
@@ -47,18 +43,17 @@ _OF_THE_REQUEST = ("think", "format", "keep_alive")
 _OPTIONS = {"max_tokens": "num_predict"}
 
 
-class OllamaModel:
+class OllamaModel(StreamedModel):
     """One model of one Ollama. The context asked for grows with need and never shrinks: a change loads it anew."""
+
+    tail_s = DRAIN_S
 
     def __init__(
         self, *, name: str, base_url: str, model: str, patience: Patience | None = None, context: int | None = None
     ) -> None:
         """`context` fixes the size of the context; without it the size follows need."""
-        self.name = name
-        self.model = model
-        patience = patience or Patience(first_s=600)
         hint = "start Ollama with `ollama serve`"
-        self._wire = Wire(base_url, patience=patience, hint=hint)
+        super().__init__(name, model, Wire(base_url, patience=patience or Patience(first_s=600), hint=hint))
         self._fixed = context
         self._asked = context or 0
         self._effective = 0
@@ -77,41 +72,9 @@ class OllamaModel:
     def takes_tools(self) -> bool:
         return self._takes_tools
 
-    async def aclose(self) -> None:
-        await self._wire.aclose()
-
-    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
-        """Pieces as they come, then the whole reply. Raises RequestFailed."""
-        await self._learn()
-        tokens = self._grow(request)
-        async with AsyncExitStack() as stack:
-            answer = await self._answer(request, stack)
-            heard = _StreamedReply()
-            try:
-                async with aclosing(events(answer, lambda: heard.done, tail_s=DRAIN_S)) as lines:
-                    async for line in lines:
-                        if line == DONE:
-                            continue
-                        if holds_error(line):
-                            raise refusal(None, line, url=answer.url, secrets=self._wire.secrets)
-                        for piece in heard.add(line):
-                            yield piece
-                if not heard.done:
-                    raise (
-                        RequestFailed("the reply broke off")
-                        if heard.begun
-                        else not_a_chat(answer, "there is no message in it")
-                    )
-            except RequestFailed as failure:
-                if not heard.done:
-                    failure.request_id = failure.request_id or answer.request_id
-                    raise self._clearer(failure) from failure
-            for piece in heard.end():
-                yield piece
-            await self._read_back()
-            yield heard.reply(model=self.name, request_id=answer.request_id, notices=self._notices(tokens))
-
     async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
+        await self._learn()
+        self._grow(request)
         while True:
             try:
                 return await stack.enter_async_context(self._wire.post("api/chat", self._body(request)))
@@ -159,7 +122,7 @@ class OllamaModel:
             self._asked = max(self._asked, await self._get_loaded_context())
 
     async def _get_loaded_context(self) -> int:
-        """The size of the context the model runs with; 0 if it does not run, or nobody says."""
+        """The size of the context the model runs with; 0 if it does not run or that is unknown."""
         try:
             running = an_object(await self._wire.ask("api/ps", limit_s=_ASK_S))
         except RequestFailed:
@@ -170,13 +133,8 @@ class OllamaModel:
                 return a_count(entry.get("context_length"))
         return 0
 
-    async def _read_back(self) -> None:
-        if self._read_back_for != self._asked:
-            self._effective = await self._get_loaded_context() or self._asked
-            self._read_back_for = self._asked
-
-    def _grow(self, request: Request) -> int:
-        """Makes room for the request and returns its estimated size. Raises ContextTooLong if it cannot fit."""
+    def _grow(self, request: Request) -> None:
+        """Make room for the request. Raises ContextTooLong if it cannot fit."""
         characters, tokens = _size_of(request)
         fixed = a_count(request.settings.get("num_ctx")) or self._fixed
         self._limit = fixed or self._most or _MOST_UNTOLD
@@ -185,14 +143,28 @@ class OllamaModel:
         needed = tokens + (a_count(request.settings.get("max_tokens")) or _ANSWER)
         size = max(_LEAST, 2 ** math.ceil(math.log2(needed)), self._asked)
         self._asked = fixed or min(size, max(self._limit, self._asked))
-        return tokens
 
-    def _notices(self, tokens: int) -> tuple[str, ...]:
-        room = self.context
+    def _to_chunk(self, sent: dict[str, Json]) -> dict[str, Json]:
+        if sent.get("done") is not True:
+            return {"choices": [{"delta": sent["message"]}]} if an_object(sent.get("message")) else {}
+        finish = "length" if sent.get("done_reason") == "length" else "stop"
+        usage = {"prompt_tokens": sent.get("prompt_eval_count"), "completion_tokens": sent.get("eval_count")}
+        return {"choices": [{"delta": sent.get("message"), "finish_reason": finish}], "usage": usage}
+
+    def _check_whole(self, assembler: ReplyAssembler, answer: Answer) -> None:
+        if not assembler.begun:
+            raise not_a_chat(answer, "there is no message in it")
+        super()._check_whole(assembler, answer)
+
+    async def _complete(self, reply: Reply, request: Request) -> Reply:
+        if self._read_back_for != self._asked:
+            self._effective = await self._get_loaded_context() or self._asked
+            self._read_back_for = self._asked
+        tokens, room = _size_of(request)[1], self.context
         if not room or tokens < room:
-            return ()
+            return reply
         told = f"the request is about {tokens:,} tokens and {self.model} runs with room for {room:,}"
-        return (f"{told}: Ollama may have left out its oldest part",)
+        return replace(reply, notices=(*reply.notices, f"{told}: Ollama may have left out its oldest part"))
 
     def _body(self, request: Request) -> dict[str, Json]:
         settings = {name: value for name, value in request.settings.items() if value is not None}
@@ -210,59 +182,12 @@ class OllamaModel:
         }
 
 
-class _StreamedReply:
-    """A reply as its lines come."""
-
-    def __init__(self) -> None:
-        self.begun = False
-        self.done = False
-        self._speech = Speech()
-        self._calls: list[Call] = []
-        self._usage = Usage()
-        self._finish: Finish = "stop"
-
-    def add(self, line: Mapping[str, Json]) -> list[str | Thought]:
-        message = an_object(line.get("message"))
-        self.begun = self.begun or bool(message)
-        pieces = self._speech.think(a_text(message.get("thinking")))
-        pieces.extend(self._speech.say(a_text(message.get("content"))))
-        for entry in a_list(message.get("tool_calls")):
-            called = an_object(an_object(entry).get("function"))
-            args: Json = called.get("arguments")
-            values: list[Json] = arguments_in(args or "") if isinstance(args, str | None) else [args]
-            tool = a_text(called.get("name"))
-            self._calls.extend(Call(id=new_action_id(), tool=tool, args=value) for value in values)
-        if line.get("done") is True:
-            self.done = True
-            self._finish = "length" if line.get("done_reason") == "length" else "stop"
-            self._usage = Usage(
-                input_tokens=a_count(line.get("prompt_eval_count")), output_tokens=a_count(line.get("eval_count"))
-            )
-        return pieces
-
-    def end(self) -> list[str | Thought]:
-        return self._speech.end()
-
-    def reply(self, *, model: str, request_id: str, notices: tuple[str, ...]) -> Reply:
-        thoughts = self._speech.thoughts
-        return Reply(
-            text=self._speech.text,
-            calls=tuple(self._calls),
-            usage=self._usage,
-            request_id=request_id,
-            reasoning=thoughts.strip(),
-            finish=self._finish,
-            notices=notices,
-            echo={"model": model, "thinking": thoughts} if self._calls and thoughts else None,
-        )
-
-
 def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, Json]]:
     sent: list[dict[str, Json]] = []
     if request.system.strip():
         sent.append({"role": "system", "content": request.system})
     tools: dict[ActionId, str] = {}
-    for message in conversation(request, native=native):
+    for message in conversation(request.messages, native=native):
         match message:
             case UserMessage():
                 pictures = [request.blobs[image.blob] for image in message.images if image.blob in request.blobs]

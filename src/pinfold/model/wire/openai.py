@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Literal, assert_never
 
 from msgspec.structs import replace
@@ -19,36 +18,33 @@ from pinfold.events import (
     Reply,
     Request,
     RequestFailed,
-    Thought,
     ToolMessage,
     Usage,
     UserMessage,
     plain_json,
 )
-from pinfold.model.services import ANSWER_FORM
-from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name
-from pinfold.model.wire.failures import Refused, holds_error, one_line, refusal
+from pinfold.model.names import ANSWER_FORM
+from pinfold.model.wire.chat_stream import StreamedModel
+from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name, valid_id
+from pinfold.model.wire.failures import Refused, one_line
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, sendable
-from pinfold.model.wire.reply_assembler import ReplyAssembler
-from pinfold.model.wire.sse import DONE, events, not_a_chat
 from pinfold.text import join_names
 
 Tools = Literal["native", "none", "unknown"]
 _PATH = "chat/completions"
-_TAIL_S = 5.0
-"""For the usage that may follow a finished answer."""
 _FORM = "response_format"
 _LOOK_S = 5.0
 """For what the server has, once it has refused what was asked for."""
 _NAMED = 5
 """Models of its that are named."""
-LOST = "{} of the pieces that the server sent could not be read: something may be missing in the answer"
 _ECHOED = ("reasoning_content", "reasoning")
 
 
-class OpenAIModel:
+class OpenAIModel(StreamedModel):
     """One model of one server. What the server turns out not to take is not sent again."""
+
+    tail_s = 5.0  # the usage may follow
 
     def __init__(
         self,
@@ -68,10 +64,8 @@ class OpenAIModel:
 
         `key_hint` is what to do when the server does not take the key.
         """
-        self.name = name
-        self.model = model
+        super().__init__(name, model, Wire(base_url, patience=patience or Patience(), key=key, headers=headers))
         self.context = context
-        self._wire = Wire(base_url, patience=patience or Patience(), key=key, headers=headers)
         self._tools: Tools = tools
         self._max_tokens_name = max_tokens_name
         self._asks_for_usage = True
@@ -84,38 +78,7 @@ class OpenAIModel:
         """Whether tools are sent; False once the server has said that it takes none."""
         return self._tools != "none"
 
-    async def aclose(self) -> None:
-        await self._wire.aclose()
-
-    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
-        """Pieces as they come, then the whole reply. Raises RequestFailed."""
-        async with AsyncExitStack() as stack:
-            answer = await self._answer(request, stack)
-            gathering = ReplyAssembler()
-            try:
-                async with aclosing(events(answer, lambda: gathering.finished, tail_s=_TAIL_S)) as chunks:
-                    async for chunk in chunks:
-                        if chunk == DONE:
-                            gathering.finished = True
-                            continue
-                        if holds_error(chunk):
-                            raise refusal(None, chunk, url=answer.url, secrets=self._wire.secrets)
-                        for piece in gathering.add(chunk):
-                            yield piece
-                _check_whole(gathering, answer)
-            except RequestFailed as failure:
-                # What breaks after the last word breaks nothing.
-                if not (gathering.begun and gathering.finished):
-                    failure.request_id = failure.request_id or answer.request_id or gathering.id
-                    raise
-            for piece in gathering.end():
-                yield piece
-            reply = gathering.reply(model=self.name, request_id=answer.request_id)
-            if answer.lost:
-                reply = replace(reply, notices=(LOST.format(answer.lost),))
-            yield self._add_usage(reply, request)
-
-    def _add_usage(self, reply: Reply, request: Request) -> Reply:
+    async def _complete(self, reply: Reply, request: Request) -> Reply:
         """With an estimate where the server does not count, so that limits of tokens hold all the same."""
         if reply.usage != Usage():
             return reply
@@ -207,22 +170,12 @@ class OpenAIModel:
         return self._max_tokens_name if setting == "max_tokens" else setting
 
 
-def _check_whole(gathering: ReplyAssembler, answer: Answer) -> None:
-    if gathering.begun:
-        if not gathering.finished:
-            raise RequestFailed("the reply broke off")
-    elif answer.kind == "application/json":
-        raise not_a_chat(answer, "there are no choices in it")
-    else:
-        raise RequestFailed("the server sent an empty reply" if gathering.finished else "the reply broke off")
-
-
 def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, Json]]:
     sent: list[dict[str, Json]] = []
     if request.system.strip():
         sent.append({"role": "system", "content": request.system})
     ids: dict[ActionId, str] = {}
-    for message in conversation(request, native=native):
+    for message in conversation(request.messages, native=native):
         match message:
             case UserMessage():
                 sent.append({"role": "user", "content": _content(message, request)})
@@ -261,7 +214,7 @@ def _ids(calls: Sequence[Call], echo: Mapping[str, Json], taken: set[str]) -> di
     given = [a_text(id_) for id_ in a_list(echo.get("ids"))]
     if len(given) == len(calls) == len(set(given) - taken - {""}):
         return {call.id: id_ for call, id_ in zip(calls, given, strict=True)}
-    return {call.id: hashlib.sha256(call.id.encode("utf-8", "replace")).hexdigest()[:9] for call in calls}
+    return {call.id: valid_id(call.id, 9) for call in calls}
 
 
 def _content(message: UserMessage, request: Request) -> Json:

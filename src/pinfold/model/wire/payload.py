@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-import msgspec
-
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.text import BYTES_PER_TOKEN
 
@@ -19,20 +17,17 @@ _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
 def parse_payload(text: str) -> Json:
     """Strict JSON that is not nested deeper than DEPTH, or BadEvent."""
-    try:
-        value: Json = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        # Slower, but it takes halves of surrogate pairs and says better what is wrong.
-        value = parse_json(text)
+    value = parse_json(text)
     # Counting brackets is enough for nearly everything, and needs no walk.
-    if text.count("{") + text.count("[") > DEPTH and _too_deep(value):
+    if text.count("{") + text.count("[") > DEPTH and is_deeper(value, DEPTH):
         raise BadEvent(f"not JSON: nested deeper than {DEPTH}")
     return value
 
 
-def _too_deep(value: Json) -> bool:
+def is_deeper(value: Json, depth: int) -> bool:
+    """Whether lists and objects are nested deeper than that."""
     level: list[Json] = [value]
-    for _ in range(DEPTH + 1):
+    for _ in range(depth + 1):
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
             return False

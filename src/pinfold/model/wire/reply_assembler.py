@@ -2,15 +2,78 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
 from pinfold.events import BadEvent, Call, Finish, Json, Reply, RequestFailed, Thought, Usage, new_action_id
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parse_payload
-from pinfold.model.wire.reasoning import Speech
+
+_OPEN = "<think>"
+_CLOSE = "</think>"
+
+
+class Speech:
+    """Everything said so far. What stands in `<think>` at its very beginning becomes Thoughts.
+
+    Each method returns the pieces to show now.
+    """
+
+    def __init__(self) -> None:
+        self._place: Literal["before", "inside", "after", "text"] = "before"
+        self._held = ""
+        """Not shown yet: what follows decides what it is."""
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def thoughts(self) -> str:
+        return "".join(self._thoughts)
+
+    def say(self, text: str) -> list[str | Thought]:
+        text, self._held = self._held + text, ""
+        pieces: list[str | Thought] = []
+        if self._place == "before":
+            bare = text.lstrip()
+            if bare.startswith(_OPEN):
+                self._place, text = "inside", bare.removeprefix(_OPEN)
+            elif _OPEN.startswith(bare):
+                self._held = text
+                return []
+            else:
+                self._place = "text"
+        if self._place == "inside":
+            thought, close, text = text.partition(_CLOSE)
+            if close:
+                self._place = "after"
+            else:
+                held = next((size for size in range(len(_CLOSE) - 1, 0, -1) if thought.endswith(_CLOSE[:size])), 0)
+                thought, self._held = thought[: len(thought) - held], thought[len(thought) - held :]
+            pieces.append(Thought(thought))
+        if self._place == "after":
+            text = text.lstrip()
+            self._place = "text" if text else "after"
+        return self._record([*pieces, text])
+
+    def think(self, text: str) -> list[str | Thought]:
+        return self._record([Thought(text)])
+
+    def end(self) -> list[str | Thought]:
+        """What was held back because more might have followed."""
+        held, self._held = self._held, ""
+        return self._record([Thought(held) if self._place == "inside" else held])
+
+    def _record(self, pieces: list[str | Thought]) -> list[str | Thought]:
+        pieces = [piece for piece in pieces if (piece if isinstance(piece, str) else piece.text)]
+        self._text += [piece for piece in pieces if isinstance(piece, str)]
+        self._thoughts += [piece.text for piece in pieces if not isinstance(piece, str)]
+        return pieces
+
 
 _FINISH: Mapping[str, Finish] = {
     "length": "length",
@@ -22,8 +85,7 @@ _FINISH: Mapping[str, Finish] = {
 _GAVE_UP = ("error", "insufficient_system_resource", "network_error")
 _CUT = "The reply was cut off within the call of {}, which was not run. Write it again, shorter."
 _MOST_GLUED = 64
-_SPACE = re.compile(r"\s*")
-_REASONING = ("reasoning_content", "reasoning")
+_REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
 class _Slot(Struct):
@@ -64,12 +126,10 @@ class _Slot(Struct):
     @property
     def is_cut(self) -> bool:
         """Its arguments are not whole."""
-        if self.whole is not None:
-            return False
         try:
             parse_payload("".join(self.pieces))
         except BadEvent:
-            return True
+            return self.whole is None
         return False
 
 
@@ -148,22 +208,20 @@ class ReplyAssembler:
             heard = self._speech.say(part) if isinstance(part, str) else self._speech.think(part.text)
             pieces.extend(heard)
         pieces.extend(self._speech.say(a_text(delta.get("refusal"))))
-        self._add_calls(delta, whole=bool(message))
-        return pieces
-
-    def _add_calls(self, delta: Mapping[str, Json], *, whole: bool) -> None:
-        for place, entry in enumerate(a_list(delta.get("tool_calls"))):
-            piece = an_object(entry)
-            self._slot_for(piece, place if whole else None).add(piece)
+        for place, piece in enumerate(map(an_object, a_list(delta.get("tool_calls")))):
+            self._slot_for(piece, place if message else None).add(piece)
         # How calls were before there could be several.
         if single := an_object(delta.get("function_call")):
             self._slot_for(single, 0).add(single)
+        return pieces
 
     def _slot_for(self, piece: Mapping[str, Json], place: int | None) -> _Slot:
         index = piece.get("index") if isinstance(piece.get("index"), int) else place
         id_, name = a_text(piece.get("id")), a_text(an_object(piece.get("function")).get("name"))
-        if index is None:
-            slot = self._without_index(id_, name)
+        if index is None and id_:
+            slot = self._by_id.get(id_)
+        elif index is None:
+            slot = self._slots[-1] if self._slots and not name else None
         else:
             slot = self._at.get(index)
             # Some servers give every call the same index: another name or another id begins another call.
@@ -178,11 +236,6 @@ class ReplyAssembler:
         if id_:
             self._by_id[id_] = slot
         return slot
-
-    def _without_index(self, id_: str, name: str) -> _Slot | None:
-        if id_:
-            return self._by_id.get(id_)
-        return None if name or not self._slots else self._slots[-1]
 
     def _count(self, chunk: Mapping[str, Json], choice: Mapping[str, Json]) -> None:
         found = (chunk.get("usage"), choice.get("usage"), an_object(chunk.get("x_groq")).get("usage"))
@@ -230,41 +283,25 @@ def arguments_in(text: str) -> list[Json]:
     try:
         value = parse_payload(text)
         # Written as JSON and then written as JSON once more.
-        inner = parse_payload(value) if isinstance(value, str) else value
+        return [parse_payload(value) if isinstance(value, str) else value]
     except BadEvent:
-        return _split_objects(text) or [_repair_json(text)]
-    return [inner]
+        return _read_objects(text) or [text]
 
 
-def _repair_json(text: str) -> Json:
-    """An object with the usual slips in it: raw line ends, Python's quotes and words, a missing bracket."""
-    from pinfold.model.protocol.effort import Effort
+def _read_objects(text: str) -> list[Json]:
+    """`{...}{...}`, the calls of a server that told them apart by nothing; each with the usual slips in it or not."""
+    from pinfold.model.protocol.known_tools import Effort
     from pinfold.model.protocol.lenient_json import Unreadable, value_at
 
-    begins = len(text) - len(text.lstrip())
-    if not text.startswith("{", begins):
-        return text
-    try:
-        found = value_at(text, begins, len(text), place="block", effort=Effort())
-    except Unreadable:
-        return text
-    rest = text[found.end :].strip("]}; \t\r\n")
-    return text if rest else an_object(found.value)
-
-
-def _split_objects(text: str) -> list[Json]:
-    """`{...}{...}`: the calls of a server that told them apart by nothing."""
-    decoder = json.JSONDecoder()
     found: list[Json] = []
-    place = 0
-    try:
-        while place < len(text) and len(found) < _MOST_GLUED:
-            value, end = decoder.raw_decode(text, place)
-            if not isinstance(value, dict):
-                return []
-            found.append(parse_payload(text[place:end]))
-            space = _SPACE.match(text, end)
-            place = space.end() if space else end
-    except (ValueError, RecursionError):
-        return []
-    return found if len(found) > 1 and place == len(text) else []
+    effort, rest = Effort(), text.lstrip()
+    while rest and len(found) < _MOST_GLUED:
+        if not rest.startswith("{"):
+            return []
+        try:
+            value = value_at(rest, 0, len(rest), place="block", effort=effort)
+        except Unreadable:
+            return []
+        found.append(value.value)
+        rest = rest[value.end :].lstrip("]}; \t\r\n")
+    return [] if rest else found

@@ -1,9 +1,21 @@
-"""What is found in a shell command."""
+"""A shell command, parsed into the simple commands it runs."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import unicodedata
+
 from msgspec import Struct
 
+LONGEST = 100_000
+"""Characters; more is not read."""
+BRACKETS = 1_500
+"""The parser's time grows with the square of unmatched brackets."""
+HEREDOCS = 100
+_WORD = r"""(?:[\w./:=,@%+-]|'[^'\n]*'|"[^"$`\\!\n]*")"""
+_FILES = rf"(?:[\w./]{_WORD}*[*?](?:{_WORD}|[*?])*)"
+_PLAIN = re.compile(rf"[ \t]*[\w./+'-]+(?:[ \t]+(?:{_FILES}|{_WORD}+))*[ \t\n]*", re.ASCII)
 _SYSTEM = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/")
 
 
@@ -13,9 +25,9 @@ class Word(Struct, frozen=True):
     shown: str
     """As it was written."""
     text: str | None
-    """What the command gets, where that is certain."""
+    """What the command receives, if that is certain."""
     head: str = ""
-    """How it begins, where the whole is not certain."""
+    """How it begins, if the whole is not certain."""
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -39,12 +51,12 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 class Script(Struct, frozen=True, kw_only=True):
-    """A shell command, read as far as it can be. It predicts; what runs as reading is held to it by the sandbox."""
+    """A shell command, parsed as far as possible. It only predicts; the sandbox enforces that a reading command reads."""
 
     commands: tuple[Command, ...] = ()
     """In the order they are written; a command that another one runs comes after it."""
     besides: tuple[str, ...] = ()
-    """What it does that is not for one of the commands to answer for: redirects, assignments, functions."""
+    """Effects outside the commands themselves: redirects, assignments, functions."""
     writes: tuple[str, ...] = ()
     """Paths it writes to, where they are known."""
     deletes: tuple[str, ...] = ()
@@ -52,23 +64,50 @@ class Script(Struct, frozen=True, kw_only=True):
     why: str = ""
     """The first reason it is expected to write."""
     dangerous: str | None = None
-    """Why it may harm more than the workspace."""
+    """Why it may do harm outside the workspace."""
     unparsed: bool = False
-    """Some of it is not understood, so there may be more to it than the commands say."""
+    """Part of it was not understood, so it may run more than `commands`."""
     unread: bool = False
-    """Some of it was not even looked at."""
+    """Part of it was not parsed at all."""
     plain: tuple[str, ...] = ()
-    """Its words, where the whole of it is one simple command of which the shell changes nothing but patterns of files."""
+    """Its words, if it is one simple command in which the shell expands nothing but file patterns."""
 
     @property
     def reads_only(self) -> bool:
-        """As far as can be told beforehand."""
+        """True if it is expected to read only."""
         return not self.why and not self.unparsed and self.dangerous is None
 
 
 def base_name(name: str) -> str:
-    """A program by its path is that program only where nobody but the system puts programs."""
-    for folder in _SYSTEM:
-        if name.startswith(folder) and "/" not in name.removeprefix(folder):
-            return name.removeprefix(folder)
-    return name
+    """The program's name; a path is kept unless it is a system folder's, where only the system puts programs."""
+    folder, slash, last = name.rpartition("/")
+    return last if folder + slash in _SYSTEM else name
+
+
+def plain_words(command: str) -> tuple[str, ...]:
+    """The words of one simple command without expansions (except file patterns), operators or assignments; else empty.
+
+    Grants rest on this and not on the parser, which sometimes guesses.
+    """
+    if not _PLAIN.fullmatch(command):
+        return ()
+    try:
+        return tuple(shlex.split(command))
+    except ValueError:  # a quote within the first word that does not end
+        return ()
+
+
+def why_unread(text: str) -> str:
+    if len(text) > LONGEST:
+        return f"it is longer than {LONGEST:,} characters"
+    if sum(text.count(bracket) for bracket in "()[{") > BRACKETS:
+        return f"it has more than {BRACKETS:,} brackets"
+    if text.count("<<") > HEREDOCS:
+        return f"it has more than {HEREDOCS} here-documents"
+    if text.isascii() and text.isprintable():
+        return ""
+    for character in set(text) - {"\n", "\t"}:
+        kind = unicodedata.category(character)
+        if kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") or (kind == "Zs" and character != " "):
+            return f"it has an invisible character (U+{ord(character):04X})"
+    return ""

@@ -8,9 +8,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pinfold.policy.shell.danger import danger_of, deletion_targets, of_the_whole, outside, write_targets
+from pinfold.policy.shell.effects import (
+    danger_of,
+    danger_together,
+    deletion_targets,
+    is_harmless,
+    outside,
+    why_it_writes,
+    write_targets,
+)
 from pinfold.policy.shell.inner import inner_of
-from pinfold.policy.shell.prediction import is_harmless, why_it_writes
 from pinfold.policy.shell.script import Command, Script, Word
 
 if TYPE_CHECKING:
@@ -51,7 +58,7 @@ class Tree:
     length: int = 0
 
     def script(self, plain: tuple[str, ...] = ()) -> Script:
-        danger = of_the_whole(self.commands)
+        danger = danger_together(self.commands)
         dangers = [*self.dangers, *([danger] if danger else [])]
         seen = [word.text or word.shown for command in self.commands for word in command.words]
         return Script(

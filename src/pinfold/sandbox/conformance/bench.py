@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,20 +12,9 @@ from typing import Literal, TypeAlias
 from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
 
 Need: TypeAlias = Literal[
-    "isolated",
-    "fork",
-    "files_view",
-    "sockets",
-    "mounts",
-    "site",
-    "calls",
-    "commands",
-    "read_only_commands",
-    "calls and commands",
-    "durable commands",
-    "local",
-    "no fork",
-]
+    "isolated", "fork", "files_view", "sockets", "mounts", "site", "calls", "commands", "read_only_commands",
+    "calls and commands", "durable commands", "local", "no fork"
+]  # fmt: skip
 """What a provider must say of itself for a check to apply."""
 
 
@@ -98,6 +88,20 @@ def check(needs: Need | None = None) -> Callable[[Callable[[Bench], Awaitable[No
         made = Check(name=getattr(attempt, "__name__", "").replace("_", " "), attempt=attempt, needs=needs)
         CHECKS.append(made)
         return made
+
+    return register
+
+
+def check_session(needs: Need | None = None) -> Callable[[Callable[[Session], Awaitable[None]]], Check]:
+    """As `check`, for what needs no more than an open session."""
+
+    def register(attempt: Callable[[Session], Awaitable[None]]) -> Check:
+        @functools.wraps(attempt)
+        async def in_session(bench: Bench) -> None:
+            async with bench.session() as session:
+                await attempt(session)
+
+        return check(needs)(in_session)
 
     return register
 

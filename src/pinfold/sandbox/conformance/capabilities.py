@@ -6,8 +6,8 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable
 
-from pinfold.sandbox.conformance.bench import Bench, check, expect, expect_outcome
-from pinfold.sandbox.contract import NotSupported
+from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome
+from pinfold.sandbox.contract import NotSupported, Session
 
 SOCKETS = """
 import socket
@@ -52,10 +52,9 @@ async def an_isolated_session_cannot_read_a_file_outside(bench: Bench) -> None:
     expect(outcome.status == "error", f"it says it is isolated, but read a file of the host: {outcome!r}")
 
 
-@check(needs="sockets")
-async def sockets_work_on_the_sessions_loopback(bench: Bench) -> None:
-    async with bench.session() as session:
-        expect_outcome(await session.run(SOCKETS, timeout_s=20), status="ok", value="b'heard'")
+@check_session(needs="sockets")
+async def sockets_work_on_the_sessions_loopback(session: Session) -> None:
+    expect_outcome(await session.run(SOCKETS, timeout_s=20), status="ok", value="b'heard'")
 
 
 @check(needs="files_view")
@@ -97,15 +96,13 @@ async def what_is_installed_meanwhile_can_be_imported(bench: Bench) -> None:
         expect_outcome(await session.run(last), status="ok", value=repr(str(site / "0001")))
 
 
-@check(needs="no fork")
-async def without_the_capability_fork_and_undo_are_not_supported(bench: Bench) -> None:
-    async with bench.session() as session:
+@check_session(needs="no fork")
+async def without_the_capability_fork_and_undo_are_not_supported(session: Session) -> None:
+    async def keep() -> None:
+        await session.keep(session)
 
-        async def keep() -> None:
-            await session.keep(session)
-
-        for attempt in (session.fork, session.undo, session.redo, keep):
-            await _expect_not_supported(attempt)
+    for attempt in (session.fork, session.undo, session.redo, keep):
+        await _expect_not_supported(attempt)
 
 
 async def _expect_not_supported(attempt: Callable[[], Awaitable[object]]) -> None:
@@ -116,56 +113,51 @@ async def _expect_not_supported(attempt: Callable[[], Awaitable[object]]) -> Non
     expect(None, f"it says it cannot fork, but {attempt!r} was done")
 
 
-@check(needs="fork")
-async def a_branch_starts_equal_and_goes_its_own_way(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("items = [1]")
-        branch = await session.fork()
-        try:
-            await branch.run("items.append(2)")
-            expect_outcome(await branch.run("items"), status="ok", value="[1, 2]")
-            expect_outcome(await session.run("items"), status="ok", value="[1]")
-        finally:
-            await branch.close()
-        expect_outcome(await session.run("items"), status="ok", value="[1]")
-
-
-@check(needs="fork")
-async def a_kept_branch_becomes_the_session(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("items = [1]")
-        branch = await session.fork()
+@check_session(needs="fork")
+async def a_branch_starts_equal_and_goes_its_own_way(session: Session) -> None:
+    await session.run("items = [1]")
+    branch = await session.fork()
+    try:
         await branch.run("items.append(2)")
-        await session.keep(branch)
-        expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
-
-
-@check(needs="fork")
-async def undo_takes_back_exactly_the_last_cell(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("items = [1]")
-        await session.run("items.append(2)")
-        await session.run("items.append(3)")
-        await session.undo()
-        expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
-
-
-@check(needs="fork")
-async def undo_to_a_cell_is_the_state_after_it_and_redo_comes_back(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("items = [1]")
-        await session.run("items.append(2)")
-        await session.undo(to=1)
-        await session.redo()
-        expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
-        await session.undo(to=1)
+        expect_outcome(await branch.run("items"), status="ok", value="[1, 2]")
         expect_outcome(await session.run("items"), status="ok", value="[1]")
+    finally:
+        await branch.close()
+    expect_outcome(await session.run("items"), status="ok", value="[1]")
 
 
-@check(needs="fork")
-async def a_cell_that_crashes_is_rolled_back(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("items = [1]")
-        outcome = await session.run("items.append(2)\nimport os\nos._exit(1)")
-        expect(outcome.status == "killed" and outcome.rolled_back, f"got {outcome!r}")
-        expect_outcome(await session.run("items"), status="ok", value="[1]")
+@check_session(needs="fork")
+async def a_kept_branch_becomes_the_session(session: Session) -> None:
+    await session.run("items = [1]")
+    branch = await session.fork()
+    await branch.run("items.append(2)")
+    await session.keep(branch)
+    expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
+
+
+@check_session(needs="fork")
+async def undo_takes_back_exactly_the_last_cell(session: Session) -> None:
+    await session.run("items = [1]")
+    await session.run("items.append(2)")
+    await session.run("items.append(3)")
+    await session.undo()
+    expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
+
+
+@check_session(needs="fork")
+async def undo_to_a_cell_is_the_state_after_it_and_redo_comes_back(session: Session) -> None:
+    await session.run("items = [1]")
+    await session.run("items.append(2)")
+    await session.undo(to=1)
+    await session.redo()
+    expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
+    await session.undo(to=1)
+    expect_outcome(await session.run("items"), status="ok", value="[1]")
+
+
+@check_session(needs="fork")
+async def a_cell_that_crashes_is_rolled_back(session: Session) -> None:
+    await session.run("items = [1]")
+    outcome = await session.run("items.append(2)\nimport os\nos._exit(1)")
+    expect(outcome.status == "killed" and outcome.rolled_back, f"got {outcome!r}")
+    expect_outcome(await session.run("items"), status="ok", value="[1]")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 
-from pinfold.sandbox.conformance.bench import Bench, check, expect, expect_outcome
-from pinfold.sandbox.contract import Limits, Stream
+from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome
+from pinfold.sandbox.contract import Limits, Session, Stream
 
 RICH = """
 class Rich:
@@ -15,24 +15,21 @@ class Rich:
 """
 
 
-@check()
-async def the_last_expression_is_the_value(bench: Bench) -> None:
-    async with bench.session() as session:
-        expect_outcome(await session.run("x = 41\nx + 1"), status="ok", value="42")
+@check_session()
+async def the_last_expression_is_the_value(session: Session) -> None:
+    expect_outcome(await session.run("x = 41\nx + 1"), status="ok", value="42")
 
 
-@check()
-async def a_cell_without_a_last_expression_has_no_value(bench: Bench) -> None:
-    async with bench.session() as session:
-        expect_outcome(await session.run("x = 41"), status="ok")
-        expect_outcome(await session.run("None"), status="ok")
+@check_session()
+async def a_cell_without_a_last_expression_has_no_value(session: Session) -> None:
+    expect_outcome(await session.run("x = 41"), status="ok")
+    expect_outcome(await session.run("None"), status="ok")
 
 
-@check()
-async def variables_last_from_cell_to_cell(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("def double(n):\n    return 2 * n\nx = 21")
-        expect_outcome(await session.run("double(x)"), status="ok", value="42")
+@check_session()
+async def variables_last_from_cell_to_cell(session: Session) -> None:
+    await session.run("def double(n):\n    return 2 * n\nx = 21")
+    expect_outcome(await session.run("double(x)"), status="ok", value="42")
 
 
 @check()
@@ -42,36 +39,33 @@ async def two_sessions_share_nothing(bench: Bench) -> None:
         expect((await other.run("x")).status == "error", "a variable of one session is seen in another")
 
 
-@check()
-async def a_cell_runs_as_main(bench: Bench) -> None:
-    async with bench.session() as session:
-        expect_outcome(await session.run("__name__"), status="ok", value="'__main__'")
+@check_session()
+async def a_cell_runs_as_main(session: Session) -> None:
+    expect_outcome(await session.run("__name__"), status="ok", value="'__main__'")
 
 
-@check()
-async def stdout_and_stderr_come_apart(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run("import sys\nprint('out')\nprint('err', file=sys.stderr)")
-        expect((outcome.stdout, outcome.stderr) == ("out\n", "err\n"), f"got {outcome!r}")
+@check_session()
+async def stdout_and_stderr_come_apart(session: Session) -> None:
+    outcome = await session.run("import sys\nprint('out')\nprint('err', file=sys.stderr)")
+    expect((outcome.stdout, outcome.stderr) == ("out\n", "err\n"), f"got {outcome!r}")
 
 
-@check()
-async def output_of_a_cell_is_not_output_of_the_next(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("print('first')")
-        outcome = await session.run("print('second')")
-        expect(outcome.stdout == "second\n", f"got {outcome.stdout!r}")
+@check_session()
+async def output_of_a_cell_is_not_output_of_the_next(session: Session) -> None:
+    await session.run("print('first')")
+    outcome = await session.run("print('second')")
+    expect(outcome.stdout == "second\n", f"got {outcome.stdout!r}")
 
 
-@check()
-async def output_comes_while_the_cell_still_runs(bench: Bench) -> None:
+@check_session()
+async def output_comes_while_the_cell_still_runs(session: Session) -> None:
     heard = anyio.Event()
 
     def listen(_stream: Stream, text: str) -> None:
         if "now" in text:
             heard.set()
 
-    async with bench.session() as session, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
 
         async def stop_when_heard() -> None:
             await heard.wait()
@@ -83,15 +77,14 @@ async def output_comes_while_the_cell_still_runs(bench: Bench) -> None:
         expect(outcome.status == "interrupted", f"the output came only at the end: {outcome!r}")
 
 
-@check()
-async def streamed_output_is_the_output(bench: Bench) -> None:
+@check_session()
+async def streamed_output_is_the_output(session: Session) -> None:
     parts: list[str] = []
-    async with bench.session() as session:
-        outcome = await session.run(
-            "for i in range(2000): print(i, 'é')", on_output=lambda _stream, text: parts.append(text)
-        )
-        expect("".join(parts) == outcome.stdout, "what was streamed is not what the outcome holds")
-        expect(outcome.stdout.endswith("1999 é\n"), f"the end is missing: {outcome.stdout[-40:]!r}")
+    outcome = await session.run(
+        "for i in range(2000): print(i, 'é')", on_output=lambda _stream, text: parts.append(text)
+    )
+    expect("".join(parts) == outcome.stdout, "what was streamed is not what the outcome holds")
+    expect(outcome.stdout.endswith("1999 é\n"), f"the end is missing: {outcome.stdout[-40:]!r}")
 
 
 @check()
@@ -102,105 +95,93 @@ async def output_beyond_the_limit_is_counted_and_dropped(bench: Bench) -> None:
         expect(got == ("ok", 1000, 499_000), f"got {got!r}")
 
 
-@check()
-async def bytes_that_are_not_text_are_replaced(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run("import os\nos.write(1, b'a\\xff\\xfeb')\nprint('\\ud800')")
-        expect(outcome.status == "ok", f"got {outcome!r}")
-        expect(outcome.stdout.startswith("a\ufffd\ufffdb"), f"got {outcome.stdout!r}")
+@check_session()
+async def bytes_that_are_not_text_are_replaced(session: Session) -> None:
+    outcome = await session.run("import os\nos.write(1, b'a\\xff\\xfeb')\nprint('\\ud800')")
+    expect(outcome.status == "ok", f"got {outcome!r}")
+    expect(outcome.stdout.startswith("a\ufffd\ufffdb"), f"got {outcome.stdout!r}")
 
 
-@check()
-async def an_exception_is_an_error_with_its_traceback(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run("x = 1\nx / 0")
-        expect(outcome.status == "error", f"got {outcome!r}")
-        error = outcome.error or ""
-        expect("ZeroDivisionError" in error and "x / 0" in error, f"got {error!r}")
-        expect_outcome(await session.run("x"), status="ok", value="1")
+@check_session()
+async def an_exception_is_an_error_with_its_traceback(session: Session) -> None:
+    outcome = await session.run("x = 1\nx / 0")
+    expect(outcome.status == "error", f"got {outcome!r}")
+    error = outcome.error or ""
+    expect("ZeroDivisionError" in error and "x / 0" in error, f"got {error!r}")
+    expect_outcome(await session.run("x"), status="ok", value="1")
 
 
-@check()
-async def a_syntax_error_is_an_error(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run("def (")
-        expect(outcome.status == "error" and "SyntaxError" in (outcome.error or ""), f"got {outcome!r}")
+@check_session()
+async def a_syntax_error_is_an_error(session: Session) -> None:
+    outcome = await session.run("def (")
+    expect(outcome.status == "error" and "SyntaxError" in (outcome.error or ""), f"got {outcome!r}")
 
 
-@check()
-async def exit_is_an_error_and_the_session_goes_on(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("x = 1")
-        outcome = await session.run("import sys\nsys.exit(3)")
-        expect(outcome.status == "error" and "SystemExit" in (outcome.error or ""), f"got {outcome!r}")
-        expect_outcome(await session.run("x"), status="ok", value="1")
+@check_session()
+async def exit_is_an_error_and_the_session_goes_on(session: Session) -> None:
+    await session.run("x = 1")
+    outcome = await session.run("import sys\nsys.exit(3)")
+    expect(outcome.status == "error" and "SystemExit" in (outcome.error or ""), f"got {outcome!r}")
+    expect_outcome(await session.run("x"), status="ok", value="1")
 
 
-@check()
-async def a_failing_repr_is_the_cells_error(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("class Odd:\n    def __repr__(self):\n        raise BaseException('no text')")
-        outcome = await session.run("Odd()")
-        expect(outcome.status == "error" and "no text" in (outcome.error or ""), f"got {outcome!r}")
-        expect_outcome(await session.run("1"), status="ok", value="1")
+@check_session()
+async def a_failing_repr_is_the_cells_error(session: Session) -> None:
+    await session.run("class Odd:\n    def __repr__(self):\n        raise BaseException('no text')")
+    outcome = await session.run("Odd()")
+    expect(outcome.status == "error" and "no text" in (outcome.error or ""), f"got {outcome!r}")
+    expect_outcome(await session.run("1"), status="ok", value="1")
 
 
-@check()
-async def top_level_await_and_asyncio_run_both_work(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("import asyncio\nasync def one():\n    await asyncio.sleep(0)\n    return 1")
-        expect_outcome(await session.run("await one()"), status="ok", value="1")
-        expect_outcome(await session.run("asyncio.run(one())"), status="ok", value="1")
-        expect_outcome(await session.run("await one() + await one()"), status="ok", value="2")
+@check_session()
+async def top_level_await_and_asyncio_run_both_work(session: Session) -> None:
+    await session.run("import asyncio\nasync def one():\n    await asyncio.sleep(0)\n    return 1")
+    expect_outcome(await session.run("await one()"), status="ok", value="1")
+    expect_outcome(await session.run("asyncio.run(one())"), status="ok", value="1")
+    expect_outcome(await session.run("await one() + await one()"), status="ok", value="2")
 
 
-@check()
-async def input_fails_clearly(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run("input('name? ')", timeout_s=10)
-        expect(outcome.status == "error" and "EOFError" in (outcome.error or ""), f"got {outcome!r}")
+@check_session()
+async def input_fails_clearly(session: Session) -> None:
+    outcome = await session.run("input('name? ')", timeout_s=10)
+    expect(outcome.status == "error" and "EOFError" in (outcome.error or ""), f"got {outcome!r}")
 
 
-@check()
-async def the_duration_is_measured(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run("import time\ntime.sleep(0.05)")
-        expect(0.05 <= outcome.duration_s < 30, f"a cell of 0.05 s is said to have taken {outcome.duration_s} s")
+@check_session()
+async def the_duration_is_measured(session: Session) -> None:
+    outcome = await session.run("import time\ntime.sleep(0.05)")
+    expect(0.05 <= outcome.duration_s < 30, f"a cell of 0.05 s is said to have taken {outcome.duration_s} s")
 
 
-@check()
-async def a_rich_value_is_displayed_and_its_text_is_the_value(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run(RICH)
-        outcome = await session.run("Rich(1)")
-        expect((outcome.status, outcome.value) == ("ok", "Rich 1"), f"got {outcome!r}")
-        expect([display.mime.get("text/html") for display in outcome.displays] == [b"<b>1</b>"], f"got {outcome!r}")
-        expect(not (await session.run("1")).displays, "a display came again with the next cell")
+@check_session()
+async def a_rich_value_is_displayed_and_its_text_is_the_value(session: Session) -> None:
+    await session.run(RICH)
+    outcome = await session.run("Rich(1)")
+    expect((outcome.status, outcome.value) == ("ok", "Rich 1"), f"got {outcome!r}")
+    expect([display.mime.get("text/html") for display in outcome.displays] == [b"<b>1</b>"], f"got {outcome!r}")
+    expect(not (await session.run("1")).displays, "a display came again with the next cell")
 
 
-@check()
-async def displays_come_in_order(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run(RICH)
-        outcome = await session.run("for n in range(3): display(Rich(n))\nRich(3)")
-        shown = [display.mime.get("text/html") for display in outcome.displays]
-        expect(shown == [b"<b>0</b>", b"<b>1</b>", b"<b>2</b>", b"<b>3</b>"], f"got {outcome!r}")
+@check_session()
+async def displays_come_in_order(session: Session) -> None:
+    await session.run(RICH)
+    outcome = await session.run("for n in range(3): display(Rich(n))\nRich(3)")
+    shown = [display.mime.get("text/html") for display in outcome.displays]
+    expect(shown == [b"<b>0</b>", b"<b>1</b>", b"<b>2</b>", b"<b>3</b>"], f"got {outcome!r}")
 
 
-@check()
-async def a_display_that_fails_does_not_break_the_cell(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run(RICH.replace("return f'<b>", "raise ValueError(f'<b>").replace("</b>'", "</b>')"))
-        outcome = await session.run("Rich(1)")
-        expect((outcome.status, outcome.value) == ("ok", "Rich 1"), f"got {outcome!r}")
+@check_session()
+async def a_display_that_fails_does_not_break_the_cell(session: Session) -> None:
+    await session.run(RICH.replace("return f'<b>", "raise ValueError(f'<b>").replace("</b>'", "</b>')"))
+    outcome = await session.run("Rich(1)")
+    expect((outcome.status, outcome.value) == ("ok", "Rich 1"), f"got {outcome!r}")
 
 
-@check()
-async def many_and_large_displays_are_bounded(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run(RICH)
-        outcome = await session.run("for n in range(1000): display(Rich(n))\nRich('x' * 50_000_000)")
-        expect(outcome.status == "ok", f"got status {outcome.status!r}")
-        size = sum(len(data) for display in outcome.displays for data in display.mime.values())
-        expect(len(outcome.displays) < 1000 and size < 50_000_000, "displays have no bound")
-        expect_outcome(await session.run("1"), status="ok", value="1")
+@check_session()
+async def many_and_large_displays_are_bounded(session: Session) -> None:
+    await session.run(RICH)
+    outcome = await session.run("for n in range(1000): display(Rich(n))\nRich('x' * 50_000_000)")
+    expect(outcome.status == "ok", f"got status {outcome.status!r}")
+    size = sum(len(data) for display in outcome.displays for data in display.mime.values())
+    expect(len(outcome.displays) < 1000 and size < 50_000_000, "displays have no bound")
+    expect_outcome(await session.run("1"), status="ok", value="1")

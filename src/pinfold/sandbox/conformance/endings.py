@@ -6,7 +6,7 @@ import fcntl
 
 import anyio
 
-from pinfold.sandbox.conformance.bench import Bench, check, expect, expect_outcome
+from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome
 from pinfold.sandbox.contract import Limits, Outcome, SandboxUnavailable, Session, Stream
 
 LOOP = "print('on', flush=True)\nwhile True: pass"
@@ -65,14 +65,13 @@ async def _run_and(session: Session, code: str, act: str, timeout_s: float = 10)
     return outcome
 
 
-@check()
-async def a_timeout_keeps_the_variables(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("x = 1")
-        outcome = await session.run("x = 2\nwhile True: pass", timeout_s=0.3)
-        expect(outcome.status == "timeout" and outcome.error, f"got {outcome!r}")
-        expect(not outcome.state_lost, f"an interruptible cell lost the state: {outcome!r}")
-        expect((await session.run("x")).value in ("1", "2"), "the variable is gone, and it was not said")
+@check_session()
+async def a_timeout_keeps_the_variables(session: Session) -> None:
+    await session.run("x = 1")
+    outcome = await session.run("x = 2\nwhile True: pass", timeout_s=0.3)
+    expect(outcome.status == "timeout" and outcome.error, f"got {outcome!r}")
+    expect(not outcome.state_lost, f"an interruptible cell lost the state: {outcome!r}")
+    expect((await session.run("x")).value in ("1", "2"), "the variable is gone, and it was not said")
 
 
 @check()
@@ -93,70 +92,63 @@ async def the_sessions_own_limit_holds_when_none_is_given(bench: Bench) -> None:
         expect(outcome.status == "timeout", f"got {outcome!r}")
 
 
-@check()
-async def an_interrupted_cell_keeps_the_variables(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("x = 1")
-        outcome = await _run_and(session, LOOP, "interrupt")
-        expect(outcome is not None and outcome.status == "interrupted", f"got {outcome!r}")
-        expect_outcome(await session.run("x"), status="ok", value="1")
+@check_session()
+async def an_interrupted_cell_keeps_the_variables(session: Session) -> None:
+    await session.run("x = 1")
+    outcome = await _run_and(session, LOOP, "interrupt")
+    expect(outcome is not None and outcome.status == "interrupted", f"got {outcome!r}")
+    expect_outcome(await session.run("x"), status="ok", value="1")
 
 
-@check()
-async def an_interrupt_between_cells_does_nothing(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.interrupt()
-        expect_outcome(await session.run("x = 1\nx"), status="ok", value="1")
-        await session.interrupt()
-        expect_outcome(await session.run("x"), status="ok", value="1")
+@check_session()
+async def an_interrupt_between_cells_does_nothing(session: Session) -> None:
+    await session.interrupt()
+    expect_outcome(await session.run("x = 1\nx"), status="ok", value="1")
+    await session.interrupt()
+    expect_outcome(await session.run("x"), status="ok", value="1")
 
 
-@check()
-async def cancelling_the_caller_ends_the_cell_and_keeps_the_state(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("x = 1")
-        outcome = await _run_and(session, LOOP, "cancel")
-        expect(outcome is None, f"the cancelled call returned {outcome!r}")
-        expect_outcome(await session.run("x"), status="ok", value="1")
+@check_session()
+async def cancelling_the_caller_ends_the_cell_and_keeps_the_state(session: Session) -> None:
+    await session.run("x = 1")
+    outcome = await _run_and(session, LOOP, "cancel")
+    expect(outcome is None, f"the cancelled call returned {outcome!r}")
+    expect_outcome(await session.run("x"), status="ok", value="1")
 
 
-@check()
-async def a_process_that_exits_is_killed_and_the_next_cell_runs(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("x = 1")
-        outcome = await session.run("import os\nprint('last words', flush=True)\nos._exit(3)")
-        expect(outcome.status == "killed" and outcome.error, f"got {outcome!r}")
-        expect(outcome.stdout == "last words\n", f"its output is gone: {outcome.stdout!r}")
-        _expect_state_is_told(await session.run("x"), outcome)
-        expect_outcome(await session.run("1 + 1"), status="ok", value="2")
+@check_session()
+async def a_process_that_exits_is_killed_and_the_next_cell_runs(session: Session) -> None:
+    await session.run("x = 1")
+    outcome = await session.run("import os\nprint('last words', flush=True)\nos._exit(3)")
+    expect(outcome.status == "killed" and outcome.error, f"got {outcome!r}")
+    expect(outcome.stdout == "last words\n", f"its output is gone: {outcome.stdout!r}")
+    _expect_state_is_told(await session.run("x"), outcome)
+    expect_outcome(await session.run("1 + 1"), status="ok", value="2")
 
 
-@check()
-async def a_process_that_is_killed_is_killed(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("x = 1")
-        outcome = await session.run("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-        expect(outcome.status == "killed" and outcome.error, f"got {outcome!r}")
-        _expect_state_is_told(await session.run("x"), outcome)
+@check_session()
+async def a_process_that_is_killed_is_killed(session: Session) -> None:
+    await session.run("x = 1")
+    outcome = await session.run("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    expect(outcome.status == "killed" and outcome.error, f"got {outcome!r}")
+    _expect_state_is_told(await session.run("x"), outcome)
 
 
-@check()
-async def a_forked_child_does_not_answer_for_the_cell(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run("import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nos.getpid()")
-        expect(outcome.status == "ok", f"got {outcome!r}")
-        expect_outcome(await session.run("os.getpid()"), status="ok", value=outcome.value)
+@check_session()
+async def a_forked_child_does_not_answer_for_the_cell(session: Session) -> None:
+    outcome = await session.run("import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nos.getpid()")
+    expect(outcome.status == "ok", f"got {outcome!r}")
+    expect_outcome(await session.run("os.getpid()"), status="ok", value=outcome.value)
 
 
-@check()
-async def garbage_on_every_descriptor_does_not_put_cells_out_of_step(bench: Bench) -> None:
-    async with bench.session() as session:
-        outcome = await session.run(GARBAGE, timeout_s=10)
-        expect(outcome.status in ("ok", "killed"), f"got {outcome!r}")
-        after = [await session.run(f"{number}") for number in range(5)]
-        wrong = [one for number, one in enumerate(after) if one.status == "ok" and one.value != str(number)]
-        expect(not wrong, f"answers of other cells: {wrong!r}")
-        expect_outcome(after[-1], status="ok", value="4")
+@check_session()
+async def garbage_on_every_descriptor_does_not_put_cells_out_of_step(session: Session) -> None:
+    outcome = await session.run(GARBAGE, timeout_s=10)
+    expect(outcome.status in ("ok", "killed"), f"got {outcome!r}")
+    after = [await session.run(f"{number}") for number in range(5)]
+    wrong = [one for number, one in enumerate(after) if one.status == "ok" and one.value != str(number)]
+    expect(not wrong, f"answers of other cells: {wrong!r}")
+    expect_outcome(after[-1], status="ok", value="4")
 
 
 async def _lock_is_free(bench: Bench) -> bool:
@@ -186,13 +178,12 @@ async def close_ends_what_left_the_process_group(bench: Bench) -> None:
     expect(await _lock_is_free(bench), "a process with a session of its own lives on after close")
 
 
-@check()
-async def close_may_be_called_twice_and_nothing_runs_after(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.close()
-        await session.close()
-        try:
-            outcome = await session.run("1")
-        except SandboxUnavailable:
-            return
-        expect(None, f"a closed session ran a cell: {outcome!r}")
+@check_session()
+async def close_may_be_called_twice_and_nothing_runs_after(session: Session) -> None:
+    await session.close()
+    await session.close()
+    try:
+        outcome = await session.run("1")
+    except SandboxUnavailable:
+        return
+    expect(None, f"a closed session ran a cell: {outcome!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinfold.sandbox.conformance.bench import Bench, ContractBroken, check, expect, expect_outcome
+from pinfold.sandbox.conformance.bench import Bench, ContractBroken, check, check_session, expect, expect_outcome
 from pinfold.sandbox.contract import FileRefused, Limits, Session, Variable
 
 TRAPS = """
@@ -32,31 +32,28 @@ async def _expect_refused(session: Session, path: str) -> None:
         pass
 
 
-@check()
-async def a_file_put_is_the_file_got(bench: Bench) -> None:
+@check_session()
+async def a_file_put_is_the_file_got(session: Session) -> None:
     content = bytes(range(256)) * 1000
-    async with bench.session() as session:
-        await session.put("deep/er/file.bin", content)
-        expect(await session.get("deep/er/file.bin") == content, "the file came back changed")
-        await session.put("deep/er/file.bin", b"short")
-        expect(await session.get("deep/er/file.bin") == b"short", "the old end of the file is still there")
+    await session.put("deep/er/file.bin", content)
+    expect(await session.get("deep/er/file.bin") == content, "the file came back changed")
+    await session.put("deep/er/file.bin", b"short")
+    expect(await session.get("deep/er/file.bin") == b"short", "the old end of the file is still there")
 
 
-@check()
-async def the_working_folder_is_the_workspace(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.put("in.txt", b"from the host")
-        expect_outcome(await session.run("open('in.txt').read()"), status="ok", value="'from the host'")
-        await session.run("f = open('out.txt', 'w'); _ = f.write('from the cell'); f.close()")
-        expect(await session.get("out.txt") == b"from the cell", "a cell's file is not in the workspace")
+@check_session()
+async def the_working_folder_is_the_workspace(session: Session) -> None:
+    await session.put("in.txt", b"from the host")
+    expect_outcome(await session.run("open('in.txt').read()"), status="ok", value="'from the host'")
+    await session.run("f = open('out.txt', 'w'); _ = f.write('from the cell'); f.close()")
+    expect(await session.get("out.txt") == b"from the cell", "a cell's file is not in the workspace")
 
 
-@check()
-async def put_and_get_stay_in_the_workspace_when_the_program_moves(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.put("here.txt", b"here")
-        await session.run("import os\nos.mkdir('sub')\nos.chdir('sub')")
-        expect(await session.get("here.txt") == b"here", "the program's chdir moved the workspace")
+@check_session()
+async def put_and_get_stay_in_the_workspace_when_the_program_moves(session: Session) -> None:
+    await session.put("here.txt", b"here")
+    await session.run("import os\nos.mkdir('sub')\nos.chdir('sub')")
+    expect(await session.get("here.txt") == b"here", "the program's chdir moved the workspace")
 
 
 @check()
@@ -73,15 +70,14 @@ async def a_path_out_of_the_workspace_is_refused(bench: Bench) -> None:
     expect([path.name for path in bench.outside.iterdir()] == ["secret"], "a file outside was made")
 
 
-@check()
-async def a_missing_file_is_refused(bench: Bench) -> None:
-    async with bench.session() as session:
-        try:
-            got = await session.get("missing.txt")
-        except FileRefused as refused:
-            expect("missing.txt" in str(refused), f"the reason does not name the file: {refused}")
-            return
-        expect(None, f"a missing file gave {got!r}")
+@check_session()
+async def a_missing_file_is_refused(session: Session) -> None:
+    try:
+        got = await session.get("missing.txt")
+    except FileRefused as refused:
+        expect("missing.txt" in str(refused), f"the reason does not name the file: {refused}")
+        return
+    expect(None, f"a missing file gave {got!r}")
 
 
 @check()
@@ -102,28 +98,25 @@ async def _expect_refused_only(session: Session) -> None:
         raise ContractBroken("a file over the limit passed")
 
 
-@check()
-async def variables_are_listed(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("n = 1\nitems = [1, 2, 3]\n_hidden = 1")
-        listed = {variable.name: variable for variable in await session.variables()}
-        expect(listed["n"].type == "int" and listed["items"].type == "list", f"got {listed!r}")
-        expect("_hidden" not in listed, "names with an underscore are not for the list")
+@check_session()
+async def variables_are_listed(session: Session) -> None:
+    await session.run("n = 1\nitems = [1, 2, 3]\n_hidden = 1")
+    listed = {variable.name: variable for variable in await session.variables()}
+    expect(listed["n"].type == "int" and listed["items"].type == "list", f"got {listed!r}")
+    expect("_hidden" not in listed, "names with an underscore are not for the list")
 
 
-@check()
-async def a_variable_tells_the_cell_that_bound_it_or_none(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run("first = second = 1000")
-        await session.run("second = 1000\nprint(first)")
-        cells = {variable.name: variable.cell for variable in await session.variables()}
-        expect(cells in ({"first": 1, "second": 2}, {"first": None, "second": None}), f"got {cells!r}")
+@check_session()
+async def a_variable_tells_the_cell_that_bound_it_or_none(session: Session) -> None:
+    await session.run("first = second = 1000")
+    await session.run("second = 1000\nprint(first)")
+    cells = {variable.name: variable.cell for variable in await session.variables()}
+    expect(cells in ({"first": 1, "second": 2}, {"first": None, "second": None}), f"got {cells!r}")
 
 
-@check()
-async def listing_variables_never_runs_their_code(bench: Bench) -> None:
-    async with bench.session() as session:
-        await session.run(TRAPS)
-        listed: tuple[Variable, ...] = await session.variables()
-        expect({"trap", "traps"} <= {variable.name for variable in listed}, f"got {listed!r}")
-        expect_outcome(await session.run("ran"), status="ok", value="[]")
+@check_session()
+async def listing_variables_never_runs_their_code(session: Session) -> None:
+    await session.run(TRAPS)
+    listed: tuple[Variable, ...] = await session.variables()
+    expect({"trap", "traps"} <= {variable.name for variable in listed}, f"got {listed!r}")
+    expect_outcome(await session.run("ran"), status="ok", value="[]")

@@ -3,13 +3,26 @@
 Nothing that is installed is ever run on the host, not even a `.pth` file.
 """
 
-from pinfold.sandbox.environment.builder import build, find_unfinished
-from pinfold.sandbox.environment.errors import EnvironmentFailed
-from pinfold.sandbox.environment.interpreter import Interpreter, check_python, choose_python, running_python
-from pinfold.sandbox.environment.package_install import install
-from pinfold.sandbox.environment.progress import OnProgress, Phase, Progress
-from pinfold.sandbox.environment.recipe import PACKAGES, SIZE, Recipe, modules, normalise_package
-from pinfold.sandbox.environment.store import Environment, default_python, environments, find
+from pinfold.sandbox.environment.builder import build, find_unfinished, install
+from pinfold.sandbox.environment.interpreter import (
+    EnvironmentFailed,
+    Interpreter,
+    check_python,
+    choose_python,
+    running_python,
+)
+from pinfold.sandbox.environment.store import (
+    PACKAGES,
+    SIZE,
+    Environment,
+    Recipe,
+    default_python,
+    environments,
+    find,
+    modules,
+    normalise_package,
+)
+from pinfold.sandbox.environment.uv import OnProgress, Phase, Progress
 
 __all__ = [
     "PACKAGES",

@@ -13,7 +13,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pinfold.sandbox.environment.errors import EnvironmentFailed
+from pinfold.sandbox.contract import SandboxUnavailable
+
+
+class EnvironmentFailed(SandboxUnavailable):
+    """It cannot be built, added to, or used."""
+
 
 OLDEST = (3, 11)
 LEAN = (3, 12)

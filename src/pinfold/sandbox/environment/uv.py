@@ -8,38 +8,81 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
+from typing import Literal, TypeAlias
 
-from pinfold.sandbox.environment.errors import EnvironmentFailed
-from pinfold.sandbox.environment.interpreter import Interpreter
+from msgspec import Struct
+
+from pinfold.sandbox.environment.interpreter import EnvironmentFailed, Interpreter
+
+Phase: TypeAlias = Literal["wait", "resolve", "download", "install", "compile"]
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """`total` may be 0 while it is not known, and grow while downloads are found. Downloads are counted in bytes."""
+
+    phase: Phase
+    done: int = 0
+    total: int = 0
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
+
+
+def ignore_progress(_progress: Progress) -> None:
+    """The default: progress is not shown."""
+
+
+_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_BEGUN = r"Downloading (\S+) \(([\d.]+)(B|KiB|MiB|GiB)\)\s*"
+
+
+def progress_of_uv(on_progress: OnProgress) -> Callable[[str], None]:
+    """Returns a function for the lines of an installation; an empty line repeats the last progress."""
+    sizes: dict[str, float] = {}
+    largest = 0.0
+    last = Progress(phase="download")
+
+    def follow(line: str) -> None:
+        nonlocal largest, last
+        if begun := re.fullmatch(_BEGUN, line):
+            sizes[begun[1]] = float(begun[2]) * _SIZES[begun[3]]
+        match line.split():
+            case ["Downloading", *_]:
+                pass
+            case ["Downloaded", name]:
+                largest = max(largest, sizes.get(name, 0.0))
+            case ["Prepared" | "Installed" as word, count, *_] if count.isdigit():
+                done = int(count) if word == "Installed" else 0
+                last = Progress(phase="install", done=done, total=int(count))
+            case [] if sizes:
+                pass
+            case _:
+                return
+        if last.phase == "download":
+            # All come side by side and share the line: of each there is as much as of the largest that is done.
+            done = sum(min(size, largest) for size in sizes.values())
+            last = Progress(phase="download", done=int(done), total=int(sum(sizes.values())))
+        on_progress(last)
+
+    return follow
+
 
 LIMIT_S = 900.0
 TICK_S = 0.2
-"""How long a line is waited for before whoever follows is called without one."""
+"""Seconds to wait for a line before `on_line` is called with an empty one."""
 WORDS = 300
 # What would lead uv to another environment, or make it build, than the one it is told.
-_MISLEADING = (
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "UV_BREAK_SYSTEM_PACKAGES",
-    "UV_BUILD_CONSTRAINT",
-    "UV_COMPILE_BYTECODE",
-    "UV_CONSTRAINT",
-    "UV_EXCLUDE",
-    "UV_ISOLATED",
-    "UV_NO_BINARY",
-    "UV_NO_BINARY_PACKAGE",
-    "UV_OVERRIDE",
-    "UV_PROJECT_ENVIRONMENT",
-    "UV_PYTHON",
-    "UV_SYSTEM_PYTHON",
-    "UV_VENV_SEED",
-    "UV_WORKING_DIR",
-    "VIRTUAL_ENV",
-)
+_MISLEADING = """
+PYTHONHOME PYTHONPATH UV_BREAK_SYSTEM_PACKAGES UV_BUILD_CONSTRAINT UV_COMPILE_BYTECODE UV_CONSTRAINT UV_EXCLUDE
+UV_ISOLATED UV_NO_BINARY UV_NO_BINARY_PACKAGE UV_OVERRIDE UV_PROJECT_ENVIRONMENT UV_PYTHON UV_SYSTEM_PYTHON
+UV_VENV_SEED UV_WORKING_DIR VIRTUAL_ENV
+"""
 _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
@@ -53,7 +96,7 @@ def run_uv(
 ) -> str:
     """What it prints on stdout; `on_line` gets its stderr, and "" while that is silent. Raises EnvironmentFailed.
 
-    `folder` is its current folder, so that nobody's project settings steer it. `keep` is a descriptor it holds
+    `folder` is its current folder, so that no project's settings steer it. `keep` is a descriptor it holds
     open: a lock stays taken until the last one is gone, also if we are killed.
     """
     return run(
@@ -75,58 +118,57 @@ def run(
     on_line: Callable[[str], None] | None,
     explain: Callable[[str], str],
 ) -> str:
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=() if keep is None else [keep],
-            cwd=folder,
-            env=environment,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,  # so that what it started ends with it
-            umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
-        )
-    except OSError as error:
-        raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
-    out, err = process.stdout, process.stderr
-    assert out is not None
-    assert err is not None
-    answer: list[str] = []
-    reader = threading.Thread(target=lambda: answer.append(out.read()), daemon=True)
+    with tempfile.TemporaryFile() as answer:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=answer,
+                stderr=subprocess.PIPE,
+                pass_fds=() if keep is None else [keep],
+                cwd=folder,
+                env=environment,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,  # so that what it started ends with it
+                umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
+            )
+        except OSError as error:
+            raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+        code, said = _follow(process, on_line)
+        if code:
+            if code == -signal.SIGKILL:
+                said += f"it was killed, at the latest after {LIMIT_S:g} s"
+            raise EnvironmentFailed(explain(said))
+        answer.seek(0)
+        return answer.read().decode("utf-8", "replace")
+
+
+def _follow(process: subprocess.Popen[str], on_line: Callable[[str], None] | None) -> tuple[int, str]:
+    """Its exit code and what it wrote on stderr. Killed when its time is over."""
+    stderr = process.stderr
+    assert stderr is not None
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    follower = threading.Thread(target=_pass_on, args=(err, lines), daemon=True)
-    overdue = threading.Timer(LIMIT_S, _end, [process])
-    overdue.daemon = True
+    reader = threading.Thread(target=_pass_on, args=(stderr, lines), daemon=True)
+    until = monotonic() + LIMIT_S
     said: list[str] = []
     try:
         reader.start()
-        follower.start()
-        overdue.start()
         while (line := _next(lines)) is not None:
             said.append(line)
             if on_line:
                 on_line(line)
-        reader.join()
-        code = process.wait()
-    except BaseException:
+            if monotonic() > until:
+                _end(process)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - monotonic()))
+    finally:
         _end(process)
         process.wait()
-        raise
-    finally:
-        overdue.cancel()
         reader.join()
-        follower.join()
-        out.close()
-        err.close()
-    if code:
-        if code == -9:
-            said.append(f"it was killed, at the latest after {LIMIT_S:g} s")
-        raise EnvironmentFailed(explain("".join(said)))
-    return "".join(answer)
+        stderr.close()
+    return process.returncode, "".join(said)
 
 
 def _pass_on(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:
@@ -163,7 +205,7 @@ def find_uv() -> str:
 
 def uv_variables() -> dict[str, str]:
     """Ours, with pip's certificates and index told to uv in its own words; what uv has been told already stays."""
-    given = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    given = {name: value for name, value in os.environ.items() if name not in _MISLEADING.split()}
     given["NO_COLOR"] = "1"
     if "SSL_CERT_FILE" not in given:
         if "PIP_CERT" in given:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from pinfold.sandbox.kernel.safe_files import Thing
+from pinfold.sandbox.kernel.safe_files import Stamp, Thing
 
 Why: TypeAlias = Literal[
-    "too large",
-    "no room",
-    "hard link",
-    "special file",
-    "unreadable",
-    "secret",
-    "too many files",
-    "too much at once",
-    "beyond the disk limit",
-    "another file system",
-    "changed before it was read",
-    "changed while it was read",
-]
+    "too large", "no room", "hard link", "special file", "unreadable", "secret", "too many files", "too much at once",
+    "beyond the disk limit", "another file system", "changed before it was read", "changed while it was read"
+]  # fmt: skip
 """Why something is not covered."""
 
 
@@ -128,3 +118,148 @@ def digests(delta: Mapping[str, tuple[Entry | None, Entry | None]]) -> Iterator[
         for entry in pair:
             if isinstance(entry, File) and entry.digest:
                 yield entry.digest
+
+
+TOO_MUCH = ("too large", "no room", "too many files", "too much at once", "changed while it was read")
+
+
+class FileIndex:
+    """`on_lost` is told of each folder that is one no longer."""
+
+    def __init__(self, on_lost: Callable[[str], None]) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.stamps: dict[str, Stamp] = {}
+        """Of everything that is no folder."""
+        self.inside: dict[str, set[str]] = {}
+        """The names in each folder that was looked into."""
+        self.unsure: set[str] = set()
+        """Changed so shortly before it was read that the next change could bear the same time."""
+        self.held: set[str] = set()
+        """Open for writing by some process."""
+        self._on_lost = on_lost
+        self._was: dict[str, Entry | None] = {}
+        """What each changed path was when `changes` was last asked."""
+        self._moving: dict[Stamp, tuple[Entry, bool]] | None = None
+
+    def is_file(self, path: str) -> bool:
+        return isinstance(self.entries.get(path), File)
+
+    def is_unread(self, path: str) -> bool:
+        entry = self.entries.get(path)
+        return isinstance(entry, File) and entry.digest is None
+
+    def differs(self, wanted: Mapping[str, Entry | None]) -> dict[str, Entry | None]:
+        return {path: entry for path, entry in wanted.items() if self.entries.get(path) != entry}
+
+    def changes(self) -> Delta:
+        """Since the last time."""
+        was, self._was = self._was, {}
+        delta = {path: (old, self.entries.get(path)) for path, old in was.items()}
+        return {path: pair for path, pair in delta.items() if pair[0] != pair[1]}
+
+    @property
+    def is_as_told(self) -> bool:
+        """Nothing has changed since `changes` was last asked."""
+        return not self._was
+
+    def give_up(self) -> None:
+        """What was made since `changes` was last asked and is too much to be kept may be removed: it filled the disk."""
+        for path, was in self._was.items():
+            entry = self.entries.get(path)
+            if isinstance(entry, Uncovered) and entry.why in TOO_MUCH and not isinstance(was, Uncovered):
+                self.entries[path] = replace(entry, why="beyond the disk limit")
+
+    def has_changed(self, path: str) -> bool:
+        return path in self._was
+
+    def digests(self) -> Iterator[str]:
+        """Of every content that is, or was when `changes` was last asked."""
+        for entry in (*self.entries.values(), *self._was.values()):
+            if isinstance(entry, File) and entry.digest:
+                yield entry.digest
+
+    def recall(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
+        """What an earlier process knew."""
+        self.entries, self.stamps = entries, stamps
+        for path, entry in entries.items():
+            if isinstance(entry, Folder):
+                self.inside.setdefault(path, set())
+            if path:
+                self.inside.setdefault(parent_of(path), set()).add(name_of(path))
+
+    def settle(self, path: str) -> None:
+        """It was so from the start."""
+        self._was.pop(path, None)
+
+    # What was seen
+
+    def note(self, path: str, entry: Entry, stamp: Stamp, *, is_fresh: bool = False) -> None:
+        """Something that is no folder."""
+        self.drop_below(path)
+        if self.is_unread(path) and self.stamps[path] == stamp:
+            self.entries[path] = entry  # what it was at the start: nothing changed
+        self._set(path, entry)
+        self.stamps[path] = stamp
+        (self.unsure.add if is_fresh else self.unsure.discard)(path)
+
+    def note_folder(self, path: str, entry: Folder | Uncovered) -> None:
+        self._set(path, entry)
+        self._forget(path)
+
+    def remove(self, path: str) -> None:
+        self.drop_below(path)
+        self._lose(path)
+        self.inside.get(parent_of(path), set()).discard(name_of(path))
+
+    def drop_below(self, path: str) -> None:
+        """It is no folder any more, if it was one."""
+        if path not in self.inside:
+            return
+        self.files_by_stamp()
+        waiting = [path]
+        while waiting:
+            folder = waiting.pop()
+            if folder in self.inside:
+                self._on_lost(folder)
+            for name in self.inside.pop(folder, ()):
+                below = join_path(folder, name)
+                waiting.append(below)
+                self._lose(below)
+
+    # What was moved
+
+    def files_by_stamp(self) -> dict[Stamp, tuple[Entry, bool]]:
+        """Files that were there when this look began, to know them again under a new name, and which of them are held."""
+        if self._moving is None:
+            self._moving = {
+                stamp: (entry, path in self.held)
+                for path, stamp in self.stamps.items()
+                if path not in self.unsure and isinstance(entry := self.entries[path], File) and entry.digest
+            }
+        return self._moving
+
+    def forget_moves(self) -> None:
+        self._moving = None
+
+    def _set(self, path: str, entry: Entry | None) -> None:
+        old = self.entries.get(path)
+        if old != entry:
+            if isinstance(old, File) and old.digest is None:
+                old = Uncovered("changed before it was read", self.stamps[path].thing)
+            self._was.setdefault(path, old)
+        if entry is None:
+            self.entries.pop(path, None)
+        else:
+            self.entries[path] = entry
+            if path and (names := self.inside.get(parent_of(path))) is not None:
+                names.add(name_of(path))
+
+    def _lose(self, path: str) -> None:
+        self._set(path, None)
+        self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        """What is known of files only."""
+        self.stamps.pop(path, None)
+        self.held.discard(path)
+        self.unsure.discard(path)

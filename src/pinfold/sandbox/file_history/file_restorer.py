@@ -1,4 +1,4 @@
-"""Makes the workspace what it is wanted to be, as far as nobody gets in the way. Says what was done and what was not.
+"""Restores the workspace to a wanted state, unless it is changed meanwhile. Says what was done and what was not.
 
 What is not covered is never overwritten and never removed, only moved: back to where it was, or aside where something that
 is covered must come back.

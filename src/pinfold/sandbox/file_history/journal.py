@@ -18,7 +18,7 @@ from pinfold.sandbox.file_history.history import History, Users
 from pinfold.sandbox.kernel.safe_files import Stamp
 
 _AT_ONCE = 500
-"""Entries on one line of the start, so that nobody waits long for this one thread."""
+"""Entries on one line of the start, so that other threads do not wait long for this one."""
 _Said: TypeAlias = list[Any] | None
 
 
@@ -49,7 +49,7 @@ class JournalState:
 class Journal:
     """Until `write_start` and `go_on` were called, which take their time, lines wait in memory.
 
-    With no file nothing is written: nobody will go on.
+    With no file nothing is written: no other process will go on.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -109,7 +109,7 @@ class Journal:
             self._write("user", _encode_delta(delta))
 
     def record_found(self, delta: Delta) -> None:
-        """Of which nobody can say who did it."""
+        """Changes of unknown origin."""
         self._write("found", _encode_delta(delta))
 
     def record_run(self, cell: int) -> None:
@@ -150,7 +150,7 @@ class Journal:
             self._give_up()
 
     def _give_up(self) -> None:
-        """The disk is full: undo goes on, but with a gap in the story nobody else can."""
+        """The disk is full: undo goes on here, but another process could not go on with a gap in the story."""
         self._is_over = True
         self.close()
         self._waiting.clear()

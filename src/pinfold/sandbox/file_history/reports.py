@@ -104,7 +104,7 @@ def coverage_of(
 
 
 def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str], *, is_cut: bool) -> Changes:
-    """`is_cut`: there may be more that nobody has looked at."""
+    """`is_cut`: there may be more that was not looked at."""
     ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
     return Changes(
         made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),

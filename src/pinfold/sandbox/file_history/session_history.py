@@ -17,11 +17,10 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.file_history import TOTAL_CAP, Changes, Coverage, Restored, Versions, Why
-from pinfold.sandbox.guards.display_names import format_name
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
 from pinfold.sandbox.guards.new_names import Names
-from pinfold.sandbox.guards.secret_files import is_masked
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.guards.secret_files import format_name, is_masked
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.text import join_names, numerous
 
 SHARE = 0.2
@@ -34,7 +33,7 @@ LISTED = 50
 """Files of one cell that are told with their content."""
 UNSEEN = {".git", "__pycache__"}
 REMADE = {*UNSEEN, ".venv", "venv", "node_modules", ".tox"}
-"""Folders of files that a command makes again, and that nobody keeps."""
+"""Folders of files that a command makes again, and that users do not keep."""
 NAMED = 5
 """Paths that are named in one line."""
 NO_FILES = ChangedFiles()
@@ -51,8 +50,8 @@ class FileHistory:
     def __init__(self, workspace: Path, folder: Path | None = None) -> None:
         """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us."""
         self._workspace = workspace
-        self._scratch = None if folder else Folder("versions")
-        place = folder or cast("Folder", self._scratch).path
+        self._scratch = None if folder else TemporaryFolder("versions")
+        place = folder or cast("TemporaryFolder", self._scratch).path
         self._running: int | None = None
         self._is_looking = False
         self.said: tuple[str, ...] = ()
@@ -107,18 +106,16 @@ class FileHistory:
         left_s = self._fill_until - monotonic()
         if not self._filled.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
             await anyio.to_thread.run_sync(self._filled.wait, left_s)
-        # Where nothing has happened it is over before a thread would be reached.
-        if not self._versions.before_quiet(cell):
-            await anyio.to_thread.run_sync(self._versions.before, cell)
+        await anyio.to_thread.run_sync(self._versions.before, cell)
         self._running, self.changed = cell, NO_FILES
 
     async def after(self, *, spilled: bool = False) -> None:
-        """The cell has ended, and whoever waits for it may change files the moment it is told. `spilled`: it filled the disk.
+        """The cell has ended: look at the files before its caller can change them. `spilled`: it filled the disk.
 
-        Whoever is cancelled meanwhile waits no longer than it takes to stop.
+        A cancelled caller waits only until the look has stopped.
         """
         cell, self._running, self.said = self._running, None, ()
-        if cell is None or self._versions.after_quiet(cell):
+        if cell is None:
             return
         finish = functools.partial(self._finish, cell, spilled=spilled)
         looking = asyncio.ensure_future(asyncio.to_thread(finish))
@@ -134,7 +131,7 @@ class FileHistory:
             self._is_looking = False
 
     def hurry(self) -> None:
-        """Somebody waits: what has not been looked at yet is not covered, and it is said."""
+        """A caller waits: what has not been looked at yet is reported as not covered."""
         if self._is_looking:
             self._versions.hurry()
 

@@ -1,4 +1,4 @@
-"""Contents by their hash, in a folder of our own. Bounded; says when there is no room, and drops what it is told nobody needs."""
+"""Contents by their hash, in a folder of our own. Bounded; says when there is no room, and drops what is no longer needed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,76 @@ import fcntl
 import hashlib
 import os
 import secrets
+import time
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from pinfold.sandbox.file_history.sparse_files import CHUNK, count_written, pieces
+from pinfold.sandbox.file_history.entries import File, Uncovered, Why, mode_of, owner_of
+from pinfold.sandbox.kernel.safe_files import Stamp, is_open_for_writing
+
+CHUNK = 1 << 20
+_ZEROS = bytes(CHUNK)
+
+
+def pieces(fd: int) -> Iterator[tuple[int, bytes | memoryview, bool]]:
+    """All of an open file from its start: where each piece begins, what it holds, and whether that is on the disk.
+
+    Moves the descriptor.
+    """
+    size, at = os.fstat(fd).st_size, 0
+    while at < size:
+        begin, end = _data(fd, at, size)
+        while at < begin:
+            zeros = memoryview(_ZEROS)[: begin - at]
+            yield at, zeros, False
+            at += len(zeros)
+        while at < end:
+            chunk = os.pread(fd, min(CHUNK, end - at), at)
+            if not chunk:
+                return  # it was cut off meanwhile
+            yield at, chunk, True
+            at += len(chunk)
+
+
+def count_written(fd: int) -> int:
+    """Bytes of an open file that are no hole. Not by its blocks, which some file systems count late. Moves the descriptor."""
+    size, at, found = os.fstat(fd).st_size, 0, 0
+    while at < size:
+        begin, at = _data(fd, at, size)
+        found += at - begin
+    return found
+
+
+def same_content(one: int, other: int) -> bool:
+    """Of two open files. Moves the descriptors."""
+    size, at = os.fstat(one).st_size, 0
+    if os.fstat(other).st_size != size:
+        return False
+    while at < size:
+        at = min(_data(one, at, size)[0], _data(other, at, size)[0])
+        chunk = os.pread(one, CHUNK, at)
+        if chunk != os.pread(other, CHUNK, at):
+            return False
+        if not chunk:
+            break
+        at += len(chunk)
+    return True
+
+
+def _data(fd: int, at: int, size: int) -> tuple[int, int]:
+    """Where something was written, from here on."""
+    try:
+        begin = os.lseek(fd, at, os.SEEK_DATA)
+        return begin, os.lseek(fd, begin, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return size, size
+        return at, size  # this file system does not say
+
 
 _FICLONE = 0x40049409
 
@@ -92,7 +156,7 @@ class Store:
                 for at, piece, is_written in pieces(blob.fileno()):
                     found.update(piece)
                     if is_written and not cloned:
-                        _write(fd, piece, at)
+                        write_at(fd, piece, at)
                 if not cloned:
                     os.ftruncate(fd, os.fstat(blob.fileno()).st_size)
         except FileNotFoundError as error:
@@ -112,7 +176,7 @@ class Store:
         if digest not in self._sizes:
             partial, fd = self._partial()
             try:
-                _write(fd, data, 0)
+                write_at(fd, data, 0)
             except OSError:
                 partial.unlink()
                 raise
@@ -133,7 +197,7 @@ class Store:
                 if size > self._largest:
                     break
                 if is_written and not cloned:
-                    _write(fd, piece, at)
+                    write_at(fd, piece, at)
             if not cloned:
                 os.ftruncate(fd, size)
             held = count_written(fd)
@@ -180,8 +244,67 @@ def _hash(fd: int) -> str:
     return found.hexdigest()
 
 
-def _write(fd: int, data: bytes | memoryview, at: int) -> None:
+def write_at(fd: int, data: bytes | memoryview, at: int) -> None:
     left = memoryview(data)
     while left:
         written = os.pwrite(fd, left, at)
         left, at = left[written:], at + written
+
+
+TICK_NS = 20_000_000
+"""Longer than the kernel's clock for files stands still."""
+_TRIES = 3
+"""Of reading a file that is being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    entry: File | Uncovered
+    stamp: Stamp
+    is_fresh: bool
+    """Changed so shortly before that the next change could bear the same time."""
+    is_held: bool
+    """Open for writing."""
+
+
+def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
+    is_held = is_open_for_writing(fd)
+    if is_held:
+        # A page that is dirty already can be written through a map without a trace; a clean one cannot.
+        with suppress(OSError):  # not every file system has it
+            os.fdatasync(fd)
+    stamp = Stamp.of(os.fstat(fd))
+    for _ in range(_TRIES):
+        fresh = is_fresh(stamp)
+        try:
+            digest = take(fd)
+        except (NoRoom, TooLarge, OSError) as error:
+            return ReadResult(Uncovered(reason(error), stamp.thing), stamp, fresh, is_held)
+        status = os.fstat(fd)
+        if Stamp.of(status) == stamp:
+            # Asked again: no event tells who opened it while we had it open.
+            return ReadResult(file_of(digest, status), stamp, fresh, is_held or is_open_for_writing(fd))
+        stamp = Stamp.of(status)
+    return ReadResult(Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held)
+
+
+def file_of(digest: str | None, status: os.stat_result) -> File:
+    return File(digest, status.st_size, mode_of(status), owner_of(status), status.st_mtime_ns)
+
+
+def is_fresh(stamp: Stamp) -> bool:
+    return stamp.ctime_ns > time.time_ns() - TICK_NS
+
+
+def reason(error: Exception) -> Why:
+    match error:
+        case NoRoom():
+            return "no room"
+        case TooLarge():
+            return "too large"
+        case OSError(errno=errno.EXDEV):
+            return "another file system"
+        case OSError(errno=errno.E2BIG):
+            return "too many files"
+        case _:
+            return "unreadable"

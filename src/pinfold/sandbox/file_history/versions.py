@@ -15,6 +15,7 @@ from time import sleep
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.file_history.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.file_history.file_restorer import FileRestorer
+from pinfold.sandbox.file_history.file_scanner import Effort
 from pinfold.sandbox.file_history.history import History, Target, Users
 from pinfold.sandbox.file_history.journal import Journal, JournalState
 from pinfold.sandbox.file_history.reports import (
@@ -27,7 +28,7 @@ from pinfold.sandbox.file_history.reports import (
     coverage_of,
 )
 from pinfold.sandbox.file_history.store import Store
-from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, Effort, WorkspaceScanner
+from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.kernel.safe_files import SafeFolder, is_partial
 
@@ -44,7 +45,7 @@ LOOK_S, LOOK_BYTES = 10.0, 2 << 30
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 PAUSE_S = 0.0005
-"""Between two folders of files that were only listed: whoever waits for the lock, or for this interpreter, goes first."""
+"""Between two folders of files that were only listed: other threads that wait for the lock go first."""
 _PREFIX = "sha256:"
 
 
@@ -136,18 +137,18 @@ class Versions:
                 self._journal.go_on()
         while True:
             with self._lock:
-                unread = None if self._closed else self._seen.next_unread()
+                unread = None if self._closed else self._seen.files.next_unread()
                 is_over = unread is None and (self._closed or not self._seen.measure_next())
             if is_over:
                 break
             if unread is None:
                 sleep(PAUSE_S)
                 continue
-            found = self._seen.read(unread)
+            found = self._seen.files.read_unread(unread)
             with self._lock:
                 if self._closed:
                     os.close(unread.fd)
-                elif self._seen.finish(unread, found):
+                elif self._seen.files.finish(unread, found):
                     self._journal.record_read(unread.path, self._now.entries[unread.path])
         with self._lock:
             return self._coverage()
@@ -170,19 +171,13 @@ class Versions:
     def before(self, cell: int) -> None:
         """A cell is about to run: what changed until now is the user's doing."""
         with self._lock:
-            self._must_come_next(cell)
+            self._must_be_idle()
+            if cell <= self._history.last:
+                raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
             self._look()
             self._note_users()
-            self._begin(cell)
-
-    def before_quiet(self, cell: int) -> bool:
-        """As `before`, if nothing has happened since the last look: then it costs nothing. Whether that is so."""
-        with self._lock:
-            self._must_come_next(cell)
-            if not self._seen.is_quiet:
-                return False
-            self._begin(cell)
-            return True
+            self._running = cell
+            self._journal.record_run(cell)
 
     def get_touched_names(self) -> Names:
         """Names to which something happened since the files were last looked at."""
@@ -195,26 +190,16 @@ class Versions:
         `spilled`: it was stopped for filling the disk, so that what it made is removed with it, kept or not.
         """
         with self._lock:
-            self._must_be(cell)
+            if self._running != cell:
+                raise ValueError(f"cell {cell} is not running")
             self._look(reads=not spilled)
             if spilled:
                 self._now.give_up()
             return self._grow(cell)
 
     def hurry(self) -> None:
-        """Somebody waits for a look that is being taken, or about to be: what it has not seen yet is not covered."""
+        """A caller waits for the present look: what it has not seen yet is not covered."""
         self._effort.is_over = True
-
-    def after_quiet(self, cell: int) -> bool:
-        """As `after`, if it has changed nothing: then it costs nothing. Whether that is so."""
-        with self._lock:
-            self._must_be(cell)
-            if self._dropped or not self._seen.is_quiet:
-                return False
-            self._history.grow(cell, {})
-            self._journal.record_cell(cell, {})
-            self._running = None
-            return True
 
     @property
     def is_quiet(self) -> bool:
@@ -257,7 +242,7 @@ class Versions:
             self._note_users()
 
     def _finish_going(self, to: int) -> None:
-        """Of what has changed since, nobody knows what the user did. What was on its way arrives."""
+        """Finish the restore that was cut off. What the user changed since is not known."""
         found = self._now.changes()
         self._journal.record_found(found)
         ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
@@ -322,19 +307,6 @@ class Versions:
         finally:
             self._effort.is_over = False
 
-    def _must_come_next(self, cell: int) -> None:
-        self._must_be_idle()
-        if cell <= self._history.last:
-            raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
-
-    def _begin(self, cell: int) -> None:
-        self._running = cell
-        self._journal.record_run(cell)
-
-    def _must_be(self, cell: int) -> None:
-        if self._running != cell:
-            raise ValueError(f"cell {cell} is not running")
-
     def _must_be_idle(self) -> None:
         if self._running is not None:
             raise ValueError(f"cell {self._running} has not ended")
@@ -351,7 +323,7 @@ class Versions:
             before = delta[path][0] if path in delta else now
             was = target.state.get(path, before)
             if now not in (before, target.wanted.get(path, before)):
-                when = self._history.count + 1  # by somebody else, just now
+                when = self._history.count + 1  # changed from outside, just now
             else:
                 when = target.since.get(whole(path), 0)
             if now != was or when:

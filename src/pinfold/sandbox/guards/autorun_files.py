@@ -7,17 +7,22 @@ on the user's command, the user is told.
 from __future__ import annotations
 
 import functools
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from pinfold.sandbox.guards.name_patterns import NamePatterns
-from pinfold.sandbox.guards.secret_files import is_installed
+from pinfold.sandbox.guards.secret_files import NamePatterns, is_installed
+from pinfold.sandbox.kernel.safe_files import entries_of, link_target
 
 Response: TypeAlias = Literal["put back", "tell"]
 
 
-class Row(Struct, frozen=True):
+class AutorunRule(Struct, frozen=True):
     """`pattern` is matched with the last parts of a path, at any depth; `*` stays within one part.
 
     What it names is one thing, whatever lies below it. One that ends with "/" is a folder.
@@ -34,14 +39,14 @@ class Row(Struct, frozen=True):
 
 def _rows(
     program: str, patterns: str, response: Response = "put back", only_in: Literal["", "environment", "git"] = ""
-) -> tuple[Row, ...]:
-    return tuple(Row(pattern, program, response, only_in) for pattern in patterns.split())
+) -> tuple[AutorunRule, ...]:
+    return tuple(AutorunRule(pattern, program, response, only_in) for pattern in patterns.split())
 
 
-GIT_FOLDER = Row(".git/", "git", only_in="git")
+GIT_FOLDER = AutorunRule(".git/", "git", only_in="git")
 """Stands for every shape of a git folder: `.git`, a `.git` file, and any folder with HEAD, objects and refs."""
 
-TABLE: tuple[Row, ...] = (
+TABLE: tuple[AutorunRule, ...] = (
     GIT_FOLDER,
     *_rows("git", ".gitconfig .config/git/"),
     *_rows("git", ".gitattributes .gitmodules", "tell"),
@@ -105,7 +110,7 @@ TABLE: tuple[Row, ...] = (
 class Match(Struct, frozen=True):
     """`path`: what is put back or told as one thing; the path asked about, or a folder above it."""
 
-    row: Row
+    row: AutorunRule
     path: str
 
 
@@ -118,10 +123,10 @@ def match(path: str) -> Match | None:
     return Match(_for_installed(TABLE[number], path), thing)
 
 
-def _for_installed(row: Row, path: str) -> Row:
+def _for_installed(row: AutorunRule, path: str) -> AutorunRule:
     """A package that brings its own is obeyed only in that folder."""
     if row.response == "put back" and not row.only_in and is_installed(path):
-        return Row(row.pattern, row.program, "tell")
+        return AutorunRule(row.pattern, row.program, "tell")
     return row
 
 
@@ -134,9 +139,9 @@ def match_link(path: str) -> list[Match]:
 
 
 @functools.lru_cache(maxsize=2)
-def _below(table: tuple[Row, ...]) -> dict[str, list[tuple[Row, str]]]:
+def _below(table: tuple[AutorunRule, ...]) -> dict[str, list[tuple[AutorunRule, str]]]:
     """By each folder that rows of the table name on the way: those rows, and what is left of their patterns."""
-    found: dict[str, list[tuple[Row, str]]] = {}
+    found: dict[str, list[tuple[AutorunRule, str]]] = {}
     for row in table:
         parts = row.pattern.rstrip("/").split("/")
         for count in range(1, len(parts) if not row.only_in else 0):
@@ -153,3 +158,114 @@ def patterns() -> NamePatterns:
     if _made[0] is not TABLE:
         _made = (TABLE, NamePatterns([row.pattern.rstrip("/") for row in TABLE]))
     return _made[1]
+
+
+MODULE = AutorunRule("site-packages/", "Python")
+"""A module that a path file (`*.pth`) imports, or its bytecode: it runs at every start."""
+PROGRAM = AutorunRule("bin/", "the shell", "tell")
+STAND_IN = AutorunRule("bin/", "the shell")
+"""A new program with the name of one of the system's, in whose place it is run once the environment is entered."""
+_SYSTEM = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
+_ON_THE_WAY = re.compile(r"bin|lib(64)?(/python[^/]*(/site-packages)?)?")
+"""A link there would lead Python to other files than the ones that are watched."""
+_IMPORT = re.compile(r"\bimport\s+([\w., \t]+)|\bfrom\s+([\w.]+)|__import__\(\s*['\"]([\w.]+)")
+_PATH_FILE_BYTES = 1 << 16
+
+
+class VirtualEnvironment(Struct, frozen=True):
+    """Paths are relative to the workspace."""
+
+    home: str
+    imported: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """By folder: the modules that path files import, in whichever of these folders Python finds them."""
+    links: dict[str, str] = field(default_factory=dict[str, str])
+    """Where the user's own links lead that are on the way to the modules."""
+    programs: frozenset[str] = frozenset()
+    """Names in `bin`."""
+
+    def match(self, path: str, target: str | None = None) -> Match | None:
+        """`target`: where it leads, if it is a link."""
+        for folder, names in self.imported.items():
+            if path.startswith(f"{folder}/"):
+                first, _, below = path[len(folder) + 1 :].partition("/")
+                if first == "__pycache__":
+                    first = f"{first}/{below.partition('/')[0]}"
+                if first.rpartition("/")[2].partition(".")[0] in names:
+                    return Match(MODULE, f"{folder}/{first}")
+        start = f"{self.home}/" if self.home else ""
+        within = path[len(start) :] if path.startswith(start) else ""
+        if target is not None and _ON_THE_WAY.fullmatch(within) and self.links.get(path) != target:
+            return Match(MODULE, path)
+        program = re.fullmatch(r"bin/((?!python|activate)[^/]+)", within)
+        if program is None:
+            return None
+        is_stand_in = program[1] not in self.programs and _is_of_the_system(program[1])
+        return Match(STAND_IN if is_stand_in else PROGRAM, path)
+
+    def matches(self, top: str) -> Iterator[Match]:
+        """Of all that is there."""
+        start = Path(top, self.home)
+        folders = [start, start / "bin", start / "lib", *start.glob("lib/python*")]
+        folders += [Path(top, folder, below) for folder in self.imported for below in ("", "__pycache__")]
+        for folder in folders:
+            for entry in entries_of(str(folder)):
+                found = self.match(entry.path[len(top) + 1 :], link_target(entry.path))
+                if found is not None:
+                    yield found
+
+
+def read_environment(top: str, home: str) -> VirtualEnvironment:
+    start = Path(top, home)
+    imported: dict[str, frozenset[str]] = {}
+    links: dict[str, str] = {}
+    ways = ("bin", "lib*", "lib*/python*", "lib*/python*/site-packages")
+    for path in (str(path) for way in ways for path in start.glob(way)):
+        if target := link_target(path):
+            links[path[len(top) + 1 :]] = target
+    for site in start.glob("lib/python*/site-packages"):
+        folders, names = [str(site)], set[str]()
+        for entry in entries_of(str(site)):
+            if entry.name.endswith(".pth"):
+                lines = _lines(entry.path)
+                names |= {name for line in lines if _runs(line) for name in _modules(line)}
+                folders += [os.path.normpath(os.path.join(site, line)) for line in lines if not _runs(line)]  # noqa: PTH118
+        within = {folder[len(top) + 1 :] for folder in folders if folder.startswith(f"{top}/")}
+        if names:
+            imported |= {folder: imported.get(folder, frozenset()) | names for folder in within}
+    programs = frozenset(entry.name for entry in entries_of(f"{start}/bin"))
+    return VirtualEnvironment(home, imported, links, programs)
+
+
+def _is_of_the_system(name: str) -> bool:
+    """Python's own tools apart: an environment is there to bring others of these."""
+    for folder in _SYSTEM:
+        try:
+            with Path(folder, name).open("rb") as file:
+                first = file.readline(200)
+        except OSError:
+            continue
+        return not (first.startswith(b"#!") and b"python" in first)
+    return False
+
+
+def _runs(line: str) -> bool:
+    """Python's own rule."""
+    return line.startswith(("import ", "import\t"))
+
+
+def _modules(line: str) -> Iterator[str]:
+    for names in (name for found in _IMPORT.findall(line) for name in found):
+        for name in re.split(r"[,;]", names):
+            first = name.strip().partition(" ")[0].partition(".")[0]
+            if first and first not in sys.stdlib_module_names:
+                yield first
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return []
+    with os.fdopen(fd, "rb") as file:
+        text = file.read(_PATH_FILE_BYTES).decode("utf-8", "replace")
+    return [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("#")]

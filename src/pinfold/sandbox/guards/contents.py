@@ -13,7 +13,18 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from pinfold.sandbox.kernel.safe_files import SafeFolder, give, make_file, names_in, open_up, partial_name, remove_all
+from pinfold.sandbox.kernel.safe_files import (
+    FOLDER,
+    LOOK,
+    SafeFolder,
+    give,
+    lstat,
+    make_file,
+    names_in,
+    open_up,
+    partial_name,
+    remove_all,
+)
 
 FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""
@@ -23,11 +34,9 @@ _TICK_NS = 20_000_000
 """Longer than the kernel's clock for files stands still."""
 _REMOVED = 200_000
 """Entries that are removed before it is given up: something inside keeps making more."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class File(Struct, frozen=True):
+class FileContent(Struct, frozen=True):
     data: bytes | None
     """None when it is too large to be remembered."""
     mode: int
@@ -36,13 +45,13 @@ class File(Struct, frozen=True):
     """Of one that is too large: its inode and when it last changed."""
 
 
-class Folder(Struct, frozen=True):
+class FolderContent(Struct, frozen=True):
     entries: Mapping[str, Content]
     mode: int
     owner: tuple[int, int]
 
 
-class Link(Struct, frozen=True):
+class LinkContent(Struct, frozen=True):
     target: str
 
 
@@ -50,7 +59,7 @@ class Odd(Struct, frozen=True):
     """A pipe, a socket, a device, or more than is remembered."""
 
 
-Content: TypeAlias = File | Folder | Link | Odd | None
+Content: TypeAlias = FileContent | FolderContent | LinkContent | Odd | None
 """None: it is not there."""
 _Sign: TypeAlias = tuple[str, int, int]
 """A path, its inode, and when that last changed."""
@@ -100,7 +109,7 @@ class Contents:
             return None
         except NotADirectoryError:
             # Git would follow a link on the way; a file in the way leads nowhere.
-            return Odd() if any(map(self._is_link, _above(path))) else None
+            return Odd() if any(map(self._is_link, folders_above(path))) else None
         except OSError as error:
             if error.errno == errno.ENOSYS:
                 raise  # nothing at all can be looked at
@@ -117,16 +126,16 @@ class Contents:
         if self._place(path, content, clear=True):
             return True
         # A session may close a folder around what it has put there.
-        opened = [folder for folder in ("", *_above(path)) if open_up(f"{self._top}/{folder}")]
+        opened = [folder for folder in ("", *folders_above(path)) if open_up(f"{self._top}/{folder}")]
         return bool(opened) and self._place(path, content, clear=True)
 
-    def write(self, path: str, content: File) -> bool:
+    def write(self, path: str, content: FileContent) -> bool:
         """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
         return self._place(path, content, clear=False)
 
     def _place(self, path: str, content: Content, *, clear: bool) -> bool:
         try:
-            for folder in _above(path):
+            for folder in folders_above(path):
                 with self._folder.place(folder) as (parent, name):
                     if clear:
                         _only_a_folder(parent, name)
@@ -151,25 +160,44 @@ class Contents:
         return True
 
 
-def _above(path: str) -> list[str]:
+class HeldFolder(Struct, frozen=True):
+    """A git folder; the descriptor finds it again wherever it was moved, and keeps its inode its own."""
+
+    fd: int
+    inode: tuple[int, int]
+
+    @property
+    def where(self) -> str:
+        """Its path now; empty if it was removed."""
+        path = os.readlink(f"/proc/self/fd/{self.fd}")  # noqa: PTH115
+        return "" if path.endswith(" (deleted)") else path
+
+
+def hold_folder(path: str) -> HeldFolder | None:
+    try:
+        fd = os.open(path, LOOK | os.O_DIRECTORY)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    return HeldFolder(fd, (status.st_dev, status.st_ino))
+
+
+def folders_above(path: str) -> list[str]:
     """The folders on the way, the nearest to the top first."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def _sign(path: str) -> _Sign:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return path, 0, 0
-    return path, status.st_ino, status.st_ctime_ns
+    status = lstat(path)
+    return (path, status.st_ino, status.st_ctime_ns) if status else (path, 0, 0)
 
 
 def _paths(path: str, content: Content) -> list[str]:
     match content:
-        case File() | Link():
+        case FileContent() | LinkContent():
             return [path]
-        case Folder(entries=entries):
+        case FolderContent(entries=entries):
             below = [name for entry, held in entries.items() for name in _paths(f"{path}/{entry}", held)]
             return [path, *below]
         case Odd() | None:
@@ -184,7 +212,7 @@ def _only_a_folder(parent: int, name: str) -> None:
 
 def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
     try:
-        fd = os.open(name, _LOOK, dir_fd=parent)
+        fd = os.open(name, LOOK, dir_fd=parent)
     except FileNotFoundError:
         return None
     left[0] -= 1
@@ -192,23 +220,23 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
         status = os.fstat(fd)
         mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
         if stat.S_ISLNK(status.st_mode):
-            return Link(os.readlink(b"", dir_fd=fd).decode("utf-8", "surrogateescape"))
+            return LinkContent(os.readlink(b"", dir_fd=fd).decode("utf-8", "surrogateescape"))
         if stat.S_ISREG(status.st_mode):
             if status.st_size > FILE_BYTES:
-                return File(None, mode, owner, (status.st_ino, status.st_ctime_ns))
+                return FileContent(None, mode, owner, (status.st_ino, status.st_ctime_ns))
             # Through /proc: the name may be something else by now, the descriptor is not.
             with open(f"/proc/self/fd/{fd}", "rb") as file:  # noqa: PTH123
-                return File(file.read(FILE_BYTES + 1), mode, owner)
+                return FileContent(file.read(FILE_BYTES + 1), mode, owner)
         if not stat.S_ISDIR(status.st_mode):
             return Odd()
-        folder = os.open(".", _FOLDER, dir_fd=fd)
+        folder = os.open(".", FOLDER, dir_fd=fd)
         try:
             entries: dict[str, Content] = {}
             for entry in names_in(folder):
                 if left[0] <= 0 or not depth:
                     return Odd()
                 entries[entry] = _read(folder, entry, left, depth - 1)
-            return Folder(entries, mode, owner)
+            return FolderContent(entries, mode, owner)
         finally:
             os.close(folder)
     except OSError:
@@ -222,17 +250,17 @@ def _put(parent: int, name: str, content: Content) -> bool:
         case None:
             _remove(parent, name)
             return True
-        case File(data=None) | Odd():
+        case FileContent(data=None) | Odd():
             return False
-        case File() | Link():
+        case FileContent() | LinkContent():
             _clear_folder(parent, name)
             made = _make_beside(parent, content)
             os.rename(made, name, src_dir_fd=parent, dst_dir_fd=parent)
             return True
-        case Folder():
+        case FolderContent():
             _remove(parent, name)
             os.mkdir(name, 0o700, dir_fd=parent)
-            folder = os.open(name, _FOLDER, dir_fd=parent)
+            folder = os.open(name, FOLDER, dir_fd=parent)
             try:
                 whole = [_put(folder, entry, held) for entry, held in content.entries.items()]
                 give(folder, content.mode, content.owner)
@@ -241,10 +269,10 @@ def _put(parent: int, name: str, content: Content) -> bool:
             return all(whole)
 
 
-def _make_beside(parent: int, content: File | Link) -> str:
+def _make_beside(parent: int, content: FileContent | LinkContent) -> str:
     """Under a name of its own, so that the true name is never half there."""
     name = partial_name()
-    if isinstance(content, Link):
+    if isinstance(content, LinkContent):
         os.symlink(content.target, name, dir_fd=parent)
         return name
     data = content.data or b""

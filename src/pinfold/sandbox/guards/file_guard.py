@@ -1,7 +1,7 @@
 """Keeps guarded files as they were: says what the session must have mounted anew, and puts back what a cell changed.
 
 Who made a change cannot be seen on the file. So it is judged by what is known: a path that was mounted read-only before
-any code ran, and whose name nobody touched since, only the user can have changed. See docs/design/0012.
+any code ran, and whose name was not touched since, only the user can have changed. See docs/design/0012.
 """
 
 from __future__ import annotations
@@ -10,14 +10,10 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
-from msgspec import Struct
-
-from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, Row
-from pinfold.sandbox.guards.contents import Content, Contents, File, Odd
-from pinfold.sandbox.guards.git_content import find_written_folders, is_plain, is_pointer_within, links_in, strip_unsafe
-from pinfold.sandbox.guards.gitdir import REBASE, is_gitdir, rebase_commands
+from pinfold.sandbox.guards import gitdir as git
+from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, AutorunRule
+from pinfold.sandbox.guards.contents import Content, Contents, FileContent, HeldFolder, Odd, folders_above, hold_folder
 from pinfold.sandbox.guards.guarded_paths import (
     STEERING,
     GuardedPaths,
@@ -26,9 +22,10 @@ from pinfold.sandbox.guards.guarded_paths import (
     is_within,
     mountable,
 )
-from pinfold.sandbox.guards.new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
-from pinfold.sandbox.guards.ports import ADVICE, GuardReport, Mounts
-from pinfold.sandbox.kernel.inotify import FOLDERS, Watch
+from pinfold.sandbox.guards.new_names import NOTHING, Found, NameCheck, Names, NameWatch, names_of
+from pinfold.sandbox.guards.ports import ADVICE, GuardReport, MountQueue, Mounts
+from pinfold.sandbox.kernel.inotify import FOLDERS
+from pinfold.sandbox.kernel.safe_files import lstat
 
 _CHANGED = "was changed and could not be put back"
 _FOUGHT = 3
@@ -57,16 +54,15 @@ class FileGuard:
         self._top = top
         self._shown = shown or top
         self._mounted = mounted
-        self._remount = remount
         self._ask_leftovers = leftovers
         self._leftovers: bool | None = None
         """As answered in this check."""
         self._contents = Contents(top)
         self._running = False
-        self._mounts = Mounts()
+        self._mounts = MountQueue(top, self._shown, remount)
         cut = len(self._shown) + 1
         self._masked = {path[cut:]: (device, inode) for path, device, inode in guards.masked}
-        self._places = {path[cut:]: self._place(path[cut:]) for path in guards.pinned}
+        self._places = {path[cut:]: hold_folder(f"{top}/{path[cut:]}") for path in guards.pinned}
         self._steering = {path[len(top) + 1 :] for name in STEERING for path in follow_links(f"{top}/{name}", top)}
         self._was: dict[str, Content] = {}
         for path in guards.kept:
@@ -80,7 +76,7 @@ class FileGuard:
         """Files with another name, by which the session may write them; no mount is in its way there."""
         self._made: dict[str, set[str]] = {}
         """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, AutorunRule] = {}
         """Of what a program would obey, once seen."""
         self._report = GuardReport()
         self._again: Counter[str] = Counter()
@@ -93,21 +89,25 @@ class FileGuard:
         self._later = NOTHING
         """Names that a cell has made and that are answered when it has ended."""
         self._unseen = False
-        """Something ran where nobody saw all names: at the end everything is looked at."""
-        self._sent: dict[str, tuple[int, int]] = {}
+        """Something ran while not all names were watched: at the end everything is looked at."""
         self._loosen(guards)
-        self._rebases = {gitdir: rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
-        self._links = {link for gitdir in self._gitdirs() for link in links_in(self._top, gitdir)}
-        self._watch = _new_watch()
-        self.sees_all = False
-        """Every folder is watched that holds a guarded name."""
+        self._rebases = {gitdir: git.rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
+        self._links = set(self._all_links())
+        self._watch = NameWatch(top)
         self._watch_all()
-        self.sees_names = self._watch_each(guards.folders, _FEW if mounted else FOLDERS)
-        """Every folder is watched: each new name is seen at once."""
+        self._watch.watch_each(guards.folders, _FEW if mounted else FOLDERS)
 
     @property
     def fd(self) -> int | None:
-        return self._watch.fd if self._watch else None
+        return self._watch.fd
+
+    @property
+    def sees_all(self) -> bool:
+        return self._watch.sees_all
+
+    @property
+    def sees_names(self) -> bool:
+        return self._watch.sees_names
 
     @property
     def fought(self) -> str | None:
@@ -123,7 +123,7 @@ class FileGuard:
             real = mountable(f"{self._top}/{path}", self._top)
             if was is not None and real and self._shown + real[len(self._top) :] not in guards.protected:
                 self._loose.add(path)  # it was made after the walk
-                self._protect(path)
+                self._mounts.protect(path)
 
     def before(self, names: Names | None = NOTHING) -> None:
         self._check(names)
@@ -142,10 +142,7 @@ class FileGuard:
     def allow(self, path: str) -> None:
         self._allowed.add(path)
 
-    def settle(self) -> tuple[str, ...]:
-        return self.settle_all(NOTHING)
-
-    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
         self._running = True  # whatever differs by now, the session did
         self._check(names)
         if self._unseen:
@@ -169,14 +166,13 @@ class FileGuard:
         for place in self._places.values():
             if place:
                 os.close(place.fd)
-        if self._watch:
-            self._watch.close()
+        self._watch.close()
 
     def _check(self, names: Names | None, *, is_midway: bool = False) -> None:
         """`is_midway`: a cell runs on, and is to meet no error. What it has made of the table stays until its end, and
         what git obeys is made read-only then: git itself may be at work on it.
         """
-        happened = self._watch.changes() if self._watch else None
+        happened = self._watch.changes()
         is_quiet = happened is not None and not any(happened) and names is NOTHING and self._later is NOTHING
         if is_quiet and self.sees_all and self._mounted and not self._loose and not self._made and not self._mounts:
             return
@@ -202,12 +198,7 @@ class FileGuard:
                 self._later = new
                 found.obeyed, found.told = {}, {}
             self._answer(found)
-        mounts, self._mounts = self._mounts, Mounts()
-        if is_midway:
-            self._mounts = Mounts(pinned=mounts.pinned, protected=mounts.protected)
-            mounts = Mounts(masked=mounts.masked)
-        if mounts and self._remount:
-            self._remount(mounts)
+        self._mounts.send(is_midway=is_midway)
 
     def _look_beyond(self, names: Names | None, *, is_lost: bool) -> None:
         """Where our own watch has not seen all names."""
@@ -224,7 +215,7 @@ class FileGuard:
 
     def _handle_changes(self, renamed: set[str], written: set[str]) -> None:
         gitdirs = tuple(f"{gitdir}/" for gitdir in self._gitdirs())
-        above = {"/".join(parts[:n]) for parts in map(_parts, self._was) for n in range(1, len(parts))}
+        above = {folder for path in self._was for folder in folders_above(path)}
         folders = False
         for path in renamed:
             if path in self._was or path in self._places or path in above:
@@ -273,9 +264,7 @@ class FileGuard:
         for folder in sorted(found.closed):
             self._unseen = True
             self._report.lose(folder, "could not be looked into")
-        if new and self._watch:
-            with suppress(OSError):  # whoever made it may make it again
-                self._watch.add_all(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in new}))
+        self._watch.watch_parents(new)  # what made it may make it again
 
     def _judge(self, paths: set[str], places: set[str]) -> None:
         for path in sorted(places):
@@ -292,7 +281,7 @@ class FileGuard:
                 else:
                     self._restore(path, was, now)
             if path in self._loose and not self._is_made(path):
-                self._protect(path)
+                self._mounts.protect(path)
 
     def _is_untouched(self, path: str) -> bool:
         if self._was[path] is None:
@@ -300,7 +289,7 @@ class FileGuard:
         return self._contents.is_untouched(path)
 
     def _is_the_users(self, path: str, was: Content, now: Content) -> bool:
-        """Or does no harm, whoever made it."""
+        """Whether the user made the change, or it does no harm."""
         mounted = self._mounted and was is not None and path not in self._shared and not self._is_made(path)
         held = mounted and path not in self._loose
         if held or (path in self._steering and not self._running):
@@ -310,11 +299,11 @@ class FileGuard:
         if self._is_users_time() or any(is_within(edit, path) for edit in self._allowed):
             return True
         before = None if self._is_made(path) else was
-        if is_plain(path, before, now, may_add_remotes=self._mounted):
+        if git.is_plain(path, before, now, may_add_remotes=self._mounted):
             return True
         name = path.rpartition("/")[2]
         points = name == ".git" or (name in ("commondir", "gitdir") and self._is_made(path))
-        return points and is_pointer_within(self._top, path, now, self._is_guarded)
+        return points and git.is_pointer_within(self._top, path, now, self._is_guarded)
 
     def _is_users_time(self) -> bool:
         """No cell runs, and nothing of the session's does."""
@@ -328,7 +317,7 @@ class FileGuard:
         """What could not be put back stays wanted as it was. `words` for what was taken out of it."""
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
-        if isinstance(was, Odd) or (isinstance(was, File) and was.data is None):
+        if isinstance(was, Odd) or (isinstance(was, FileContent) and was.data is None):
             self._report.lose(path, _CHANGED)
         elif self._contents.put_back(path, was) and self._contents.read(path) == was:
             self._fought.discard(path)
@@ -344,24 +333,13 @@ class FileGuard:
     def _say(self, path: str, words: str) -> None:
         self._report.say(f"{path} {words}" if self._running else f"{path} {words}, between cells")
 
-    def _protect(self, path: str) -> None:
-        real = mountable(f"{self._top}/{path}", self._top)
-        status = self._status(real[len(self._top) + 1 :]) if real else None
-        if real is None or status is None:
-            return
-        place = self._shown + real[len(self._top) :]
-        if self._sent.get(place) != (sign := (status.st_ino, status.st_ctime_ns)):
-            self._sent[place] = sign
-            if place not in self._mounts.protected:
-                self._mounts.protected.append(place)
-
     def _mask(self, path: str) -> None:
         status = self._status(path)
         if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
             return
         inode = (status.st_dev, status.st_ino)
         if self._mounted and self._masked.get(path) != inode:
-            self._mounts.masked.append((f"{self._shown}/{path}", *inode))
+            self._mounts.mask(path, inode)
         elif path not in self._masked:
             self._say(path, "looks like a secret, and can be read here: this sandbox cannot mask it")
         self._masked[path] = inode
@@ -382,10 +360,9 @@ class FileGuard:
             else:
                 self._restore_place(path, place)
 
-    def _restore_place(self, path: str, place: _Place) -> None:
-        where = os.readlink(f"/proc/self/fd/{place.fd}")  # noqa: PTH115
-        inside = where.startswith(f"{self._top}/") and not where.endswith(" (deleted)")
-        if inside and self._contents.rename(where[len(self._top) + 1 :], path):
+    def _restore_place(self, path: str, place: HeldFolder) -> None:
+        where = place.where
+        if where.startswith(f"{self._top}/") and self._contents.rename(where[len(self._top) + 1 :], path):
             self._say(path, "was put aside and has been put back")
         else:
             self._report.lose(path, "is gone or replaced and could not be put back")
@@ -403,7 +380,7 @@ class FileGuard:
         folder = f"{self._top}/{path}" if path else self._top
         kept = names_of(find_gitdir_guards(folder, self._top).kept, self._top) - self._was.keys()
         if path and (path == ".git" or is_users):
-            self._places[path] = self._place(path)
+            self._places[path] = hold_folder(f"{self._top}/{path}")
             self._pin(path)
         else:
             self._made[path] = kept
@@ -415,25 +392,25 @@ class FileGuard:
             else:
                 self._take_out(name, now)
             if path not in self._made:
-                self._protect(name)
+                self._mounts.protect(name)
         if path:
-            self._refuse_links(links_in(self._top, path))
+            self._refuse_links(git.links_in(self._top, path))
 
     def _take_out(self, name: str, now: Content) -> None:
         """What is not plain of something in a git folder that the session made."""
-        points = is_pointer_within(self._top, name, now, self._is_guarded)
-        self._was[name] = was = now if points else strip_unsafe(name, now)
+        points = git.is_pointer_within(self._top, name, now, self._is_guarded)
+        self._was[name] = was = now if points else git.strip_unsafe(name, now)
         if now != was:
             self._restore(name, was, now, "held what git would run; that has been taken out")
 
     def _tell_rebases(self) -> None:
         for gitdir in self._gitdirs():
-            if rebase_commands(f"{self._top}/{gitdir}") - self._rebases.get(gitdir, frozenset()):
-                self._report.told[f"{gitdir}/{REBASE}"] = GIT_FOLDER
+            if git.rebase_commands(f"{self._top}/{gitdir}") - self._rebases.get(gitdir, frozenset()):
+                self._report.told[f"{gitdir}/{git.REBASE}"] = GIT_FOLDER
 
     def _forget_removed(self) -> None:
         """Git folders that the session made and that are none any more."""
-        for path in [path for path in self._made if not is_gitdir(f"{self._top}/{path}")]:
+        for path in [path for path in self._made if not git.is_gitdir(f"{self._top}/{path}")]:
             for name in self._made.pop(path):
                 self._was.pop(name, None)
                 self._loose.discard(name)
@@ -446,25 +423,15 @@ class FileGuard:
         return gitdir in self._made or bool(self._places.get(gitdir))
 
     def _pin(self, path: str) -> None:
-        self._mounts.pinned.append(f"{self._shown}/{path}")
-        for kept in self._was:
-            if kept.startswith(f"{path}/"):
-                self._sent.pop(f"{self._shown}/{kept}", None)
-                self._loose.add(kept)
-
-    def _place(self, path: str) -> _Place | None:
-        try:
-            fd = os.open(f"{self._top}/{path}", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return None
-        status = os.fstat(fd)
-        return _Place(fd, (status.st_dev, status.st_ino))
+        kept = [kept for kept in self._was if kept.startswith(f"{path}/")]
+        self._mounts.pin(path, kept)
+        self._loose.update(kept)
 
     def _gitdirs(self) -> list[str]:
         return [path for path, place in self._places.items() if place] + [*filter(None, self._made)]
 
     def _all_links(self) -> list[str]:
-        return [link for gitdir in self._gitdirs() for link in links_in(self._top, gitdir)]
+        return [link for gitdir in self._gitdirs() for link in git.links_in(self._top, gitdir)]
 
     def _refuse_links(self, links: Iterable[str]) -> None:
         for link in links:
@@ -473,74 +440,17 @@ class FileGuard:
                 words = "was made a link and has been removed"
                 self._say(link, words if gone else f"was made a link and could not be removed; {ADVICE}")
 
-    # Watching
-
     def _watch_all(self) -> None:
-        if self._watch is None:
-            return
-        above = {folder for path in (*self._was, *self._places) for folder in self._above(path)}
-        written = [folder for gitdir in self._gitdirs() for folder in find_written_folders(self._top, gitdir)]
-        secret = {f"{self._top}/{path}".rpartition("/")[0] for path in self._masked}
-        try:
-            self._watch.add_all(sorted(above))
-            self._watch.add_all(f"{self._top}/{folder}" for folder in written)
-        except OSError:
-            self.sees_all = False
-            return
-        self.sees_all = True
-        with suppress(OSError):  # more than can be watched: they are seen where the history of the files sees them
-            self._watch.add_all(sorted(secret))
-
-    def _watch_each(self, folders: list[str] | None, most: int) -> bool:
-        """Whether all of them are watched."""
-        if self._watch is None or folders is None or len(folders) > most:
-            return False
-        try:
-            self._watch.add_all(f"{self._top}/{folder}" if folder else self._top for folder in folders)
-        except OSError:
-            return False
-        return True
+        written = [folder for gitdir in self._gitdirs() for folder in git.find_written_folders(self._top, gitdir)]
+        self._watch.watch_guarded((*self._was, *self._places), written, self._masked)
 
     def _watch_names(self, folders: Iterable[str]) -> None:
-        """In these folders and below, as long as all of them can be watched."""
-        waiting = list(folders)
-        try:
-            while waiting and self._watch:
-                path = waiting.pop()
-                folder = f"{self._top}/{path}" if path else self._top
-                if self._watch.add_all([folder]):
-                    waiting += folders_in(self._top, path)
-        except OSError:
-            self.sees_names, self._unseen = False, True
-
-    def _above(self, path: str) -> list[str]:
-        parts = path.split("/")
-        return ["/".join([self._top, *parts[:count]]) for count in range(len(parts))]
+        if not self._watch.watch_names(folders):
+            self._unseen = True
 
     def _is(self, kind: Callable[[int], bool], path: str) -> bool:
         status = self._status(path)
         return status is not None and kind(status.st_mode)
 
     def _status(self, path: str) -> os.stat_result | None:
-        try:
-            return os.lstat(f"{self._top}/{path}")
-        except OSError:
-            return None
-
-
-class _Place(Struct, frozen=True):
-    """Where a git folder is; the descriptor finds it again wherever it was moved, and keeps its inode its own."""
-
-    fd: int
-    inode: tuple[int, int]
-
-
-def _new_watch() -> Watch | None:
-    try:
-        return Watch()
-    except OSError:
-        return None
-
-
-def _parts(path: str) -> list[str]:
-    return path.split("/")
+        return lstat(f"{self._top}/{path}")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-NAMES = (
-    "config",
-    "config.worktree",
-    "hooks",
-    "commondir",
-    "gitdir",
-    "objects/info/alternates",
-    "objects/info/http-alternates",
-    "remotes",
-    "branches",
-)
+from msgspec.structs import replace
+
+from pinfold.sandbox.guards.contents import Content, FileContent, FolderContent
+from pinfold.sandbox.kernel.safe_files import entries_of
+
+_NAMES = "config config.worktree hooks commondir gitdir objects/info/alternates objects/info/http-alternates remotes branches"
+NAMES = tuple(_NAMES.split())
 """Obeyed, not only read. The rest of a git folder is data, as long as no link in it leads git to write elsewhere."""
 REBASE = "rebase-merge/git-rebase-todo"
 _EXEC = r"(?m)^\s*(?:x|exec)\b.*"
@@ -209,3 +205,66 @@ def _text(path: str) -> str:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return ""
         return file.read(_CONFIG_BYTES).decode("utf-8", "replace")
+
+
+_LINK_FOLDERS = 2000
+"""Of one git folder, that are searched for links."""
+_POINTER_BYTES = 4096
+
+
+def is_plain(path: str, was: Content, now: Content, *, may_add_remotes: bool = True) -> bool:
+    """Whether git does nothing on account of it but what it does anyway, and pushes to where it did."""
+    name = path.rpartition("/")[2]
+    if name == "config" and isinstance(now, FileContent) and now.data is not None:
+        text = now.data.decode("utf-8", "replace")
+        before = was.data.decode("utf-8", "replace") if isinstance(was, FileContent) and was.data else None
+        return is_plain_config(text) and (before is None or not pushes_elsewhere(before, text, may_add=may_add_remotes))
+    if name == "hooks" and isinstance(now, FolderContent):
+        return all(key.endswith(".sample") and isinstance(it, FileContent) for key, it in now.entries.items())
+    return name in {"branches", "remotes"} and isinstance(now, FolderContent) and not now.entries
+
+
+def strip_unsafe(path: str, now: Content) -> Content:
+    """What is left of something in a git folder that a session made, when all that is not plain is taken out."""
+    if is_plain(path, None, now):
+        return now
+    if path.rpartition("/")[2] == "config" and isinstance(now, FileContent) and now.data is not None:
+        return replace(now, data=plain_part(now.data.decode("utf-8", "replace")).encode())
+    return None
+
+
+def is_pointer_within(top: str, path: str, now: Content, is_guarded: Callable[[str], bool]) -> bool:
+    """Whether a file that says where a git folder is names one below `top` that is guarded: as worktrees and submodules do."""
+    if not isinstance(now, FileContent) or now.data is None or len(now.data) > _POINTER_BYTES:
+        return False
+    folder, _, name = path.rpartition("/")
+    if name == "gitdir":
+        return True  # back to a worktree: git reads it, and believes the worktree's own word only
+    text = now.data.decode("utf-8", "replace").removeprefix("gitdir: ").removesuffix("\n")
+    target = os.path.realpath(os.path.join(top, folder, text))  # noqa: PTH118
+    return "\n" not in text and target.startswith(f"{top}/") and is_guarded(target[len(top) + 1 :])
+
+
+def links_in(top: str, gitdir: str) -> list[str]:
+    return [
+        f"{folder}/{entry.name}"
+        for folder in find_written_folders(top, gitdir)
+        for entry in entries_of(f"{top}/{folder}")
+        if entry.is_symlink()
+    ]
+
+
+def find_written_folders(top: str, gitdir: str) -> list[str]:
+    """Folders in which git writes."""
+    found = [gitdir]
+    waiting = [f"{gitdir}/{name}" for name in WRITTEN if name]
+    while waiting and len(found) < _LINK_FOLDERS:
+        folder = waiting.pop()
+        if os.path.isdir(f"{top}/{folder}") and not os.path.islink(f"{top}/{folder}"):  # noqa: PTH112, PTH114
+            found.append(folder)
+            waiting += [
+                f"{folder}/{entry.name}"
+                for entry in entries_of(f"{top}/{folder}")
+                if entry.is_dir(follow_symlinks=False)
+            ]
+    return found

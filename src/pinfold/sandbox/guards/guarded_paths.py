@@ -9,55 +9,33 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import Self
 
 from msgspec import Struct, field
 
 from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
 from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
-from pinfold.sandbox.guards.name_patterns import NamePatterns
-from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, is_masked
+from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.kernel.inotify import FOLDERS
-
-if TYPE_CHECKING:
-    from pinfold.sandbox.guards.virtual_environment import VirtualEnvironment
+from pinfold.sandbox.kernel.safe_files import SET_ID, chmod, lstat
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 """What the agent would obey, at the top of the workspace."""
 _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
 """What a checkout of Pinfold runs when its commands are started."""
 _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
-_INSIDE = (
-    "/bin",
-    "/boot",
-    "/dev",
-    "/etc",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/proc",
-    "/run",
-    "/sbin",
-    "/sys",
-    "/usr",
-)
+_INSIDE = (*_SYSTEM[1:-1], "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 """Where nothing may be mounted from: a session has its own, or must have none."""
 _WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
 _OWN_PLACES = (DATASETS, SERVERS)
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 _LONGEST = 3800
 """Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
 _FEW = 64
 _LINKS = 10
 """That are followed from one name."""
-
-
-Stamp: TypeAlias = tuple[int, int]
-"""Inode, and when it last changed."""
 
 
 class GuardedPaths(Struct, frozen=True, kw_only=True):
@@ -72,9 +50,9 @@ class GuardedPaths(Struct, frozen=True, kw_only=True):
     """Folders that lie too deep to be looked through: as a whole."""
     kept: list[str] = field(default_factory=list[str])
     """Everything that must be after a cell as it was before, or as absent: for the keeper."""
-    told: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
+    told: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
-    environments: list[VirtualEnvironment] = []
+    environments: list[autorun_files.VirtualEnvironment] = []
     """Folders with an interpreter of their own, and what is obeyed in each."""
     folders: list[str] | None = None
     """Every folder, but those of git's data; None if they are more than can be watched."""
@@ -89,12 +67,8 @@ def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPath
     if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
     found = Walk(top, steers=steers)
-    environments: list[VirtualEnvironment] = []
-    if homes := found.environments:
-        from pinfold.sandbox.guards.virtual_environment import read_environment
-
-        environments = [read_environment(top, home) for home in homes]
-        found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
+    environments = [autorun_files.read_environment(top, home) for home in found.environments]
+    found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
     kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _find_gitdir_paths(gitdir, top)))
     kept += found.pointers
     if steers:
@@ -188,7 +162,7 @@ def reduce_folders(folders: set[str]) -> list[str]:
 class _OpenedFolders:
     """Folders that were closed to ourselves, opened to be looked into, and closed again at the end.
 
-    Code could open them just as we do. One that belongs to somebody else it cannot look into either.
+    Code could open them just as we do. It cannot look into another user's either.
     """
 
     def __init__(self) -> None:
@@ -203,7 +177,7 @@ class _OpenedFolders:
             _chmod(folder, mode)
 
     def list(self, folder: str) -> list[os.DirEntry[str]] | None:
-        """None: it is somebody else's, and closed."""
+        """None: it belongs to another user, and is closed."""
         try:
             with os.scandir(folder) as inside:
                 entries = list(inside)
@@ -225,7 +199,7 @@ def _chmod(folder: str, mode: int | None) -> int | None:
         fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             was = stat.S_IMODE(os.fstat(fd).st_mode)
-            os.chmod(f"/proc/self/fd/{fd}", was | 0o500 if mode is None else mode)  # noqa: PTH101
+            chmod(fd, was | 0o500 if mode is None else mode)
             return was
         finally:
             os.close(fd)
@@ -246,7 +220,7 @@ class Walk:
         self.too_deep: set[str] = set()
         self.closed: list[str] = []
         """Folders that could not be looked into."""
-        self.autorun: dict[str, autorun_files.Row] = {}
+        self.autorun: dict[str, autorun_files.AutorunRule] = {}
         """By path relative to the top: what a program would obey, git's apart."""
         self.through_links: list[tuple[str, autorun_files.Match]] = []
         """Links, each with what a program would obey by a path through it, there or not."""
@@ -260,7 +234,7 @@ class Walk:
         """Of each name so far, whether it is looked at more closely."""
         self._linked: set[tuple[int, int]] = set()
         self._seen: set[str] = set()
-        # A session writes as the owner of its workspace; any other's set-id file gives nobody more than that.
+        # A session writes as the owner of its workspace; another user's set-id file gives no more than that.
         self._wants_set_id = os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID  # noqa: PTH116
         if not os.path.isdir(top):  # noqa: PTH112 - no Path on the fast path
             self._look(top, top.rpartition("/")[2], os.lstat(top))
@@ -341,7 +315,7 @@ class Walk:
             if entry.is_file(follow_symlinks=False):
                 if noted or secret:
                     self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
-                elif wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
+                elif wants_set_id and entry.stat(follow_symlinks=False).st_mode & SET_ID:
                     self.set_id.append(entry.path)
             elif entry.is_symlink():
                 self._look_at_link(entry.path, name, secret=secret)
@@ -391,7 +365,7 @@ class Walk:
 
 
 @functools.lru_cache(maxsize=2)
-def _compile_patterns(table: tuple[autorun_files.Row, ...]) -> NamePatterns:
+def _compile_patterns(table: tuple[autorun_files.AutorunRule, ...]) -> NamePatterns:
     """What is looked at more closely."""
     return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
 
@@ -401,13 +375,10 @@ def is_within(path: str, folder: str) -> bool:
     return not folder or path == folder or path.startswith(f"{folder}/")
 
 
-def stamp_of(path: str) -> Stamp:
-    """By which it is seen whether something changed; of a folder, whether names in it did."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return (0, 0)
-    return (status.st_ino, status.st_ctime_ns)
+def stamp_of(path: str) -> tuple[int, int]:
+    """Inode and time of the last change: whether something changed; of a folder, whether names in it did."""
+    status = lstat(path)
+    return (status.st_ino, status.st_ctime_ns) if status else (0, 0)
 
 
 def ours_within(top: str) -> list[str]:

@@ -6,15 +6,17 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from msgspec import Struct, field
 
 from pinfold.sandbox.guards import autorun_files
-from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, Row
+from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, AutorunRule
 from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
 from pinfold.sandbox.guards.secret_files import is_masked
-from pinfold.sandbox.kernel.safe_files import link_target, open_up
+from pinfold.sandbox.kernel.inotify import Watch
+from pinfold.sandbox.kernel.safe_files import link_target, lstat, open_up
 
 _MOST = 2_000_000
 """Entries below new folders that are looked at."""
@@ -49,11 +51,11 @@ class Found(Struct):
     gitdirs: set[str] = field(default_factory=set[str])
     pointers: set[str] = field(default_factory=set[str])
     """`.git` that is no folder."""
-    obeyed: dict[str, Row] = field(default_factory=dict[str, Row])
+    obeyed: dict[str, AutorunRule] = field(default_factory=dict[str, AutorunRule])
     """What must be as it was."""
-    told: dict[str, Row] = field(default_factory=dict[str, Row])
+    told: dict[str, AutorunRule] = field(default_factory=dict[str, AutorunRule])
     bytecode: set[str] = field(default_factory=set[str])
-    """Python runs it instead of the source, and nobody reads it before."""
+    """Python runs it instead of the source, and people do not read it."""
     closed: set[str] = field(default_factory=set[str])
     """Folders that could not be looked into."""
 
@@ -154,7 +156,7 @@ class NameCheck:
         elif name in _SHAPE and is_gitdir(f"{self._top}/{folder}" if folder else self._top):
             found.gitdirs.add(folder)
 
-    def _sort_row(self, path: str, row: Row, found: Found) -> None:
+    def _sort_row(self, path: str, row: AutorunRule, found: Found) -> None:
         if row.only_in == "environment":
             if any(is_within(path, environment.home) for environment in self._environments):
                 found.obeyed[path] = row
@@ -183,10 +185,74 @@ class NameCheck:
             return _DRIVERS.search(file.read(_ATTRIBUTES_BYTES)) is not None
 
     def _status(self, path: str) -> os.stat_result | None:
+        return lstat(f"{self._top}/{path}")
+
+
+class NameWatch:
+    """Watches the folders of one workspace that hold guarded names, and all of them where they are few enough."""
+
+    def __init__(self, top: str) -> None:
+        self._top = top
+        self._watch: Watch | None = None
+        with suppress(OSError):
+            self._watch = Watch()
+        self.sees_all = False
+        """Every folder is watched that holds a guarded name."""
+        self.sees_names = False
+        """Every folder is watched: each new name is seen at once."""
+
+    @property
+    def fd(self) -> int | None:
+        return self._watch.fd if self._watch else None
+
+    def changes(self) -> tuple[set[str], set[str]] | None:
+        return self._watch.changes() if self._watch else None
+
+    def watch_guarded(self, paths: Iterable[str], written: Iterable[str], secrets: Iterable[str]) -> None:
+        """The folders on the way to these paths, those in which git writes, and those that hold secrets."""
+        if self._watch is None:
+            return
+        ways = [path.split("/") for path in paths]
+        above = {"/".join([self._top, *way[:count]]) for way in ways for count in range(len(way))}
         try:
-            return os.lstat(f"{self._top}/{path}")
+            self._watch.add_all(sorted(above))
+            self._watch.add_all(f"{self._top}/{folder}" for folder in written)
         except OSError:
-            return None
+            self.sees_all = False
+            return
+        self.sees_all = True
+        self.watch_parents(secrets)  # more than can be watched are seen where the history of the files sees them
+
+    def watch_parents(self, paths: Iterable[str]) -> None:
+        """As far as there are watches."""
+        if self._watch:
+            with suppress(OSError):
+                self._watch.add_all(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in paths}))
+
+    def watch_each(self, folders: list[str] | None, most: int) -> None:
+        """All of them, if they are not too many."""
+        if self._watch is None or folders is None or len(folders) > most:
+            return
+        with suppress(OSError):
+            self._watch.add_all(f"{self._top}/{folder}" if folder else self._top for folder in folders)
+            self.sees_names = True
+
+    def watch_names(self, folders: Iterable[str]) -> bool:
+        """In these folders and below. Whether all of them could be watched."""
+        waiting = list(folders)
+        try:
+            while waiting and self._watch:
+                path = waiting.pop()
+                if self._watch.add_all([f"{self._top}/{path}" if path else self._top]):
+                    waiting += folders_in(self._top, path)
+        except OSError:
+            self.sees_names = False
+            return False
+        return True
+
+    def close(self) -> None:
+        if self._watch:
+            self._watch.close()
 
 
 def folders_in(top: str, folder: str) -> list[str]:

@@ -1,13 +1,15 @@
-"""What a session and its keeper need of each other: what is asked of a keeper, what it wants mounted, what it has to say."""
+"""The interface between a session and the guards of its files: what it asks of them, what they want mounted, what they report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import select
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct, field
 
-from pinfold.sandbox.guards.autorun_files import Row
+from pinfold.sandbox.guards.autorun_files import AutorunRule
+from pinfold.sandbox.guards.guarded_paths import mountable, stamp_of
 from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.text import join_names
 
@@ -33,7 +35,7 @@ class WorkspaceGuard(Protocol):
 
     @property
     def sees_names(self) -> bool:
-        """It needs nobody to tell it names."""
+        """It sees all new names itself."""
         ...
 
     @property
@@ -41,12 +43,8 @@ class WorkspaceGuard(Protocol):
         """Something that does not stay as it was put back: whatever runs in the session must end."""
         ...
 
-    def settle(self) -> tuple[str, ...]:
-        """Nothing of the session runs any more: put back what was fought over, and say what cannot be."""
-        ...
-
-    def settle_all(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        """As `settle`, at the end of the session, for everything."""
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        """Nothing of the session runs any more: put back everything that differs, and say what cannot be."""
         ...
 
     def final_notices(self) -> tuple[str, ...]:
@@ -79,12 +77,55 @@ class Mounts(Struct, frozen=True, kw_only=True):
         return bool(self.masked or self.pinned or self.protected)
 
 
+class MountQueue:
+    """What a session must have mounted anew: collected during a check of its files, and sent at the end of it."""
+
+    def __init__(self, top: str, shown: str, remount: Callable[[Mounts], None] | None) -> None:
+        """`shown`: where the session sees `top`."""
+        self._top = top
+        self._shown = shown
+        self._remount = remount
+        self._waiting = Mounts()
+        self._sent: dict[str, tuple[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def protect(self, path: str) -> None:
+        real = mountable(f"{self._top}/{path}", self._top)
+        if real is None or (sign := stamp_of(real)) == (0, 0):
+            return
+        place = self._shown + real[len(self._top) :]
+        if self._sent.get(place) != sign:
+            self._sent[place] = sign
+            if place not in self._waiting.protected:
+                self._waiting.protected.append(place)
+
+    def pin(self, path: str, kept: Iterable[str]) -> None:
+        """A git folder, and what is protected in it must be mounted again."""
+        self._waiting.pinned.append(f"{self._shown}/{path}")
+        for name in kept:
+            self._sent.pop(f"{self._shown}/{name}", None)
+
+    def mask(self, path: str, inode: tuple[int, int]) -> None:
+        self._waiting.masked.append((f"{self._shown}/{path}", *inode))
+
+    def send(self, *, is_midway: bool) -> None:
+        """`is_midway`: a cell runs on, so only masks are sent."""
+        mounts, self._waiting = self._waiting, Mounts()
+        if is_midway:
+            self._waiting = Mounts(pinned=mounts.pinned, protected=mounts.protected)
+            mounts = Mounts(masked=mounts.masked)
+        if mounts and self._remount:
+            self._remount(mounts)
+
+
 class GuardReport:
     """A line for each thing put back or told, and what the user must know in the end."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self.told: dict[str, Row] = {}
+        self.told: dict[str, AutorunRule] = {}
         """Left as it is, though a program obeys it."""
         self.taken: set[str] = set()
         """New and obeyed, made while nothing of the session ran: the user's."""
@@ -112,3 +153,71 @@ class GuardReport:
         if self.taken:
             lines.append(f"Made while no cell ran, and taken as your own: {join_names(sorted(self.taken), _NAMED)}.")
         return tuple(lines)
+
+
+class FileGuards:
+    """The first is of the workspace: of it the history of the files tells names, and its lines name paths in there."""
+
+    def __init__(self, keepers: Mapping[str, WorkspaceGuard]) -> None:
+        """By the path of the folder."""
+        self._keepers = keepers
+        self._workspace = next(iter(keepers), "")
+        self._poll = select.epoll()
+        for keeper in self._keepers.values():
+            if keeper.fd is not None:
+                self._poll.register(keeper.fd, select.EPOLLIN)
+
+    @property
+    def fd(self) -> int:
+        return self._poll.fileno()
+
+    def before(self, names: Names | None = NOTHING) -> None:
+        for path, keeper in self._keepers.items():
+            keeper.before(self._names(path, names))
+
+    def on_names_changed(self, names: Names | None = NOTHING) -> None:
+        for path, keeper in self._keepers.items():
+            keeper.on_names_changed(self._names(path, names))
+
+    def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        return self._prefix_paths({path: it.after(self._names(path, names)) for path, it in self._keepers.items()})
+
+    def allow(self, path: str) -> None:
+        for keeper in self._keepers.values():
+            keeper.allow(path)
+
+    @property
+    def sees_names(self) -> bool:
+        return self._keepers[self._workspace].sees_names
+
+    @property
+    def fought(self) -> str | None:
+        return next((keeper.fought for keeper in self._keepers.values() if keeper.fought), None)
+
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        return self._prefix_paths({path: it.settle(self._names(path, names)) for path, it in self._keepers.items()})
+
+    def final_notices(self) -> tuple[str, ...]:
+        return tuple(
+            line if path == self._workspace else f"In {path}: {line}"
+            for path, keeper in self._keepers.items()
+            for line in keeper.final_notices()
+        )
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        return self._prefix_paths({path: keeper.lost for path, keeper in self._keepers.items()})
+
+    def close(self) -> None:
+        self._poll.close()
+        for keeper in self._keepers.values():
+            keeper.close()
+
+    def _names(self, path: str, names: Names | None) -> Names | None:
+        """The history of the files knows the workspace only; None for other folders."""
+        return names if path == self._workspace or names is NOTHING else None
+
+    def _prefix_paths(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(
+            line if path == self._workspace else f"{path}/{line}" for path, said in lines.items() for line in said
+        )

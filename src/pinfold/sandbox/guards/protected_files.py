@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pinfold.sandbox.contract import FileRefused
 from pinfold.sandbox.guards.autorun_files import Match, match
-from pinfold.sandbox.guards.contents import FILE_BYTES, Contents, File
+from pinfold.sandbox.guards.contents import FILE_BYTES, Contents, FileContent
 from pinfold.sandbox.guards.guarded_paths import STEERING
 
 _OF_GIT = ("hooks", "config", "commondir", "modules", "worktrees")
@@ -54,7 +54,7 @@ def read_protected_file(path: str, workspace: Path) -> bytes | None:
         contents.close()
     if content is None:
         return None
-    if not isinstance(content, File) or content.data is None:
+    if not isinstance(content, FileContent) or content.data is None:
         raise FileRefused(f"{path} is no plain file of up to {FILE_BYTES >> 20} MB, and cannot be edited")
     return content.data
 
@@ -66,8 +66,8 @@ def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
         now = contents.read(path)
         if now is None:
             stat = workspace.stat()
-            now = File(data=None, mode=0o644, owner=(stat.st_uid, stat.st_gid))
-        if not isinstance(now, File):
+            now = FileContent(data=None, mode=0o644, owner=(stat.st_uid, stat.st_gid))
+        if not isinstance(now, FileContent):
             raise FileRefused(f"{path} is no plain file, and cannot be written")
         if not contents.write(path, replace(now, data=data, stamp=None)):
             raise FileRefused(f"{path} could not be written: something on the way to it is no folder")

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from pinfold.sandbox.kernel.safe_files import remove_all
 
-_OURS = r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
+_OURS = r"pinfold-(egress|home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
 _UNNAMED = r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}"
 """Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
 _OLD_S = 24 * 3600.0
 
 
-class Folder:
+class TemporaryFolder:
     """Private to this user, removed with `remove`."""
 
     def __init__(self, kind: str) -> None:
@@ -45,7 +45,7 @@ class Folder:
 
 @contextmanager
 def folder(kind: str) -> Generator[Path]:
-    made = Folder(kind)
+    made = TemporaryFolder(kind)
     try:
         yield made.path
     finally:

@@ -1,4 +1,4 @@
-"""Tells to which names in watched folders something happened, whoever did it. One inotify descriptor."""
+"""Reports to which names in watched folders something happened. One inotify descriptor."""
 
 from __future__ import annotations
 

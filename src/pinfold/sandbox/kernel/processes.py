@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import select
 import signal
-from collections.abc import Iterator
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinfold.sandbox.kernel.folders import find_abandoned, remove_folder
+
+GUEST = Path(__file__).parents[2] / "guest"
+_SWEEP_S = 30.0
+_SWEEPS = 20
+"""Passes over the process list; a program that forks faster than we kill is left to the user."""
 PROGRAM = "/pinfold/guest/__main__.py"
 _STAMP = re.compile(r"(\d+)-(\d+)")
 _HOSTED = ("launcher", "lite")
@@ -36,7 +48,7 @@ def lives(named: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
-    """A process of ours that serves nobody any more."""
+    """A process of ours whose host is gone."""
 
     pid: int
     stamp: str
@@ -163,3 +175,90 @@ def _pids() -> Iterator[int]:
         for entry in entries:
             if entry.name.isdigit():
                 yield int(entry.name)
+
+
+def sweep_leftovers(*, dry_run: bool) -> Iterator[tuple[str, str]]:
+    """End and remove what a killed host left behind, or only name it; yields the kind and the name of each.
+
+    Processes, control groups and temporary folders that the sandbox made.
+    """
+    for stray in strays():
+        if stray.end(dry_run=dry_run):
+            yield "process", f"{stray.pid} ({stray.program})"
+    folders = find_abandoned()
+    for folder in folders:
+        yield from (("process", str(pid)) for pid in end_marked(folder, dry_run=dry_run))
+    for group in _groups("list" if dry_run else "remove"):
+        yield "control group", group
+    for folder in folders:
+        if dry_run or _remove_abandoned(folder):
+            yield "folder", str(folder)
+
+
+def _groups(what: str) -> list[str]:
+    if sys.platform != "linux":
+        return []
+    program = [sys.executable, "-I", str(GUEST / "__main__.py"), "sweep", what]
+    try:
+        done = subprocess.run(program, capture_output=True, timeout=_SWEEP_S, check=True, cwd="/")
+        return json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+
+
+def _remove_abandoned(folder: Path) -> bool:
+    # Only a folder that carried a lock is known to be ours with all that is in it.
+    if "." in folder.name.lstrip("."):
+        return remove_folder(folder)
+    try:
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
+    """End the processes that were born with this folder as TMPDIR; returns them."""
+    mark = b"\0TMPDIR=" + os.fsencode(private) + b"\0"
+    ended: list[int] = []
+    for _ in range(_SWEEPS):
+        found = [pid for pid in _pids() if mark in _environ(pid)]
+        ended += [pid for pid in found if pid not in ended]
+        if not found or dry_run:
+            break
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    return ended
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+    except OSError:
+        return b""
+
+
+_LONGEST = 103
+_CREDENTIALS = struct.Struct("3i")
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Generator[str]:
+    """The path itself; a long one through a descriptor, since the kernel takes 108 bytes at most."""
+    if len(os.fsencode(path)) <= _LONGEST:
+        yield str(path)
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{path.name}"
+    finally:
+        os.close(descriptor)
+
+
+def is_same_user(peer: socket.socket) -> bool:
+    """Whether the other end belongs to us."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the folder is 0700 and the socket 0600
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _CREDENTIALS.unpack(credentials)[1] == os.geteuid()

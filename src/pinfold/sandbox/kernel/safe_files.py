@@ -1,4 +1,4 @@
-"""Opens, makes, moves and removes below one folder: never through a link, never out of it, whoever swaps what meanwhile.
+"""Opens, makes, moves and removes below one folder: never through a link, never out of it, even if paths are swapped meanwhile.
 
 The kernel resolves every path (openat2) from a descriptor of the folder that is held: below it, and through folders only.
 Then only single names are used, in the folder that was opened.
@@ -28,14 +28,14 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Also where a link is on the way: what it leads to is not ours."""
 _PARTIAL = ".pinfold-"
 _F_SETSIG = 10
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _TELLS_OF_MAPS = {0xEF53, 0x58465342, 0x9123683E}
 """ext4, xfs, btrfs: a write through a shared map shows in a file's times once its pages are clean."""
 
 
 class Changed(OSError):
-    """Somebody changed it after we last looked."""
+    """It was changed after we last looked."""
 
 
 class Stamp(NamedTuple):
@@ -154,13 +154,8 @@ class SafeFolder:
             partial = partial_name()
             made = make_file(folder, partial, fill, mode=mode & ~SET_ID, owner=owner, mtime_ns=mtime_ns)
             try:
-                _check(folder, name, was)
-                os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+                _replace(folder, partial, name, was)
                 return Stamp.of(os.fstat(made))
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial, dir_fd=folder)
-                raise
             finally:
                 os.close(made)
 
@@ -168,15 +163,7 @@ class SafeFolder:
         with self.place(path, writable=True) as (folder, name):
             partial = partial_name()
             os.symlink(target, partial, dir_fd=folder)
-            try:
-                with suppress(PermissionError):
-                    os.chown(partial, *owner, dir_fd=folder, follow_symlinks=False)
-                _check(folder, name, was)
-                os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial, dir_fd=folder)
-                raise
+            _replace(folder, partial, name, was, owner)
 
     def make_folder(self, path: str) -> None:
         with self.place(path, writable=True) as (folder, name):
@@ -248,7 +235,7 @@ def reopen(fd: int) -> int:
 
 
 def is_open_for_writing(fd: int) -> bool:
-    """By anybody, a shared map included: only where nobody has it so does the kernel grant a read lease."""
+    """By any process, a shared map included: the kernel grants a read lease only if there is none."""
     try:
         # Who opens it in this moment waits until the lease is given back below, and we are sent a signal: one that
         # is ignored, in place of SIGIO, which kills.
@@ -286,6 +273,20 @@ def make_file(
         os.close(fd)
 
 
+def _replace(folder: int, partial: str, name: str, was: Stamp | None, owner: tuple[int, int] | None = None) -> None:
+    """`partial` takes the place of `name`, if that is still as it `was`; else it is removed."""
+    try:
+        if owner:
+            with suppress(PermissionError):
+                os.chown(partial, *owner, dir_fd=folder, follow_symlinks=False)
+        _check(folder, name, was)
+        os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial, dir_fd=folder)
+        raise
+
+
 def _check(folder: int, name: str, was: Stamp | None) -> None:
     try:
         now = Stamp.of(os.stat(name, dir_fd=folder, follow_symlinks=False))
@@ -309,7 +310,7 @@ def chmod(fd: int, mode: int) -> None:
 def open_up(path: str) -> bool:
     """Make a folder that its owner has closed readable and writable for its owner. Whether that was needed, and done."""
     try:
-        fd = os.open(path, _LOOK | os.O_DIRECTORY)
+        fd = os.open(path, LOOK | os.O_DIRECTORY)
     except OSError:
         return False
     try:
@@ -331,6 +332,14 @@ def entries_of(folder: str) -> list[os.DirEntry[str]]:
             return list(inside)
     except OSError:
         return []
+
+
+def lstat(path: str) -> os.stat_result | None:
+    """None: it is not there, or out of reach."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def link_target(path: str) -> str | None:
@@ -387,11 +396,11 @@ def _lift(folder: int, name: str) -> None:
 
 def _enter_folder(parent: int, name: str) -> int:
     """A folder, opened and made ours to change."""
-    fd = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)
+    fd = os.open(name, LOOK | os.O_DIRECTORY, dir_fd=parent)
     try:
         if stat.S_IMODE(os.fstat(fd).st_mode) & 0o700 != 0o700:
             chmod(fd, 0o700)
-        return os.open(".", _FOLDER, dir_fd=fd)
+        return os.open(".", FOLDER, dir_fd=fd)
     finally:
         os.close(fd)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pinfold.sandbox.contract import SandboxUnavailable
-from pinfold.sandbox.kernel.syscalls import AARCH64, ABSENT, ALLOWED, X86_64
+from pinfold.sandbox.kernel.syscalls import AARCH64, ABSENT, ALLOWED, X86_64, names
 
 # Words of seccomp_data: number, architecture, instruction pointer, six arguments of 64 bits.
 _NUMBER, _ARCH, _ARGS = 0, 4, 16
@@ -42,7 +42,7 @@ _UNIX_KINDS, _INET_KINDS = (1, 2, 5), (1, 2)
 _PROTOCOLS = (0, 6, 17)
 """What fits the kind, TCP, UDP."""
 _SET_LEASE = 1024
-"""A lease on a file holds up whoever opens it outside, for most of a minute."""
+"""A lease on a file holds up any process that opens it outside, for most of a minute."""
 _FILE_TYPE, _NAMED_PIPE = 0o170000, 0o010000
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCSETD: ways to type into a terminal, or to take it over."""
@@ -53,49 +53,18 @@ _FILE_OWNERS = (8, 10, 15)
 _PRIO_PROCESS, _IOPRIO_PROCESS = 0, 1
 _TRUNCATES, _ACCESS_MODE = 0o1000, 0o3
 
-METADATA = frozenset(
-    [
-        "chmod",
-        "fchmod",
-        "fchmodat",
-        "fchmodat2",
-        "chown",
-        "fchown",
-        "lchown",
-        "fchownat",
-        "utime",
-        "utimes",
-        "futimesat",
-        "utimensat",
-    ]
-)
+METADATA = names("chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat")
 """Calls on files that Landlock does not judge."""
-SIGNALS = frozenset(["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"])
+SIGNALS = names("kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo")
 _ATTRIBUTES = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")
 _TERMINAL, _SOCKET, _LISTENER = 0x5400, 0x8900, 0x2100
 """Groups of `ioctl` that change no file; the last is for the listeners of such filters."""
 _LOOKS = (0x80086601, 0x801C581F, 0xC020660B, 0x2)
 """FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FIEMAP, FIGETBSZ."""
-_OF_THE_WHOLE_MACHINE = [
-    "shmget",
-    "shmat",
-    "shmctl",
-    "shmdt",
-    "semget",
-    "semop",
-    "semctl",
-    "semtimedop",
-    "msgget",
-    "msgsnd",
-    "msgrcv",
-    "msgctl",
-    "mq_open",
-    "mq_unlink",
-    "mq_timedsend",
-    "mq_timedreceive",
-    "mq_notify",
-    "mq_getsetattr",
-]
+_OF_THE_WHOLE_MACHINE = names("""
+shmget shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl
+mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+""")
 _NEEDS_A_SOCKET = ("socket", "connect", "bind", "listen")
 
 
@@ -130,8 +99,8 @@ def compile_filter(
     machine = _check_machine(machine)
     numbers = _ARCHES[machine][1]
     rules = _rules() | (_shared_rules() if shared else {})
-    for answer, names in (("ask", asked), ("deny", refused)):
-        rules |= {name: [_ANSWERS[answer]] for name in names}
+    for answer, calls in (("ask", asked), ("deny", refused)):
+        rules |= {name: [_ANSWERS[answer]] for name in calls}
     rules = {name: rule for name, rule in rules.items() if name in numbers and name not in also}
     targets = {numbers[name]: "allow" for name in ALLOWED | also if name in numbers}
     targets |= {numbers[name]: "absent" for name in ABSENT if name in numbers}
@@ -142,7 +111,7 @@ def compile_filter(
 def compile_read_only_filter(machine: str = "") -> bytes:
     """For a program that may only read: what changes files and Landlock, of some version, does not judge. All else is let through.
 
-    No socket of a path's either: whoever listens there may write.
+    No socket of a path's either: the process that listens there may write.
     """
     machine = _check_machine(machine)
     numbers = _ARCHES[machine][1]
@@ -174,7 +143,7 @@ def _compile(machine: str, targets: dict[int, str], rules: dict[str, list[_Step]
     steps: list[_Step] = [(_LOAD, _ARCH), _Jump(_EQUAL, arch, "ours", "foreign"), "foreign", (_RETURN, _KILL)]
     steps += ["ours", (_LOAD, _NUMBER)]
     if machine == "x86_64":
-        # The x32 calls have numbers of their own, and nobody uses them but to get around filters.
+        # The x32 calls have numbers of their own, and are used only to get around filters.
         steps += [_Jump(_AT_LEAST, _X32_BIT, "x32", "native"), "x32", _ANSWERS["deny"], "native"]
     steps += _search(_ranges(targets, other), "search")
     for name, rule in rules.items():
@@ -258,7 +227,7 @@ def _empties(flags: int, if_not: str) -> list[_Step]:
 
 
 def _socket_rule() -> list[_Step]:
-    """Other protocols have kernel modules of their own, loaded for whoever asks."""
+    """Other protocols have kernel modules of their own, loaded for any process that asks."""
     return [
         _argument(0),
         _Jump(_EQUAL, _UNIX, "unix", "not unix"),

@@ -10,7 +10,7 @@ def _numbers(text: str) -> dict[str, int]:
     return {name: int(number) for name, number in zip(words[::2], words[1::2], strict=True)}
 
 
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -91,7 +91,7 @@ map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 mseal 462
 setxattrat 463 removexattrat 466 file_setattr 469
 """)
 
-ALLOWED: Final = _names("""
+ALLOWED: Final = names("""
 accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chown clock_getres clock_gettime
 clock_nanosleep close close_range connect copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
 epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat exit exit_group faccessat faccessat2
@@ -119,7 +119,7 @@ tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork vmsplice
 """)
 """Without conditions. What is neither here nor in the filter's own rules is refused."""
 
-ABSENT: Final = _names("""
+ABSENT: Final = names("""
 clone3 openat2 io_uring_setup io_uring_enter io_uring_register userfaultfd bpf keyctl add_key request_key memfd_secret
 io_setup io_destroy io_getevents io_submit io_cancel io_pgetevents
 """)

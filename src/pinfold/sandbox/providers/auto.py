@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from pinfold.sandbox.contract import Capabilities, Provider, SandboxUnavailable, Session, Spec
 
@@ -77,31 +80,144 @@ class Auto:
         return await level.open(spec)
 
 
-_SETTINGS = {
-    "/proc/sys/user/max_user_namespaces": ("0", "sudo sysctl user.max_user_namespaces=15000"),
-    "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sudo sysctl kernel.unprivileged_userns_clone=1"),
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
-        "1",
-        "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
-    ),
-}
-_IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
-
-
 def cause_and_fix() -> str:
-    """What keeps user namespaces from working here and the command that changes it; empty if it cannot be seen."""
-    for path, (refuses, command) in _SETTINGS.items():
-        if _content(path) == refuses:
-            name = path.removeprefix("/proc/sys/").replace("/", ".")
-            return f"the setting {name} is {refuses}: `{command}` allows user namespaces"
-    if any(mark.exists() for mark in _IN_CONTAINER) or _content("/proc/1/cgroup").find("kubepods") >= 0:
-        flags = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
-        return f"this container's profile refuses them: `docker run {flags} ...` allows user namespaces"
-    return ""
+    """What keeps user namespaces from working here, and how to change it; empty if it cannot be seen."""
+    cause, fix = _explain_refusal(read_settings())
+    return f"{cause}: {fix}" if fix else ""
 
 
-def _content(path: str) -> str:
+NEWEST_NEEDED = (5, 12)
+"""`mount_setattr` came with this kernel."""
+_MANY = 28633
+"""What the kernel would set itself on a machine of 8 GB or so."""
+_RUN = {
+    "docker": "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined ...",
+    "podman": "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL ...",
+    "kubernetes": "in the container's securityContext: seccompProfile: {type: Unconfined}, procMount: Unmasked (with hostUsers: false)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """None: there is no such setting here."""
+
+    system: str = "linux"
+    release: str = ""
+    is_root: bool = False
+    max_user_namespaces: int | None = None
+    unprivileged_userns_clone: int | None = None
+    apparmor_restricts: int | None = None
+    filtered: bool = False
+    """This very process runs under a system call filter."""
+    container: str | None = None
+    features: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """As `guest/startup/probe.py` found them: an empty text where something works, else the error's name."""
+
+    @property
+    def memory(self) -> str:
+        version = self.features.get("cgroup", {}).get("memory")
+        return f"control group, version {version}" if version else "watched by the session's init"
+
+    def works(self, feature: str) -> bool:
+        return self.features.get(feature) == ""
+
+    def as_dict(self) -> dict[str, object]:
+        """For people and programs; the keys are stable."""
+        return {
+            "system": self.system,
+            "release": self.release,
+            "root": self.is_root,
+            "container": self.container,
+            "filtered": self.filtered,
+            "landlock_abi": self.features.get("landlock_abi", 0),
+            "user_namespaces": self.works("user_namespaces"),
+            "mounts": self.works("mounts"),
+            "seccomp": self.works("seccomp"),
+            "idmapped_mounts": self.works("idmapped_mounts"),
+            "views": self.works("views"),
+            "cgroup": self.features.get("cgroup", {}),
+            "memory": self.memory,
+            "max_user_namespaces": self.max_user_namespaces,
+            "unprivileged_userns_clone": self.unprivileged_userns_clone,
+            "apparmor_restrict_unprivileged_userns": self.apparmor_restricts,
+        }
+
+
+def advice(facts: Facts) -> tuple[str | None, str | None]:
+    """The likeliest cause and what to type; None where nothing is known to be wrong."""
+    if facts.system != "linux":
+        return f"{facts.system} has no namespaces", "run Pinfold on Linux, or in a Linux virtual machine"
+    if _version(facts.release) < NEWEST_NEEDED:
+        return (
+            f"Linux {facts.release} is too old",
+            f"install a kernel of {'.'.join(map(str, NEWEST_NEEDED))} or newer",
+        )
+    if not facts.works("user_namespaces") or not facts.works("mounts"):
+        return _explain_refusal(facts)
+    if not facts.works("seccomp"):
+        return "system call filters are refused", "use a kernel built with CONFIG_SECCOMP_FILTER=y"
+    if facts.container is not None:
+        return "the container may not mount /proc afresh", _RUN[facts.container]
+    return None, None
+
+
+def _explain_refusal(facts: Facts) -> tuple[str, str | None]:
+    if facts.max_user_namespaces == 0:
+        return "user.max_user_namespaces is 0", f"sudo sysctl -w user.max_user_namespaces={_MANY}"
+    if not facts.is_root and facts.unprivileged_userns_clone == 0:
+        return ("kernel.unprivileged_userns_clone is 0", "sudo sysctl -w kernel.unprivileged_userns_clone=1")
+    if facts.container is not None:
+        return f"{facts.container} refuses namespaces to what runs in it", _RUN[facts.container]
+    if not facts.is_root and facts.apparmor_restricts == 1:
+        return (
+            "AppArmor takes away the rights inside user namespaces",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        )
+    if facts.filtered:
+        return (
+            "a system call filter around this process refuses namespaces",
+            "start Pinfold outside of it, e.g. not under a service with RestrictNamespaces=",
+        )
+    said = facts.features.get("user_namespaces") or facts.features.get("mounts") or "no reason given"
+    return f"the kernel refuses namespaces: {said}", None
+
+
+def _version(release: str) -> tuple[int, ...]:
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    return tuple(map(int, numbers.groups())) if numbers else NEWEST_NEEDED
+
+
+def read_settings() -> Facts:
+    """What the system's settings say, without trying anything."""
+    return Facts(
+        system=sys.platform,
+        release=os.uname().release,
+        is_root=os.geteuid() == 0,
+        max_user_namespaces=_setting("user/max_user_namespaces"),
+        unprivileged_userns_clone=_setting("kernel/unprivileged_userns_clone"),
+        apparmor_restricts=_setting("kernel/apparmor_restrict_unprivileged_userns"),
+        filtered="Seccomp:\t2" in _read_text("/proc/self/status").splitlines(),
+        container=_container(),
+    )
+
+
+def _setting(name: str) -> int | None:
     try:
-        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+        return int(_read_text(f"/proc/sys/{name}"))
+    except ValueError:
+        return None
+
+
+def _container() -> Literal["docker", "podman", "kubernetes"] | None:
+    if "KUBERNETES_SERVICE_HOST" in os.environ or "kubepods" in _read_text("/proc/1/cgroup"):
+        return "kubernetes"
+    if Path("/run/.containerenv").exists():
+        return "podman"
+    return "docker" if Path("/.dockerenv").exists() else None
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,8 +18,7 @@ from pinfold.sandbox import provider_named, provider_names
 from pinfold.sandbox.contract import Capabilities, SandboxError, Session, Spec
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.levels import lacks
-from pinfold.sandbox.providers.advice import Facts, advice
-from pinfold.sandbox.providers.auto import Auto
+from pinfold.sandbox.providers.auto import Auto, Facts, advice, read_settings
 from pinfold.sandbox.providers.canaries import find_holes
 from pinfold.sandbox.providers.launcher import GUEST
 
@@ -159,7 +156,7 @@ async def _environment(session: Session) -> Mapping[str, object]:
 
 
 def gather_facts() -> Facts:
-    """What there is to know about this machine without starting a sandbox."""
+    """What is known about this machine without starting a sandbox."""
     features: dict[str, object] = {}
     if sys.platform == "linux":
         program = [sys.executable, "-I", str(GUEST / "__main__.py"), "probe"]
@@ -168,37 +165,4 @@ def gather_facts() -> Facts:
             features = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             features = {"probe": f"failed: {error}"}
-    return Facts(
-        system=sys.platform,
-        release=platform.release(),
-        is_root=os.geteuid() == 0,
-        max_user_namespaces=_setting("user/max_user_namespaces"),
-        unprivileged_userns_clone=_setting("kernel/unprivileged_userns_clone"),
-        apparmor_restricts=_setting("kernel/apparmor_restrict_unprivileged_userns"),
-        filtered=_is_filtered(),
-        container=_container(),
-        features=features,
-    )
-
-
-def _setting(name: str) -> int | None:
-    try:
-        return int(Path("/proc/sys", name).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-
-
-def _is_filtered() -> bool:
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return False
-    return "Seccomp:\t2" in lines
-
-
-def _container() -> Literal["docker", "podman", "kubernetes"] | None:
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return "kubernetes"
-    if Path("/run/.containerenv").exists():
-        return "podman"
-    return "docker" if Path("/.dockerenv").exists() else None
+    return replace(read_settings(), features=features)

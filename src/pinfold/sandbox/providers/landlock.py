@@ -21,20 +21,19 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.guards.file_guard import FileGuard
-from pinfold.sandbox.guards.file_guards import FileGuards
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
-from pinfold.sandbox.guards.ports import WorkspaceGuard
+from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
+from pinfold.sandbox.guests import open_saved_state_session
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter
 from pinfold.sandbox.providers.canaries import find_holes
+from pinfold.sandbox.providers.jail import MOUNTS, process_limits
 from pinfold.sandbox.providers.launcher import GUEST, Launcher, start_guest
 from pinfold.sandbox.providers.launcher_requests import LauncherGone
 from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, homes, resolve_python
-from pinfold.sandbox.providers.request import MOUNTS, process_limits
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import WatchedProcess
 from pinfold.sandbox.session.output import Output
-from pinfold.sandbox.session.saved_state_session import open_saved_state_session
 from pinfold.text import join_names
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
@@ -57,6 +56,9 @@ AS_ROOT = " The workspace belongs to root, so code runs as root, without any of 
 class Landlock:
     """Isolation without namespaces."""
 
+    name = "landlock"
+    capabilities = Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
+
     def __init__(
         self, python: Path | None = None, *, allow_unmasked: bool = False, abi: int = NEWEST_ABI, guest: Path = GUEST
     ) -> None:
@@ -66,14 +68,6 @@ class Landlock:
         self._abi = min(abi, landlock_abi())
         self._guest = guest
         self._also = ""
-
-    @property
-    def name(self) -> str:
-        return "landlock"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
 
     @property
     def notice(self) -> str | None:
@@ -92,7 +86,7 @@ class Landlock:
     async def probe(self, spec: Spec | None = None) -> None:  # noqa: ARG002 - nothing is prepared
         await self._prove((os.geteuid(), os.getegid()))
 
-    async def _open(self, place: _Place, spec: Spec) -> Session:
+    async def _open(self, place: _Confinement, spec: Spec) -> Session:
         guests = _Guests(_borrow_launcher(place), spec, place)
         return await open_saved_state_session(guests, self.capabilities, spec)
 
@@ -117,7 +111,7 @@ class Landlock:
             raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
         _proven.add(claim)
 
-    def _place(self, spec: Spec) -> _Place:
+    def _place(self, spec: Spec) -> _Confinement:
         """Looks at everything that will be seen. Raises SandboxUnavailable."""
         if not spec.workspace.is_dir():
             raise SandboxUnavailable(f"the workspace {str(spec.workspace)!r} is not a folder; create it first")
@@ -127,7 +121,7 @@ class Landlock:
             _refuse_secrets([each.guards for each in shown])
         owner = workspace.stat()
         site = spec.site.resolve() if spec.site and _is_open_to(spec.site.resolve(), owner) else None
-        return _Place(
+        return _Confinement(
             python=self._python,
             guest=self._guest,
             abi=self._abi,
@@ -211,7 +205,7 @@ def _refuse_secrets(seen: list[GuardedPaths]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Confinement:
     """What one zygote is shut into."""
 
     python: Path
@@ -254,17 +248,17 @@ class _Place:
 class _BorrowedLauncher:
     """A launcher and how many sessions use it."""
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: _Confinement) -> None:
         self.launcher = Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
         self.users = 0
 
 
 _lock = threading.Lock()
-_places: dict[_Place, _BorrowedLauncher] = {}
+_places: dict[_Confinement, _BorrowedLauncher] = {}
 _proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
-def _borrow_launcher(place: _Place) -> _BorrowedLauncher:
+def _borrow_launcher(place: _Confinement) -> _BorrowedLauncher:
     """For one more session."""
     with _lock:
         lent = _places.pop(place, None) or _BorrowedLauncher(place)
@@ -274,7 +268,7 @@ def _borrow_launcher(place: _Place) -> _BorrowedLauncher:
 
 
 def _return_launcher(lent: _BorrowedLauncher) -> list[_BorrowedLauncher]:
-    """One session less; all but the last few that nobody uses are then for the caller to end."""
+    """One session less. Returns unused launchers beyond the few that are kept, for the caller to end."""
     with _lock:
         lent.users -= 1
         idle = [place for place, lent in _places.items() if not lent.users]
@@ -290,7 +284,7 @@ def _end_all() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Place) -> None:
+    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Confinement) -> None:
         self._lent = lent
         self._spec = spec
         self._place = place
@@ -334,7 +328,7 @@ class _Guests:
         }
 
 
-def _make_guards(place: _Place, body: WatchedProcess) -> FileGuards:
+def _make_guards(place: _Confinement, body: WatchedProcess) -> FileGuards:
     """No mount is in a session's way here, so cells are looked after in each folder it may change."""
     return FileGuards(
         {

@@ -20,14 +20,12 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.guards.ports import WorkspaceGuard
-from pinfold.sandbox.kernel.processes import stamp
+from pinfold.sandbox.kernel.processes import GUEST, stamp
 from pinfold.sandbox.providers import warm_launchers
-from pinfold.sandbox.providers.launcher_requests import LauncherGone, send_request
-from pinfold.sandbox.providers.request_file import MESSAGE_BYTES
-from pinfold.sandbox.session.deaths import Death
+from pinfold.sandbox.providers.launcher_requests import MESSAGE_BYTES, LauncherGone, send_request
 from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import Death
 
-GUEST = Path(__file__).parents[2] / "guest"
 START_S = 60.0
 ANSWER_S = 30.0
 ENDING_S = 0.05
@@ -183,14 +181,18 @@ class Launcher:
 
 
 async def start_guest(
-    guest: Guest, limits: Limits, keep: Callable[[], Awaitable[WorkspaceGuard]] | None = None
+    guest: Guest,
+    limits: Limits,
+    keep: Callable[[], Awaitable[WorkspaceGuard]] | None = None,
+    *,
+    name: str = "the session",
 ) -> Guest:
-    """The guest, once it has said hello, and with the keeper that `keep` makes. Raises SandboxUnavailable."""
+    """The guest, once it has said hello, and with the guard that `keep` makes. Raises SandboxUnavailable."""
     try:
         if keep:
             # No code runs before the first cell, so there is still time to remember what is there.
             guest.keeper = await keep()
-        await _greet(guest, limits.start_s)
+        await _greet(guest, limits.start_s, name)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await guest.kill_and_wait("it was given up")
@@ -200,14 +202,14 @@ async def start_guest(
     return guest
 
 
-async def _greet(guest: Guest, limit_s: float) -> None:
+async def _greet(guest: Guest, limit_s: float, name: str) -> None:
     try:
         end = await asyncio.wait_for(guest.end(), limit_s)
     except TimeoutError as error:
-        raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
+        raise SandboxUnavailable(f"{name} did not answer within {limit_s:g} s; is the machine overloaded?") from error
     if isinstance(end, Death):
         said = guest.stderr.take()[0].strip()[-2000:]
-        raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
+        raise SandboxUnavailable(f"{name} did not start: {end.how}; it said: {said!r}")
 
 
 def reason(answer: bytes) -> str:

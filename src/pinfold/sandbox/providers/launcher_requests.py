@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pinfold.sandbox.contract import SandboxUnavailable
-from pinfold.sandbox.providers.request_file import MESSAGE_BYTES, open_request_file
+
+MESSAGE_BYTES = 1 << 16
+
+
+@contextmanager
+def open_request_file(request: Mapping[str, Any]) -> Generator[int]:
+    fd = os.memfd_create("request", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, json.dumps(request).encode())
+        yield fd
+    finally:
+        os.close(fd)
+
 
 LAUNCHER = "the launcher of sessions"
 

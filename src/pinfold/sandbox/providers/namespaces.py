@@ -22,9 +22,8 @@ from pinfold.sandbox.providers.canaries import find_holes
 from pinfold.sandbox.providers.jail import Guests, history_of
 from pinfold.sandbox.providers.launcher import GUEST, Launcher
 from pinfold.sandbox.providers.warm_launchers import socket_in
-from pinfold.sandbox.session.growth import growth_of
-from pinfold.sandbox.session.saved_states import SavedStates
-from pinfold.sandbox.session.undoable_session import UndoableSession
+from pinfold.sandbox.session.session import GuestSession
+from pinfold.sandbox.session.state_restore import FrozenCopies
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = ("/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/ssl/certs")
@@ -48,6 +47,9 @@ NO_FILES = "Undo brings back variables only, no files: this session has a privat
 class Namespaces:
     """Real isolation, root or not."""
 
+    name = "namespaces"
+    notice = None
+
     def __init__(
         self, python: Path | None = None, *, pool: int | None = None, program: bytes | None = None, guest: Path = GUEST
     ) -> None:
@@ -61,10 +63,6 @@ class Namespaces:
         self._guest = guest
         self._prepared: dict[int, Guests] = {}
         """By the identity of their spec, between `probe` and `open`."""
-
-    @property
-    def name(self) -> str:
-        return "namespaces"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -81,10 +79,6 @@ class Namespaces:
             read_only_commands=True,
             egress=True,
         )
-
-    @property
-    def notice(self) -> str | None:
-        return None
 
     async def open(self, spec: Spec) -> Session:
         await self.probe(spec)
@@ -148,12 +142,8 @@ class Namespaces:
                 return NO_FILES
             return await anyio.to_thread.run_sync(history_of, spec)
 
-        given = history if spec.writable and not guests.is_proof else None
-        saved = SavedStates(spec.state)
-        session = await UndoableSession.start(
-            guests, self.capabilities, spec.limits, history=given, saved=saved, growth=growth_of(spec)
-        )
-        return await session.resume()
+        begin_files = history if spec.writable and not guests.is_proof else None
+        return await GuestSession.open(guests, self.capabilities, spec, FrozenCopies, begin_files)
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""

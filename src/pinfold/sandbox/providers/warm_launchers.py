@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from pinfold.sandbox.kernel.sockets import is_same_user, short_path
+from pinfold.sandbox.kernel.processes import is_same_user, short_path
 
 JOIN_S = 2.0
 HELLO = {"proven": True}

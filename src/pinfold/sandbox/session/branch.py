@@ -8,25 +8,18 @@ import socket
 from contextlib import suppress
 from typing import cast
 
-import anyio
-from msgspec.structs import replace
-
-from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, UndoRefused
+from pinfold.sandbox.contract import Limits, SandboxUnavailable, UndoRefused
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import JailedProcess
+from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
 from pinfold.sandbox.session.output import Output, widen
-from pinfold.sandbox.session.session import GuestSession
 from pinfold.sandbox.session.state_restore import wait_for_hello
 
 THREADS = "Threads that ran in the session ({}) do not run in a branch of it, and what waits for them will wait."
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
 
 
-class BranchProcess:
+class BranchProcess(GuestProcess):
     """Of one branch. What else runs in the session is not its own."""
-
-    out_of_memory = False
-    report_fd = None
 
     def __init__(self, session: JailedProcess, pid: int, pidfd: int) -> None:
         """`pid` is what the session's init calls it."""
@@ -38,32 +31,17 @@ class BranchProcess:
     def fd(self) -> int:
         return self._pidfd
 
-    def report(self) -> None:
-        return None
-
-    def prepare_close(self) -> None:
-        pass
-
     def interrupt(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGINT)
 
     async def wait_for_interrupt(self) -> None:
         await self._session.wait_for_interrupt()
 
-    def end_program(self) -> None:
-        self.kill()
-
     def kill(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGKILL)
         if self._pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
-    def poll(self) -> int | None:
-        return None
-
-    def reap(self) -> int:
-        return -signal.SIGKILL
 
     def release(self) -> None:
         pidfd, self._pidfd = self._pidfd, -1
@@ -75,8 +53,8 @@ class BranchProcess:
         await self._session.ask(b"reap", {})
 
 
-async def open_branch(guest: Guest, state: int, *, of: GuestSession, limits: Limits) -> Branch:
-    """A branch of the session `of` from the state after this cell, of which a copy is kept. Raises UndoRefused."""
+async def open_branch(guest: Guest, state: int, limits: Limits) -> tuple[Guest, tuple[str, ...]]:
+    """The guest of a branch from the state after this cell, of which a copy is kept, and its notices. Raises UndoRefused."""
     body = cast("JailedProcess", guest.body)
     ours, theirs = socket.socketpair()
     (out, out_in), (err, err_in) = os.pipe(), os.pipe()
@@ -93,62 +71,41 @@ async def open_branch(guest: Guest, state: int, *, of: GuestSession, limits: Lim
         os.close(err)
         raise UndoRefused(f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}")
     outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
-    branch_body = BranchProcess(body, answer["pid"], fds[0])
-    fresh = Guest(branch_body, ours, *outputs)
+    fresh = Guest(BranchProcess(body, answer["pid"], fds[0]), ours, *outputs)
     try:
         await wait_for_hello(fresh)
     except BaseException:
         await fresh.kill_and_wait("it was given up")
         raise
-    branch = Branch(fresh, branch_body, ours, of=of, limits=limits)
-    if threads := answer.get("threads"):
-        branch.note_missing_threads(threads)
-    return branch
+    threads = answer.get("threads")
+    return fresh, (READ_ONLY, THREADS.format(threads)) if threads else (READ_ONLY,)
 
 
-class Branch(GuestSession):
-    """Cannot be undone or branched itself."""
-
-    def __init__(
-        self, guest: Guest, body: BranchProcess, channel: socket.socket, *, of: GuestSession, limits: Limits
-    ) -> None:
-        super().__init__(launcher=_NoLauncher(), capabilities=_branch_capabilities(of.capabilities), limits=limits)
-        self._guest = guest
-        self._notices = (READ_ONLY,)
-        self.body = body
-        self.channel = channel
-
-    def note_missing_threads(self, threads: int) -> None:
-        """Those that ran in the session."""
-        self._notices += (THREADS.format(threads),)
-
-    async def close(self) -> None:
-        was_open = not self._closed
-        await super().close()
-        if was_open:
-            with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # the session has ended as well
-                await self.body.report_end()
-
-    def hand_over(self) -> Guest:
-        """Its guest, for the session that adopts it. The branch is closed then."""
-        guest, self._guest, self._closed = self._guest, None, True
-        if guest is None or guest.death is not None:
-            raise SandboxUnavailable("the branch has ended; there is nothing left of it to keep")
-        return guest
+async def adopt_branch(guest: Guest, kept: Guest) -> Guest:
+    """The branch's program goes on as the session's: it takes the place of `guest`."""
+    body, branch = cast("JailedProcess", guest.body), cast("BranchProcess", kept.body)
+    guest.leave()
+    kept.leave()
+    await body.ask(b"adopt", {"pid": branch.pid})
+    branch.release()
+    guest.let_go()
+    adopted = Guest(body, kept.channel, kept.stdout, kept.stderr, greeted=True)
+    adopted.keeper, adopted.copies = guest.keeper, guest.copies
+    return adopted
 
 
-def _branch_capabilities(capabilities: Capabilities) -> Capabilities:
-    return replace(capabilities, fork=False)
+class BranchLauncher:
+    """A branch that has ended cannot be started again."""
 
-
-class _NoLauncher:
-    """A branch that has ended cannot be begun again."""
+    def __init__(self, guest: Guest) -> None:
+        self._body = cast("BranchProcess", guest.body)
 
     async def launch(self) -> Guest:
         raise SandboxUnavailable("the branch has ended, and its variables with it")
 
     async def sweep(self) -> None:
-        """Its session's init does."""
+        """The session's init does."""
 
     async def release(self) -> None:
-        """Nothing was made for it."""
+        with suppress(SandboxUnavailable):  # the session has ended as well
+            await self._body.report_end()

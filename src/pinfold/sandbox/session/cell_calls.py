@@ -55,11 +55,11 @@ class CellCalls:
 
     @property
     def is_open(self) -> bool:
-        """Somebody inside waits for an answer."""
+        """Code inside waits for an answer."""
         return bool(self._open)
 
     async def serve(self) -> None:
-        """Until the cell has ended: then nobody waits for the answers, and the tools are given up. Raises what `on_call` did."""
+        """Until the cell has ended; tools that still run are then cancelled. Raises what `on_call` raised."""
         try:
             await self._guest.serve_calls(self._take)
         finally:

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Annotated, Literal, TypeAlias, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Lost, ReadOnly, Stream, Variable
@@ -97,7 +98,7 @@ class GuestCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OnGuestCall: TypeAlias = Callable[[GuestCall | int], None]
-"""A call, or the number of one whose answer nobody wants any more."""
+"""A call, or the number of one whose answer is no longer wanted."""
 OnPiece: TypeAlias = Callable[[Stream, bytes], None]
 """Of what a command writes, as it comes."""
 
@@ -130,14 +131,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     lost: tuple[Lost, ...] = ()
 
 
-class _Row(msgspec.Struct, frozen=True):
-    name: str
-    type: str
-    shape: str | None
-    size: int | None
-    cell: int | None = None
-
-
 class _Ended(msgspec.Struct, frozen=True):
     """Of a command, before its output."""
 
@@ -152,7 +145,7 @@ class _Ended(msgspec.Struct, frozen=True):
 
 _ended = msgspec.json.Decoder(_Ended)
 _header = msgspec.json.Decoder(Header)
-_rows = msgspec.json.Decoder(list[_Row])
+_variables = msgspec.json.Decoder(tuple[Variable, ...])
 
 
 def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
@@ -178,7 +171,7 @@ class ReplyReader:
         self._body_bytes = 0
         self._calls = self._drops = self._call_bytes = 0
         self.open_calls = 0
-        """Whoever answers one counts down."""
+        """Decreased by the code that answers one."""
         self._on_call: OnGuestCall | None = None
         self._commands = self._ran = 0
         """That were nested in the request, and those of them whose end was told."""
@@ -256,14 +249,8 @@ class ReplyReader:
 
     def _take(self, header: Header, body: bytes) -> None:
         """What is not the end of the request."""
-        if header.status == "call":
-            self._take_call(header, body)
-        elif header.status == "drop":
-            self._take_drop(header)
-        elif header.status == "ran":
-            self._take_end(header, body)
-        else:
-            self._take_piece(header, body)
+        takes = {"call": self._take_call, "drop": self._take_drop, "ran": self._take_end, "output": self._take_piece}
+        takes[header.status](header, body)
 
     def _take_end(self, header: Header, body: bytes) -> None:
         if self._on_ran is None or header.command != self._ran + 1 or self._ran == self._commands:
@@ -305,15 +292,11 @@ class ReplyReader:
             raise ChannelBroken("the arguments of its call have no names")
         self._on_call(GuestCall(number=self._calls, tool=header.tool, args=cast("dict[str, Json]", args)))
 
-    def _take_drop(self, header: Header) -> None:
+    def _take_drop(self, header: Header, _body: bytes) -> None:
         """Of a call that may have been answered just now."""
         self._drops += 1
-        if (
-            self._on_call is None
-            or header.call is None
-            or not 0 < header.call <= self._calls
-            or self._drops > self._calls
-        ):
+        is_known = header.call is not None and 0 < header.call <= self._calls
+        if self._on_call is None or header.call is None or not is_known or self._drops > self._calls:
             raise ChannelBroken("it dropped a call that it never made")
         self._on_call(header.call)
 
@@ -323,29 +306,27 @@ class ReplyReader:
         if header.status not in self._statuses:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
         value, error = header.value, header.error
+        reply = Reply(
+            status=header.status,
+            body=body,
+            interrupted=header.interrupted,
+            again=header.again,
+            lost=tuple(header.lost),
+        )
         if value is None and error is None and not header.displays:
-            return Reply(
-                status=header.status,
-                body=body,
-                interrupted=header.interrupted,
-                again=header.again,
-                lost=tuple(header.lost),
-            )
+            return reply
         split, shown = value or 0, (value or 0) + (error or 0)
         rich = sum(size for forms in header.displays for _, size in forms)
         if split < 0 or (error or 0) < 0 or shown + rich != len(body):
             raise ChannelBroken("its texts do not add up")
-        return Reply(
-            status=header.status,
+        return replace(
+            reply,
             body=b"",
             value=None if value is None else body[:split].decode("utf-8", "replace"),
             error=None if error is None else body[split:shown].decode("utf-8", "replace"),
-            interrupted=header.interrupted,
-            again=header.again,
             out_of_memory=header.out_of_memory,
             missing=header.missing,
-            displays=_displays(header.displays, memoryview(body)[shown:]) if header.displays else (),
-            lost=tuple(header.lost),
+            displays=_displays(header.displays, memoryview(body)[shown:]),
         )
 
 
@@ -385,7 +366,6 @@ def command_outcome(body: bytes) -> Ran:
 def inventory(body: bytes) -> tuple[Variable, ...]:
     """Raises ChannelBroken."""
     try:
-        rows = _rows.decode(body)
+        return _variables.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ChannelBroken("its list of variables is not one") from error
-    return tuple(Variable(name=row.name, type=row.type, shape=row.shape, size=row.size, cell=row.cell) for row in rows)

@@ -65,13 +65,13 @@ class Command:
         return None if self.heard is None else self.heard.piece
 
     def finish(self) -> None:
-        """Nobody listens any more. Raises what `on_output` raised."""
+        """Stop calling `on_output`. Raises what it raised."""
         if self.heard is not None:
             self.heard.end()
 
 
 class OutputListener:
-    """What a command writes, for whoever wants to hear it as text."""
+    """Passes what a command writes to `on_output`, as text."""
 
     def __init__(self, on_output: OnOutput) -> None:
         self._on_output: OnOutput | None = on_output
@@ -105,8 +105,8 @@ class OutputListener:
 async def end_group(guest: Guest, pid: int) -> bool:
     """What an earlier command left running, as far as it is still in its process group. Whether the guest is still there.
 
-    The number may have become another's since. Nobody can join a group of another session than the guest's own, so
-    whoever has joined it ends the right one.
+    The number may have become another's since. A process can only join a group of
+    its own session, so the one that has joined it ends the right one.
     """
     head = _head(argv=["/bin/sh", "-c", "kill -KILL 0"], env=None, workdir="", timeout_s=END_S, group=pid)
     end = await guest.ask("command", head, RAN_BYTES, 2 * END_S, head=len(head), tell=0)
@@ -124,5 +124,5 @@ def _read_only_filter() -> str:
 
 
 def not_run(why: str) -> CommandOutcome:
-    """Of a command that was not run, or nobody saw the end of."""
+    """Of a command that was not run, or whose end is not known."""
     return CommandOutcome(status="error", stderr=f"{why}\n".encode("utf-8", "backslashreplace"))

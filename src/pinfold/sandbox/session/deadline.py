@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pinfold.sandbox.contract import Status
-from pinfold.sandbox.session.deaths import Death, End
 from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import Death, End
 
 COUNTED_S = 0.001
 """Of each wait, that is the cell's own time: or one that makes call after call would never be overdue."""

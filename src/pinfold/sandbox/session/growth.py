@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from pinfold.sandbox.contract import MOST_GROWTH, Limits, Spec
 from pinfold.sandbox.kernel.processes import descendants, find_deleted_maps, pid_of
+from pinfold.sandbox.kernel.safe_files import FOLDER
 
 TICK_S, IDLE_S = 0.2, 0.5
 """How often the disk is looked at: while something runs, and between."""
@@ -34,7 +35,6 @@ _LONG = 200
 """Characters of a path, after which it is gone on from a descriptor: paths may be longer than the kernel takes."""
 _DESCRIPTORS = 100
 _BLOCK = 512
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Growth:
         return self._grown > self.limit
 
     async def finish(self, *, has_changed: bool | None) -> str | None:
-        """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if nobody knows."""
+        """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if not known."""
         self._runs = False
         if has_changed is False and len(self._folders) == 1:
             return None  # most cells, which wait for nothing here
@@ -125,10 +125,7 @@ class Growth:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S if self._runs else IDLE_S, self._tick)
         if (self._look is None or self._look.done()) and self._is_due(has_changed=self._runs):
-            self._look_soon()
-
-    def _look_soon(self) -> None:
-        self._look = asyncio.get_running_loop().create_task(self._count_and_tell())
+            self._look = asyncio.get_running_loop().create_task(self._count_and_tell())
 
     async def _count_and_tell(self) -> None:
         await self.count()
@@ -161,7 +158,7 @@ class Growth:
                 held, mapped = await anyio.to_thread.run_sync(count_unlinked, self._body, self._folders)
                 held += max(0, min(mapped, lost - grown - held))
             self._grown, self._held, self._free_then = grown + held, held, free
-            # What an undo took back is held until its process is gone: it gives nobody room.
+            # What an undo took back is held until its process is gone: it does not make room.
             self._allowed = max(self.limit, self._allowed - max(0, self._held_before - held))
             self._held_before = min(self._held_before, held)
             self._counted_at = perf_counter()
@@ -208,7 +205,7 @@ def count_usage(
         while waiting and is_whole:
             path, device = waiting.pop()
             try:
-                fd = os.open(path, _FOLDER)
+                fd = os.open(path, FOLDER)
             except OSError:
                 closed += os.path.lexists(path)
                 continue
@@ -242,7 +239,7 @@ def count_usage(
 def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
     """Bytes on the disks of these folders, of files without a name that a process of the session still holds open.
 
-    And of those that are only mapped, as much as is mapped: how much of that is on the disk nobody says.
+    And of those that are only mapped, as much as is mapped: how much of that is on the disk is not known.
     """
     devices = {os.stat(folder).st_dev for folder in filter(os.path.exists, folders)}  # noqa: PTH116
     held: dict[tuple[int, int], int] = {}

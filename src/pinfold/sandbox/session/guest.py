@@ -12,7 +12,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from pinfold.sandbox.contract import SandboxUnavailable
@@ -29,8 +29,7 @@ from pinfold.sandbox.session.channel import (
     frame,
     frame_parts,
 )
-from pinfold.sandbox.session.deaths import Death, End, how_it_died
-from pinfold.sandbox.session.guest_process import GuestProcess, Report
+from pinfold.sandbox.session.guest_process import Death, End, GuestProcess, ProgramEnd, how_it_died
 from pinfold.sandbox.session.output import Output
 from pinfold.sandbox.session.values import EncodedAnswer
 
@@ -65,7 +64,7 @@ class Guest:
         """Cells after which it was to leave a copy: whatever says that it is one of another's is not."""
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
-        self._channel = channel
+        self.channel = channel
         self._reader = ReplyReader()
         self._outbox: deque[memoryview] = deque()
         self._id = 0
@@ -74,12 +73,12 @@ class Guest:
         self._end: End | None = None
         self._takes: OnGuestCall | None = None
         self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
-        """The command somebody waits for, by its number."""
+        """The command that is waited for, by its number."""
         self._waiter: asyncio.Future[None] | None = None
         self._is_interrupted = False
         """A signal may still be on its way."""
         self._killed_for: str | None = None
-        self._last_report: Report | None = None
+        self._last_report: ProgramEnd | None = None
         self._written = select.poll()
         self._written.register(stdout.fd, select.POLLIN)
         self._written.register(stderr.fd, select.POLLIN)
@@ -92,20 +91,20 @@ class Guest:
         """To all of it; again, after `leave`."""
         if self.stdout.fd < 0:
             self.death = self.death or Death(how="its session ended while another state of it was woken")
-            self._channel.close()
+            self.channel.close()
             self._resolve(self.death)
             return
-        self._watch(self._channel.fileno(), self._on_channel)
-        self._watch(self.stdout.fd, lambda: self._on_output(self.stdout))
-        self._watch(self.stderr.fd, lambda: self._on_output(self.stderr))
+        self._loop.add_reader(self.channel.fileno(), self._on_channel)
+        self._loop.add_reader(self.stdout.fd, lambda: self._on_output(self.stdout))
+        self._loop.add_reader(self.stderr.fd, lambda: self._on_output(self.stderr))
         if self.body.fd is not None:
-            self._watch(self.body.fd, self._on_exit)
+            self._loop.add_reader(self.body.fd, self._on_exit)
         if self.body.report_fd is not None:
-            self._watch(self.body.report_fd, self._on_report)
+            self._loop.add_reader(self.body.report_fd, self._on_report)
 
     def leave(self) -> None:
         """Another takes over what it was listening to."""
-        channel = self._channel.fileno()
+        channel = self.channel.fileno()
         if channel >= 0:
             self._loop.remove_writer(channel)
         for fd in (channel, self.stdout.fd, self.stderr.fd, self.body.fd, self.body.report_fd):
@@ -118,19 +117,15 @@ class Guest:
         self._release()
 
     def give_up_copies(self) -> None:
-        """If it is dead and its session is not: nobody will go back to what is kept there."""
+        """If it is dead and its session is not: its copies are not needed any more."""
         if self.death is not None and self.death.cells:
             self.give_up_session()
 
     def let_go(self) -> None:
         """After `leave`: its session goes on with other streams."""
-        self._channel.close()
+        self.channel.close()
         self.stdout.close()
         self.stderr.close()
-
-    def hang_up_channel(self) -> None:
-        """After `leave`, for good."""
-        self._channel.close()
 
     def post(
         self,
@@ -160,7 +155,7 @@ class Guest:
 
     def give(self, fd: int) -> None:
         """Between two requests, to a guest that waits for it. Raises OSError."""
-        socket.send_fds(self._channel, [b"\0"], [fd])
+        socket.send_fds(self.channel, [b"\0"], [fd])
 
     @property
     def is_busy(self) -> bool:
@@ -181,7 +176,7 @@ class Guest:
             while self._end is None and self._takes is not None:
                 self._waiter = self._loop.create_future()
                 await self._waiter
-        finally:  # or whoever was cancelled here would be given the first calls of the next request
+        finally:  # or a cancelled caller would be given the first calls of the next request
             self._takes = None
 
     def stop_serving_calls(self) -> None:
@@ -190,7 +185,7 @@ class Guest:
         self._wake()
 
     def answer(self, call: GuestCall, answer: EncodedAnswer) -> None:
-        """To the open request only: what comes too late is nobody's."""
+        """To the open request only: an answer that comes too late is dropped."""
         self._reader.open_calls -= 1
         if self._busy and self._end is None and self.death is None:
             header = {"id": self._id, "op": "answer", "call": call.number, **answer.header}
@@ -270,7 +265,7 @@ class Guest:
         if self.death is None:
             self.body.prepare_close()
             with suppress(OSError):
-                self._channel.shutdown(socket.SHUT_WR)
+                self.channel.shutdown(socket.SHUT_WR)
 
     def drain(self) -> None:
         if self.stdout.fd < 0:
@@ -316,39 +311,34 @@ class Guest:
             self._waiter.set_result(None)
 
     def _send(self, *parts: bytes) -> None:
-        if not self._outbox and len(parts) == 1:
-            try:
-                sent = self._channel.send(parts[0])
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                return  # it is gone; `_on_exit` says how
-            if sent == len(parts[0]):
-                return
-            parts = (parts[0][sent:],)
-        if not self._outbox:
-            self._loop.add_writer(self._channel.fileno(), self._on_writable)
+        is_idle = not self._outbox
         self._outbox += (memoryview(part) for part in parts if part)
+        if is_idle and not self._flush():
+            self._loop.add_writer(self.channel.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
+        if self._flush():
+            self._loop.remove_writer(self.channel.fileno())
+
+    def _flush(self) -> bool:
+        """Whether nothing is left to be sent."""
         try:
-            sent = self._channel.send(self._outbox[0])
+            sent = self.channel.send(self._outbox[0])
         except BlockingIOError:
-            return
-        except OSError:
+            return False
+        except OSError:  # it is gone; `_on_exit` says how
             self._outbox.clear()
-        else:
-            if left := self._outbox.popleft()[sent:]:
-                self._outbox.appendleft(left)
-        if not self._outbox:
-            self._loop.remove_writer(self._channel.fileno())
+            return True
+        if left := self._outbox.popleft()[sent:]:
+            self._outbox.appendleft(left)
+        return not self._outbox
 
     def _on_channel(self) -> None:
         data = self._receive()
         if data is None:
             return
         if not data:
-            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_reader(self.channel.fileno())
             if self.is_tried:
                 self.death = Death(how="it has ended")
                 self.leave()
@@ -361,13 +351,13 @@ class Guest:
         try:
             self._accept(data)
         except ChannelBroken as broken:
-            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_reader(self.channel.fileno())
             self.kill(f"its channel was broken: {broken}")
 
     def _receive(self) -> bytes | None:
         """What has come; empty at the end of the channel, None when there is nothing now."""
         try:
-            return self._channel.recv(RECEIVE_BYTES)
+            return self.channel.recv(RECEIVE_BYTES)
         except BlockingIOError:
             return None
         except OSError:
@@ -411,27 +401,20 @@ class Guest:
             while self._busy and (data := self._receive()):
                 self._accept(data)
         self.drain()
-        if self._killed_for is not None:
-            self.death = Death(how=self._killed_for, ours=True, cells=cells)
-        else:
-            how = "it ran out of memory" if out_of_memory else how_it_died(code)
-            self.death = Death(how=how, cells=cells)
-        self.leave()
-        self._channel.close()
-        if not cells:
-            self._release()
-        self._resolve(self.death)
+        how = self._killed_for or ("it ran out of memory" if out_of_memory else how_it_died(code))
+        self._bury(Death(how=how, ours=self._killed_for is not None, cells=cells))
 
     def _give_up(self) -> None:
         if self.death is None:
-            self.death = Death(how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True)
-            self.leave()
-            self._channel.close()
-            self._release()
-            self._resolve(self.death)
+            self._bury(Death(how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True))
 
-    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
-        self._loop.add_reader(fd, callback)
+    def _bury(self, death: Death) -> None:
+        self.death = death
+        self.leave()
+        self.channel.close()
+        if not death.cells:
+            self._release()
+        self._resolve(death)
 
     def _release(self) -> None:
         self.stdout.close()
@@ -440,5 +423,5 @@ class Guest:
 
 
 def _new_id() -> int:
-    """A number nobody can guess: an answer cannot be written before its question is asked."""
+    """An unguessable number: a reply cannot be written before its request is sent."""
     return 1 + (int.from_bytes(os.urandom(8), "little") >> 2)

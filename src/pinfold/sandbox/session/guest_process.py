@@ -10,13 +10,38 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from msgspec.structs import asdict
 
 from pinfold.sandbox.guards.ports import Mounts
-from pinfold.sandbox.providers.launcher_requests import send_request
-from pinfold.sandbox.providers.request_file import MESSAGE_BYTES, open_request_file
+from pinfold.sandbox.providers.launcher_requests import MESSAGE_BYTES, open_request_file, send_request
+from pinfold.sandbox.session.channel import Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """The process is gone."""
+
+    how: str
+    """For the user: "it exited with code 3", "it was killed by SIGSEGV"."""
+    ours: bool = False
+    """We killed it, and `how` is our reason."""
+    cells: tuple[int, ...] = ()
+    """The session lives on, and can go back to the states after these."""
+
+
+End: TypeAlias = Reply | Death
+
+
+def how_it_died(code: int) -> str:
+    if code >= 0:
+        return f"it exited with code {code}"
+    try:
+        return f"it was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was killed by signal {-code}"
+
 
 INIT_S = 10.0
 REPORT_BYTES = 4096
@@ -25,7 +50,7 @@ GUARD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ProgramEnd:
     """How a program ended whose session lives on."""
 
     code: int
@@ -34,58 +59,57 @@ class Report:
     """States that can be woken in its place, each named by the cell it is the state after."""
 
 
-class GuestProcess(Protocol):
-    out_of_memory: bool
+class GuestProcess:
+    """What a guest lives in. This base is a process that ends with its program, and of which nothing is reported."""
+
+    out_of_memory = False
     """Known once it was reaped: it was ended because the session took too much."""
-
-    @property
-    def report_fd(self) -> int | None:
-        """Readable when `report` should be called; None: with its program it ends itself."""
-        ...
-
-    def report(self) -> Report | None: ...
-
-    def end_program(self) -> None:
-        """End the program and what it started; a report follows, if there is a state to wake."""
-        ...
-
-    def prepare_close(self) -> None:
-        """With its program it shall end itself."""
-        ...
 
     @property
     def fd(self) -> int | None:
         """Readable when it has ended; None where the kernel cannot say."""
-        ...
+        raise NotImplementedError
 
-    def interrupt(self) -> None: ...
+    @property
+    def report_fd(self) -> int | None:
+        """Readable when `report` should be called; None: with its program it ends itself."""
+        return None
+
+    def report(self) -> ProgramEnd | None:
+        return None
+
+    def end_program(self) -> None:
+        """End the program and what it started; a report follows, if there is a state to wake."""
+        self.kill()
+
+    def prepare_close(self) -> None:
+        """With its program it shall end itself."""
+
+    def interrupt(self) -> None:
+        raise NotImplementedError
 
     async def wait_for_interrupt(self) -> None:
         """The last interrupt has arrived: what is started from now on does not get it. Raises SandboxUnavailable."""
-        ...
 
     def kill(self) -> None:
         """End it and everything it started."""
-        ...
+        raise NotImplementedError
 
     def poll(self) -> int | None:
         """As `reap`, but None while it lives."""
-        ...
+        return None
 
     def reap(self) -> int:
         """Once it has ended: its exit code, or a signal's number, negative. Ends what it left behind."""
-        ...
+        return -signal.SIGKILL
 
     def release(self) -> None:
         """Let go of the descriptors."""
-        ...
+        raise NotImplementedError
 
 
-class Subprocess:
+class Subprocess(GuestProcess):
     """A plain process that leads a group of its own."""
-
-    out_of_memory = False
-    report_fd = None
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -95,20 +119,8 @@ class Subprocess:
     def fd(self) -> int | None:
         return self._pidfd
 
-    def report(self) -> None:
-        return None
-
-    def end_program(self) -> None:
-        self.kill()
-
-    def prepare_close(self) -> None:
-        pass
-
     def interrupt(self) -> None:
         self._signal(signal.SIGINT)
-
-    async def wait_for_interrupt(self) -> None:
-        """At once."""
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -130,7 +142,7 @@ class Subprocess:
             os.killpg(self._process.pid, number)
 
 
-class JailedProcess:
+class JailedProcess(GuestProcess):
     """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
@@ -148,10 +160,10 @@ class JailedProcess:
     def report_fd(self) -> int | None:
         return self._control.fileno()
 
-    def report(self) -> Report | None:
+    def report(self) -> ProgramEnd | None:
         with suppress(OSError, ValueError, KeyError, TypeError):
             said = json.loads(self._control.recv(REPORT_BYTES))
-            return Report(
+            return ProgramEnd(
                 code=int(said["code"]),
                 out_of_memory=bool(said["out_of_memory"]),
                 cells=tuple(map(int, said.get("cells", ()))),
@@ -218,9 +230,6 @@ class JailedProcess:
             return ours.recv(MESSAGE_BYTES)
         return b""
 
-    def poll(self) -> int | None:
-        return None
-
     def reap(self) -> int:
         report = self.report()
         if report is None:
@@ -250,7 +259,7 @@ class WatchedProcess(JailedProcess):
         pass
 
     async def wait_for_interrupt(self) -> None:
-        """Nobody says."""
+        """Its init does not say."""
 
     def kill(self) -> None:
         # Not the init: it alone knows what belongs to the session.

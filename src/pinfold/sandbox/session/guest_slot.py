@@ -1,40 +1,46 @@
-"""One guest at a time: started when it is needed, one request after the other, and what is said when it is lost.
+"""The one live guest of a session: started when needed, one request after the other, replaced when it dies.
 
-What the requests are is the session's; how a guest is started, and what confines it, is the provider's: it comes in as
+What the requests are is the session's business; how a guest is started and confined is the provider's: it comes in as
 a Launcher.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
-from typing import Any, Literal, Protocol, Self
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from typing import Literal, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall, SandboxUnavailable
+from pinfold.sandbox.contract import ChangedFiles, Limits, NotSupported, OnCall, Resumed, SandboxUnavailable
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.guards.ports import WorkspaceGuard
 from pinfold.sandbox.session.cell_calls import CellCalls
 from pinfold.sandbox.session.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
 from pinfold.sandbox.session.deadline import Deadline
-from pinfold.sandbox.session.deaths import Death, End
 from pinfold.sandbox.session.growth import Growth
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import JailedProcess
+from pinfold.sandbox.session.guest_process import Death, End, JailedProcess
 
 GONE = "the variables are gone"
 HASTE_S = 1.0
-"""For looking at what a cell did that was cancelled."""
+"""For looking at what a cancelled cell did."""
 AFTER = "the variables are as after the last cell"
 RESTLESS = "the session's processes do not stop, so nothing was run; end what it left running, or undo, and try again"
 FOUGHT = "something it left running kept changing {}, which is guarded"
+Runs: TypeAlias = Literal["cell", "step", "aside"]
+"""What runs in a guest: a cell, a command that counts as one, or a command that does not."""
+Recover: TypeAlias = Callable[[Guest, Death, bool], Awaitable[bool]]
+"""Brings the session into the state after the last cell that ended well; False if that is not possible.
+
+The flag says that a cell ran, which ended the guest.
+"""
 
 
 class Launcher(Protocol):
-    """Where a session's guests come from."""
+    """Starts the guests of a session."""
 
     async def launch(self) -> Guest:
         """A guest that has said hello. Raises SandboxUnavailable."""
@@ -49,110 +55,160 @@ class Launcher(Protocol):
         ...
 
 
-class GuestSlot:
-    """What runs in it is a cell, or a command."""
+class States:
+    """What a session keeps of its states. This one keeps none; `StateHistory` does."""
 
-    def __init__(
-        self, *, launcher: Launcher, capabilities: Capabilities, limits: Limits, growth: Growth | None = None
-    ) -> None:
-        self._launcher = launcher
-        self._growth = growth
-        """Of the folders it may change."""
-        self._capabilities = capabilities
-        self._limits = limits
-        self._lock = asyncio.Lock()
-        self._guest: Guest | None = None
-        self._runs: Literal["cell", "step", "aside"] | None = None
-        """Now: a cell, a command that counts as one, or a command that does not."""
-        self._answering: CellCalls | None = None
-        """The calls of the cell that runs."""
-        self._deadline: Deadline | None = None
-        """Of what runs."""
-        self._stopped_for: str | None = None
-        """What has just run, before its time."""
-        self._closed = False
-        self._keeper: WorkspaceGuard | None = None
-        self._notices: tuple[str, ...] = ()
-        """What the keeper said, until a cell's outcome has."""
-        self._parting: tuple[str, ...] = ()
-        self._lost_files: tuple[str, ...] = ()
-        self._lost: str | None = None
-        """Why the variables are gone, until a cell's outcome has said so."""
+    path: tuple[int, ...] = ()
+    changed_files = ChangedFiles()
+    resumed: Resumed | None = None
+    has_changed_files: bool | None = None
+    """Whether what has just run changed files of the workspace; None if that is not known."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
-
-    def _set_guard(self, keeper: WorkspaceGuard | None) -> None:
-        """From now on `keeper` looks after the workspace, around each cell and when it is woken."""
-        loop = asyncio.get_running_loop()
-        before = self._release_guard()
-        if before:
-            before.close()
-        self._keeper = keeper
-        if keeper and keeper.fd is not None:
-            loop.add_reader(keeper.fd, self._look_after_files)
-
-    def _look_after_files(self) -> None:
-        """Something happened to a name. What fights over a guarded file while no cell runs is ended."""
-        if self._keeper:
-            self._keeper.on_names_changed()
-            if (path := self._keeper.fought) and not self._runs and self._guest is not None:
-                self._guest.kill(FOUGHT.format(path))
-
-    def _names(self) -> Names | None:
-        """What happened to names in the workspace since they were last looked at; None where nobody tells."""
+    def touched_names(self) -> Names | None:
+        """Names in the workspace to which something happened since the last look; None if that is not known."""
         return None
 
-    async def _end_fight(self, guest: Guest, end: End) -> End:
-        """What keeps a guarded file from being put back is ended, whatever it is."""
-        if self._keeper is None or self._keeper.fought is None:
-            return end
-        if not isinstance(end, Death):
-            end = await guest.stop_program(FOUGHT.format(self._keeper.fought))
-        self._notices += self._keeper.settle()
+    def hurry(self) -> None:
+        """A caller waits while the files are looked at: stop as soon as possible."""
+
+    async def prepare_cell(self, cell: int | None) -> None:
+        """A cell is about to run; `cell` is its number, if the caller has one."""
+
+    def begin_cell(self, code: str) -> Mapping[str, int]:  # noqa: ARG002
+        """A cell runs now. Returns what its request says besides the code."""
+        return {}
+
+    def note_process(self, guest: Guest, pid: int) -> None:
+        """The command that counts as a cell was this process inside."""
+
+    async def end_cell(self, *, again: bool) -> None:
+        """The cell has ended, and its interpreter has not. `again`: it left no copy, because it can be run again."""
+
+    def pause_saving(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    async def save(self) -> None: ...
+
+    async def describe_uncovered(self) -> tuple[str, ...]:
+        return ()
+
+    async def finish(self) -> None:
+        """The session is about to close."""
+
+    async def close(self) -> None: ...
+
+
+async def _no_recovery(_guest: Guest, _death: Death, _ran: bool) -> bool:
+    return False
+
+
+class GuestSlot:
+    """Holds the guest, what guards its files, and what the next outcome must report."""
+
+    def __init__(self, launcher: Launcher, limits: Limits, growth: Growth | None = None) -> None:
+        self.launcher = launcher
+        self.limits = limits
+        self.growth = growth
+        """Of the folders it may change."""
+        self.states = States()
+        self.recover: Recover = _no_recovery
+        self.lock = asyncio.Lock()
+        self.guest: Guest | None = None
+        self.runs: Runs | None = None
+        self.calls: CellCalls | None = None
+        """Of the cell that runs."""
+        self.deadline: Deadline | None = None
+        """Of what runs."""
+        self.stopped_for: str | None = None
+        """Why what has just run was stopped before its time."""
+        self.is_closed = False
+        self.guard: WorkspaceGuard | None = None
+        self.notices: tuple[str, ...] = ()
+        """For the next outcome."""
+        self.final_notices: tuple[str, ...] = ()
+        self.lost_files: tuple[str, ...] = ()
+        self.loss: str | None = None
+        """Why the variables are gone, until an outcome has said so."""
+        self.branches: list[GuestSlot] = []
+
+    def take_notices(self) -> tuple[str, ...]:
+        notices, self.notices = self.notices, ()
+        return notices
+
+    def set_guard(self, guard: WorkspaceGuard | None) -> None:
+        """From now on `guard` looks after the workspace, around each cell and whenever names change."""
+        if before := self.release_guard():
+            before.close()
+        self.guard = guard
+        if guard and guard.fd is not None:
+            asyncio.get_running_loop().add_reader(guard.fd, self._on_names_changed)
+
+    def release_guard(self) -> WorkspaceGuard | None:
+        """The guard, which is no longer called, but can be set again."""
+        guard, self.guard = self.guard, None
+        if guard:
+            self.final_notices += guard.final_notices()
+            self.lost_files += guard.lost
+            if guard.fd is not None:
+                asyncio.get_running_loop().remove_reader(guard.fd)
+        return guard
+
+    def _on_names_changed(self) -> None:
+        """While no cell runs, what fights over a guarded file is ended."""
+        if self.guard:
+            self.guard.on_names_changed()
+            if (path := self.guard.fought) and not self.runs and self.guest is not None:
+                self.guest.kill(FOUGHT.format(path))
+
+    async def perform(
+        self,
+        guest: Guest,
+        kind: Runs,
+        post: Callable[[], None],
+        deadline: Callable[[], Deadline],
+        on_call: OnCall | None = None,
+    ) -> tuple[End, tuple[str, ...]]:
+        """Run a cell or a command that `post` sends, within its deadline. Returns its end and the guard's notices."""
+        if self.growth:
+            self.growth.begin(guest.body.fd, guest.scratch, self._on_excess)
+        post()
+        self.runs = kind
+        self.deadline = deadline()
+        try:
+            end = await self._await_end(guest, self.deadline, on_call)
+        except BaseException:
+            self.notices += self._end_run()
+            raise
+        self.stopped_for = self.deadline.why
+        return end, self._end_run()
+
+    def _end_run(self) -> tuple[str, ...]:
+        self.runs = None
+        return self.guard.after(self.states.touched_names()) if self.guard else ()
+
+    async def settle(self, guest: Guest, end: End) -> End:
+        """After what ran: end whatever fights over a guarded file, and check how much the folders grew."""
+        if self.guard and self.guard.fought is not None:
+            if not isinstance(end, Death):
+                end = await guest.stop_program(FOUGHT.format(self.guard.fought))
+            self.notices += self.guard.settle()
+        if self.growth:
+            why = await self.growth.finish(has_changed=self.states.has_changed_files)
+            self.stopped_for = why or self.stopped_for
         return end
 
-    def allow_edit(self, path: str) -> None:
-        """The host is about to change this file of the workspace, as the user agreed."""
-        if self._keeper:
-            self._keeper.allow(path)
-
-    @property
-    def parting(self) -> tuple[str, ...]:
-        """Once it is closed: what the user must know of the workspace."""
-        return tuple(dict.fromkeys(self._parting))
-
-    @property
-    def lost_files(self) -> tuple[str, ...]:
-        """Once it is closed: guarded files that could not be put back, a line each."""
-        return self._lost_files
-
-    def _release_guard(self) -> WorkspaceGuard | None:
-        """The keeper, which is not woken any more, but can be again."""
-        keeper, self._keeper = self._keeper, None
-        if keeper:
-            self._parting += keeper.final_notices()
-            self._lost_files += keeper.lost
-        if keeper and keeper.fd is not None:
-            asyncio.get_running_loop().remove_reader(keeper.fd)
-        return keeper
-
-    @classmethod
-    async def start(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits, **more: Any) -> Self:
-        """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
-        session = cls(launcher=launcher, capabilities=capabilities, limits=limits, **more)
-        try:
-            async with session._lock:
-                await session._live_guest()
-        except BaseException:
-            await session.close()
-            raise
-        return session
+    def _on_excess(self, why: str) -> None:
+        """The folders grow beyond their limit: stop what runs, or, if nothing does, what was left running."""
+        if self.guest is None:
+            return
+        if self.runs and self.deadline:
+            self.deadline.stop(why, self.limits.interrupt_grace_s)
+        elif not self.lock.locked():
+            self.guest.kill(why)
 
     @contextmanager
     def pause_clock(self) -> Generator[None]:
-        deadline = self._deadline if self._runs == "cell" else None
+        deadline = self.deadline if self.runs == "cell" else None
         if deadline:
             deadline.pause()
         try:
@@ -163,9 +219,9 @@ class GuestSlot:
 
     @asynccontextmanager
     async def freeze(self) -> AsyncGenerator[None]:
-        is_cells = self._answering is not None and self._answering.is_open  # which holds the lock, and waits for us
-        async with nullcontext() if is_cells else self._lock:
-            guest = self._guest if is_cells else await self._live_guest()
+        is_cells = self.calls is not None and self.calls.is_open  # the cell holds the lock, and waits for us
+        async with self.states.pause_saving(), nullcontext() if is_cells else self.lock:
+            guest = self.guest if is_cells else await self.live_guest()
             body = guest.body if guest else None
             if not isinstance(body, JailedProcess):
                 raise NotSupported("the processes of this sandbox cannot be stopped")
@@ -178,96 +234,77 @@ class GuestSlot:
                     await body.thaw()
 
     async def interrupt(self) -> None:
-        if self._runs and self._guest is not None:
-            if self._deadline:
-                self._deadline.wake()  # the wait for an answer is over, or the program's own choice
-            self._guest.interrupt()
-        elif not self._runs:
-            self._hurry()
-
-    def _hurry(self) -> None:
-        """What has run is being looked at, and somebody waits: no longer than it takes to stop."""
-
-    def _is_too_much(self, why: str) -> None:
-        """The workspace grows beyond its limit: what runs is stopped. If nothing does, it is what was left running."""
-        if self._guest is None:
-            return
-        if self._runs and self._deadline:
-            self._deadline.stop(why, self._limits.interrupt_grace_s)
-        elif not self._lock.locked():
-            self._guest.kill(why)
-
-    async def _check_growth(self) -> str | None:
-        """What has just run, in words."""
-        if self._growth is None:
-            return None
-        return await self._growth.finish(has_changed=self._has_changed_files())
-
-    def _has_changed_files(self) -> bool | None:
-        """What has just run, of the workspace; None if nobody knows."""
-        return None
+        if self.runs and self.guest is not None:
+            if self.deadline:
+                self.deadline.wake()  # the wait for an answer is over, or the program's own choice
+            self.guest.interrupt()
+        elif not self.runs:
+            self.states.hurry()
 
     async def close(self) -> None:
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
-        if self._growth:
-            self._growth.close()
+        self.is_closed = True
+        if self.growth:
+            self.growth.close()
         with anyio.CancelScope(shield=True):
-            if self._guest is not None and self._runs:
-                self._guest.kill("the session was closed")
-            async with self._lock:
-                if self._keeper:
-                    self._keeper.on_names_changed(self._names())
-                if self._guest is not None:
-                    await self._retire(self._guest)
-                if self._keeper:  # nothing runs any more: what is put back now stays so
-                    names = self._names()
-                    self._parting += await anyio.to_thread.run_sync(self._keeper.settle_all, names)
-                await self._launcher.release()
-                self._set_guard(None)
+            if self.guest is not None and self.runs:
+                self.guest.kill("the session was closed")
+            async with self.lock:
+                if self.guard:
+                    self.guard.on_names_changed(self.states.touched_names())
+                if self.guest is not None:
+                    await self._retire(self.guest)
+                if self.guard:  # nothing runs any more: what is put back now stays so
+                    names = self.states.touched_names()
+                    self.final_notices += await anyio.to_thread.run_sync(self.guard.settle, names)
+                await self.launcher.release()
+                self.set_guard(None)
+
+    async def close_branches(self) -> None:
+        while self.branches:
+            await self.branches.pop().close()
 
     async def _retire(self, guest: Guest) -> None:
         """Lets the guest close the program's files, bounded, then ends it."""
         guest.hang_up()
-        grace_s = self._limits.interrupt_grace_s
+        grace_s = self.limits.interrupt_grace_s
         timer = asyncio.get_running_loop().call_later(grace_s, guest.kill, "the session was closed")
         try:
             await guest.end()
         finally:
             timer.cancel()
             guest.give_up_copies()
-            self._guest = None
+            self.guest = None
 
-    async def _live_guest(self) -> Guest:
-        """The guest, or a fresh one in place of a dead one: then `_lost` holds what is to be said."""
-        if self._closed:
+    async def live_guest(self) -> Guest:
+        """The guest, or a fresh one in place of a dead one: then `loss` or a notice says so."""
+        if self.is_closed:
             raise SandboxUnavailable("the session is closed; open a new one")
-        guest = self._guest
+        guest = self.guest
         if guest is not None and guest.death is not None:
-            self._forget(f"died between cells: {guest.death.how}")
-            if self._keeper:
-                self._keeper.on_names_changed(self._names())
-                self._notices += self._keeper.settle()
-            if await self._recover(guest, guest.death, ran=False):
-                self._notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
-                self._lost = None
-        if self._guest is None:
-            await self._launcher.sweep()
-            self._guest = await self._launcher.launch()
-            self._set_guard(self._guest.keeper)
-        await self._guest.settle_interrupt()
-        return self._guest
+            self.forget(f"died between cells: {guest.death.how}")
+            if self.guard:
+                self.guard.on_names_changed(self.states.touched_names())
+                self.notices += self.guard.settle()
+            if await self.recover(guest, guest.death, False):
+                self.notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
+                self.loss = None
+        if self.guest is None:
+            await self.launcher.sweep()
+            self.guest = await self.launcher.launch()
+            self.set_guard(self.guest.keeper)
+        await self.guest.settle_interrupt()
+        return self.guest
 
-    async def _ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:
-        """Anything that is not a cell."""
-        async with self._lock:
-            guest = await self._live_guest()
+    async def ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:
+        """Send a request that is neither cell nor command."""
+        async with self.lock:
+            guest = await self.live_guest()
             guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
-            deadline = Deadline(guest, self._limits.reply_s, 0.0)
-            end = await self._await_end(guest, deadline)
+            end = await self._await_end(guest, Deadline(guest, self.limits.reply_s, 0.0))
             if isinstance(end, Death):
-                self._forget(f"died while it served {op!r}: {end.how}")
+                self.forget(f"died while it served {op!r}: {end.how}")
                 raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
             return end
 
@@ -275,15 +312,15 @@ class GuestSlot:
         """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
         try:
             if on_call is not None:
-                self._answering = CellCalls(guest, deadline, on_call)
-                await self._answering.serve()
+                self.calls = CellCalls(guest, deadline, on_call)
+                await self.calls.serve()
             return await guest.end()
         except BaseException:  # cancelled, or a failure of `on_call`
-            deadline.now(self._limits.interrupt_grace_s)
+            deadline.now(self.limits.interrupt_grace_s)
             await self._await_stop(guest)
             raise
         finally:
-            self._answering = None
+            self.calls = None
             deadline.cancel()
 
     async def _await_stop(self, guest: Guest) -> None:
@@ -293,7 +330,7 @@ class GuestSlot:
             except asyncio.CancelledError:  # asyncio's own second cancel, which no shield stops
                 guest.kill("it was cancelled twice")
                 raise
-            haste = asyncio.get_running_loop().call_later(HASTE_S, self._hurry)
+            haste = asyncio.get_running_loop().call_later(HASTE_S, self.states.hurry)
             try:
                 await self._end_stopped(guest, end)
             finally:
@@ -301,37 +338,16 @@ class GuestSlot:
 
     async def _end_stopped(self, guest: Guest, end: End) -> None:
         if isinstance(end, Death):
-            self._forget(f"was cancelled: {end.how}")
-            if await self._recover(guest, end, ran=self._runs in ("cell", "step")):
-                self._lost = None
-        elif self._runs == "cell":
-            await self._on_success(again=end.again)
-        elif self._runs == "step":
-            with suppress(ChannelBroken):  # what is wrong with it nobody will read
-                self._began(guest, command_outcome(end.body).pid)
-            await self._on_success(again=True)
+            self.forget(f"was cancelled: {end.how}")
+            if await self.recover(guest, end, self.runs in ("cell", "step")):
+                self.loss = None
+        elif self.runs == "cell":
+            await self.states.end_cell(again=end.again)
+        elif self.runs == "step":
+            with suppress(ChannelBroken):  # the outcome of a cancelled command is not reported
+                self.states.note_process(guest, command_outcome(end.body).pid)
+            await self.states.end_cell(again=True)
 
-    def _forget(self, how: str) -> None:
-        self._guest = None
-        self._lost = f"The interpreter {how}; {GONE}."
-
-    async def _about_to_run(self, cell: int | None) -> None:
-        """A cell, if nothing comes between; `cell` is its number, if the caller has one."""
-
-    def _number_cell(self, code: str) -> Mapping[str, int]:  # noqa: ARG002 - for those who keep states
-        """What a cell's request says besides; it runs now."""
-        return {}
-
-    def _began(self, guest: Guest, pid: int) -> None:
-        """The command that is a step was this process inside."""
-
-    async def _on_success(self, *, again: bool) -> None:
-        """The cell has ended, and its interpreter has not. `again`: it left no copy, for it can be run again."""
-
-    async def _roll_back(self, guest: Guest) -> bool:  # noqa: ARG002
-        """What the cell that has just ended did, if there is a way."""
-        return False
-
-    async def _recover(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
-        """Be in the state after the last cell that ended well, if there is a way. `ran`: another cell did, which ended it."""
-        return False
+    def forget(self, how: str) -> None:
+        self.guest = None
+        self.loss = f"The interpreter {how}; {GONE}."

@@ -4,26 +4,133 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from pinfold.sandbox.contract import Label, UndoRefused
-from pinfold.sandbox.kernel.folders import Folder
-from pinfold.sandbox.session.cell_journal import CellJournal
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES
-from pinfold.sandbox.session.deaths import Death
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
+from pinfold.sandbox.session.guest_process import Death, GuestProcess, JailedProcess
 from pinfold.sandbox.session.state_store import Stalled, Store, Unsaved
+
+COMMAND = "pass  # a program was run beside the cells"
+"""The source of a step that was no cell: run again, it does nothing, as the program did nothing to variables."""
+
+
+@dataclass(slots=True)
+class CellPath:
+    number: int = 0
+    """Of the last cell."""
+    path: list[int] = field(default_factory=list[int])
+    """The cells whose effects are there, in order."""
+    undone: list[list[int]] = field(default_factory=list[list[int]])
+    """What each undo took back that can be taken back in turn, the last one last."""
+    sources: dict[int, str] = field(default_factory=dict[int, str])
+    """What a cell must be run again with; nothing, where its variables are lost."""
+    cut: int | None = None
+    """The cell that ran when the process ended."""
+
+    def are_commands(self, cells: Sequence[int]) -> bool:
+        """All of them: then the variables are the same before and after."""
+        return all(self.sources.get(cell) == COMMAND for cell in cells)
+
+
+class CellJournal:
+    """With no file nothing is written."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._fd = -1
+
+    def load(self) -> CellPath:
+        """And open it, for what comes."""
+        way = CellPath()
+        if self._file is None:
+            return way
+        lines = self._file.read_bytes().splitlines(keepends=True) if self._file.exists() else []
+        for line in lines:
+            try:
+                _apply_line(way, json.loads(line))
+            except (ValueError, TypeError, KeyError, IndexError):  # cut off, or damaged: the rest still says something
+                continue
+        _repair_path(way)
+        self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        if lines and not lines[-1].endswith(b"\n"):
+            os.write(self._fd, b"\n")
+        return way
+
+    def record_run(self, number: int, code: str) -> None:
+        self._write("runs", number, code)
+
+    def record_end(self, number: int) -> None:
+        self._write("ended", number)
+
+    def record_path(self, path: Sequence[int], undone: Sequence[Sequence[int]]) -> None:
+        self._write("at", path, undone)
+
+    def record_lost(self, numbers: Sequence[int]) -> None:
+        """What these cells did to variables."""
+        self._write("lost", numbers)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, *line: object) -> None:
+        if self._fd < 0:
+            return
+        try:
+            told = json.dumps(line).encode() + b"\n"
+            is_whole = os.write(self._fd, told) == len(told)
+        except OSError:
+            is_whole = False
+        if not is_whole:
+            # The disk is full. With a gap in it the story would be a wrong one.
+            self.close()
+            if self._file is not None:
+                self._file.unlink(missing_ok=True)
+
+
+def _apply_line(way: CellPath, line: list[Any]) -> None:
+    match line[0]:
+        case "runs":
+            _, number, code = line
+            way.number = way.cut = int(number)
+            way.sources[way.number] = str(code)
+            way.path.append(way.number)
+            way.undone.clear()
+        case "ended":
+            way.cut = None
+        case "at":
+            _, path, undone = line
+            way.path, way.undone = [*map(int, path)], [[*map(int, cells)] for cells in undone]
+            way.cut = None
+        case "lost":
+            way.sources.update((int(number), "") for number in line[1])
+        case _:
+            raise ValueError(f"{line} is nothing that happens")
+
+
+def _repair_path(way: CellPath) -> None:
+    """Where lines are missing: what a cell was is lost, and no number is given twice."""
+    cells = [*way.path, *(cell for cells in way.undone for cell in cells)]
+    for cell in cells:
+        way.sources.setdefault(cell, "")
+    way.number = max([way.number, *cells])
+
 
 TRIES = 4
 """Each with one variable less, whose own code did not end."""
@@ -36,7 +143,7 @@ class SavedStates:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._scratch: Folder | None = None
+        self._scratch: TemporaryFolder | None = None
         self._store: Store | None = None
         self._hung: dict[str, str] = {}
         self._saving = asyncio.Lock()
@@ -62,9 +169,9 @@ class SavedStates:
     @property
     def store(self) -> Store:
         if self._store is None:
-            place = self._folder / "variables" if self._folder else Folder("variables")
-            self._scratch = place if isinstance(place, Folder) else None
-            self._store = Store(place.path if isinstance(place, Folder) else place)
+            place = self._folder / "variables" if self._folder else TemporaryFolder("variables")
+            self._scratch = place if isinstance(place, TemporaryFolder) else None
+            self._store = Store(place.path if isinstance(place, TemporaryFolder) else place)
         return self._store
 
     async def save_all(
@@ -104,7 +211,7 @@ class SavedStates:
 
     @asynccontextmanager
     async def idle(self) -> AsyncGenerator[None]:
-        """Nothing is saved meanwhile: whoever saves is woken for it."""
+        """Nothing is saved meanwhile: saving would wake a process."""
         async with self._saving:
             yield
 
@@ -144,7 +251,7 @@ class SavedStates:
             raise
 
     def forget_all(self) -> None:
-        """States of which nobody knows any more what led to them."""
+        """Forget all states: the cells that led to them are not known."""
         for cell in self.cells:
             self.store.forget(cell)
 
@@ -159,7 +266,7 @@ class SavedStates:
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
         try:
             answer = await _ask_guest(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
-            return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_Row]))
+            return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_RestoredVariable]))
         except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
         finally:
@@ -173,13 +280,13 @@ class SavedStates:
                 await anyio.to_thread.run_sync(self._scratch.remove)
 
 
-class _Row(msgspec.Struct):
+class _RestoredVariable(msgspec.Struct):
     name: str
     status: str
     reason: str
 
 
-def _label(row: _Row) -> Label:
+def _label(row: _RestoredVariable) -> Label:
     return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
 
 

@@ -1,26 +1,38 @@
-"""The session over one guest at a time: cells, commands, files, and what each of them came to."""
+"""The session over one guest at a time: cells, commands, files, undo and branches, composed of parts.
+
+The guest is in a `GuestSlot`. What is kept of its states is a `StateHistory`, and going back is `Recovery`; a session
+without them can neither be saved nor undone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from time import perf_counter
 
 import anyio
 from msgspec.structs import replace
 
 from pinfold.sandbox.contract import (
+    Capabilities,
+    ChangedFiles,
     CommandOutcome,
     FileRefused,
     NotSupported,
     OnCall,
     OnOutput,
     Outcome,
+    Resumed,
     SandboxUnavailable,
     Session,
+    Spec,
+    UndoRefused,
     Variable,
     What,
 )
-from pinfold.sandbox.session.cell_journal import COMMAND
+from pinfold.sandbox.file_history.session_history import FileHistory
+from pinfold.sandbox.session.branch import BranchLauncher, adopt_branch, open_branch
 from pinfold.sandbox.session.channel import (
     ASK_STATUSES,
     CELL_BYTES,
@@ -35,17 +47,64 @@ from pinfold.sandbox.session.channel import (
 )
 from pinfold.sandbox.session.commands import Command, not_run
 from pinfold.sandbox.session.deadline import Deadline, verdict
-from pinfold.sandbox.session.deaths import Death, End
+from pinfold.sandbox.session.growth import growth_of
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_slot import GONE, GuestSlot
+from pinfold.sandbox.session.guest_process import Death, End
+from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher
+from pinfold.sandbox.session.recovery import Recovery
+from pinfold.sandbox.session.saved_states import COMMAND, SavedStates
+from pinfold.sandbox.session.state_history import StateHistory
+from pinfold.sandbox.session.state_restore import StateSource
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"
 BACK = "variables and files are as before it"
+KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
+BeginFiles = Callable[[], Awaitable[FileHistory | str]]
+"""Begins the history of the workspace's files, or says why there is none."""
 
 
-class GuestSession(GuestSlot):
-    """The Session of every provider whose guest is one process on this machine. No fork, no undo."""
+class GuestSession:
+    """The session of every provider whose guest is one process on this machine."""
+
+    def __init__(self, slot: GuestSlot, capabilities: Capabilities, history: StateHistory | None = None) -> None:
+        self.slot = slot
+        self._capabilities = capabilities
+        self._history = history
+        self._recovery: Recovery | None = None
+        if history is not None:
+            self._recovery = Recovery(slot, history)
+            slot.states, slot.recover = history, self._recovery.recover
+
+    @classmethod
+    async def open(
+        cls,
+        launcher: Launcher,
+        capabilities: Capabilities,
+        spec: Spec,
+        source: type[StateSource] | None,
+        begin_files: BeginFiles | None = None,
+    ) -> GuestSession:
+        """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable.
+
+        `source`: where its states come from; without, it keeps none. `begin_files`: not for one that may not write.
+        """
+        slot = GuestSlot(launcher, spec.limits, growth_of(spec))
+        history = StateHistory(slot, SavedStates(spec.state), source, begin_files) if source else None
+        session = cls(slot, capabilities, history)
+        try:
+            async with slot.lock:
+                await slot.live_guest()
+            if history is not None:
+                await history.resume()
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     async def run(
         self,
@@ -56,112 +115,173 @@ class GuestSession(GuestSlot):
         on_call: OnCall | None = None,
         cell: int | None = None,
     ) -> Outcome:
-        async with self._lock:
-            guest = await self._live_guest()
-            if self._lost is not None:
-                lost, self._lost = self._lost, None
+        slot = self.slot
+        async with slot.lock:
+            guest = await slot.live_guest()
+            if slot.loss is not None:
+                lost, slot.loss = slot.loss, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
-            if self._growth and self._growth.is_too_much:
-                await self._growth.count()  # an undo may have taken it back
-            await self._about_to_run(cell)
-            limit_s = self._limits.cell_s if timeout_s is None else timeout_s
-            # A caller that is cancelled already must not start anything.
-            await anyio.lowlevel.checkpoint_if_cancelled()
-            if not self._capabilities.calls:
-                on_call = None
-            return await self._cell(guest, code, limit_s, on_output, on_call)
+            await self._prepare(cell, is_cell=True)
+            limit_s = slot.limits.cell_s if timeout_s is None else timeout_s
+            return await self._cell(guest, code, limit_s, on_output, on_call if self._capabilities.calls else None)
+
+    async def _prepare(self, cell: int | None, *, is_cell: bool) -> None:
+        slot = self.slot
+        if slot.growth and slot.growth.is_too_much:
+            await slot.growth.count()  # an undo may have taken it back
+        if is_cell:
+            await slot.states.prepare_cell(cell)
+        # A caller that is cancelled already must not start anything.
+        await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def _cell(
         self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None, on_call: OnCall | None
     ) -> Outcome:
-        if self._keeper:
-            self._keeper.before()
+        slot = self.slot
+        if slot.guard:
+            slot.guard.before()
         started = perf_counter()
         guest.stdout.begin(on_output)
         guest.stderr.begin(on_output)
         source = code.encode("utf-8", "surrogatepass")
-        fields = self._number_cell(code)
-        if self._growth:
-            self._growth.begin(guest.body.fd, guest.scratch, self._is_too_much)
-        guest.post("run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
-        self._runs = "cell"
-        self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
+        fields = slot.states.begin_cell(code)
+        post = partial(guest.post, "run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
         try:
-            end = await self._await_end(guest, deadline, on_call)
-            self._stopped_for = deadline.why
+            end, notices = await slot.perform(
+                guest, "cell", post, partial(Deadline, guest, limit_s, slot.limits.interrupt_grace_s), on_call
+            )
+            slot.notices += notices
         finally:
-            self._runs = None
-            if self._keeper:
-                self._notices += self._keeper.after(self._names())
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
-        rolled_back = False
-        end = await self._end_fight(guest, end)
-        self._stopped_for = await self._check_growth() or self._stopped_for
-        if isinstance(end, Death):
-            self._guest = None
-            rolled_back = await self._recover(guest, end, ran=True)
-        else:
-            await self._on_success(again=end.again)
-            if end.out_of_memory:
-                rolled_back = await self._roll_back(guest)
+        has_passed = slot.deadline is not None and slot.deadline.passed
+        end = await slot.settle(guest, end)
+        rolled_back = await self._end_cell(guest, end)
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
-        why, self._stopped_for = self._stopped_for, None
+        why, slot.stopped_for = slot.stopped_for, None
         status, error = verdict(
-            end, limit_s if deadline.passed else None, BEFORE if rolled_back else GONE, rolled_back=rolled_back, why=why
+            end, limit_s if has_passed else None, BEFORE if rolled_back else GONE, rolled_back=rolled_back, why=why
         )
-        notices, self._notices = self._notices, ()
-        return Outcome(
+        outcome = Outcome(
             status=status,
-            value=end.value if isinstance(end, Reply) else None,
             stdout=stdout,
             stderr=stderr,
             error=error,
-            displays=end.displays if isinstance(end, Reply) else (),
-            lost=end.lost if isinstance(end, Reply) else (),
             duration_s=perf_counter() - started,
             rolled_back=rolled_back,
             state_lost=isinstance(end, Death) and not rolled_back,
             dropped_bytes=dropped_out + dropped_err,
-            notices=notices,
-            missing=end.missing if isinstance(end, Reply) else "",
+            notices=slot.take_notices(),
         )
+        if isinstance(end, Death):
+            return outcome
+        return replace(outcome, value=end.value, displays=end.displays, lost=end.lost, missing=end.missing)
 
-    async def fork(self) -> Session:
-        raise NotSupported("this sandbox cannot fork a live session")
+    async def _end_cell(self, guest: Guest, end: End) -> bool:
+        """Whether everything is as before the cell."""
+        slot = self.slot
+        if isinstance(end, Death):
+            slot.guest = None
+            return await slot.recover(guest, end, True)
+        await slot.states.end_cell(again=end.again)
+        return end.out_of_memory and self._recovery is not None and await self._recovery.roll_back(guest)
 
-    async def keep(self, branch: Session) -> None:
-        raise NotSupported(f"this sandbox has no branches to keep, such as {branch!r}")
+    # States
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
-        raise NotSupported(f"this sandbox keeps no snapshots to undo to (asked: {to!r}, {what!r})")
+        return await self._need_recovery().undo(to, what)
 
     async def redo(self) -> tuple[str, ...]:
-        raise NotSupported("this sandbox keeps no snapshots, so nothing was undone")
+        return await self._need_recovery().redo()
+
+    def _need_recovery(self) -> Recovery:
+        if self._recovery is None:
+            raise NotSupported("this sandbox keeps no snapshots, so nothing can be undone")
+        return self._recovery
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        return self.slot.states.path
+
+    @property
+    def changed_files(self) -> ChangedFiles:
+        return self.slot.states.changed_files
+
+    @property
+    def resumed(self) -> Resumed | None:
+        return self.slot.states.resumed
+
+    async def describe_uncovered(self) -> tuple[str, ...]:
+        return await self.slot.states.describe_uncovered()
+
+    async def save(self) -> None:
+        await self.slot.states.save()
+
+    # Branches
+
+    async def fork(self) -> Session:
+        """A session over the same live data. While it is open, the workspace is read-only for both."""
+        slot, history = self.slot, self._history
+        if history is None or not self._capabilities.fork:
+            raise NotSupported("this sandbox cannot fork a live session")
+        async with slot.lock:
+            guest = await slot.live_guest()
+            forked, notices = await open_branch(guest, await history.copy_now(guest), slot.limits)
+            branch = GuestSlot(BranchLauncher(forked), slot.limits)
+            branch.guest, branch.notices = forked, notices
+            slot.branches.append(branch)
+            return GuestSession(branch, replace(self._capabilities, fork=False))
+
+    async def keep(self, branch: Session) -> None:
+        slot, history = self.slot, self._history
+        if history is None or not self._capabilities.fork:
+            raise NotSupported(f"this sandbox has no branches to keep, such as {branch!r}")
+        if not isinstance(branch, GuestSession) or branch.slot not in slot.branches:
+            raise UndoRefused("only an open branch of this session can be kept")
+        async with slot.lock:
+            guest = await slot.live_guest()
+            kept, branch.slot.guest, branch.slot.is_closed = branch.slot.guest, None, True
+            if kept is None or kept.death is not None:
+                raise SandboxUnavailable("the branch has ended; there is nothing left of it to keep")
+            slot.branches.remove(branch.slot)
+            await slot.close_branches()
+            slot.guest = await adopt_branch(guest, kept)
+            await history.prepare_cell(None)
+            history.begin_cell(KEPT_BRANCH)
+            await history.note_adopted(slot.guest)
+            await history.end_cell(again=False)
+
+    # Files and variables
 
     async def variables(self) -> tuple[Variable, ...]:
-        reply = await self._ask("variables", b"", INVENTORY_BYTES)
+        reply = await self.slot.ask("variables", b"", INVENTORY_BYTES)
         try:
             return inventory(reply.body)
         except ChannelBroken as broken:
-            if self._guest is not None:
-                self._guest.kill(f"its channel was broken: {broken}")
+            if self.slot.guest is not None:
+                self.slot.guest.kill(f"its channel was broken: {broken}")
             raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
 
     async def put(self, path: str, data: bytes) -> None:
-        if len(data) > self._limits.file_bytes:
-            raise FileRefused(f"{path!r} has {len(data)} bytes; the limit is {self._limits.file_bytes}")
-        reply = await self._ask("put", data, REFUSAL_BYTES, path=_sendable(path))
-        if reply.status == "refused":
-            raise FileRefused(reply.body.decode("utf-8", "replace"))
+        limit = self.slot.limits.file_bytes
+        if len(data) > limit:
+            raise FileRefused(f"{path!r} has {len(data)} bytes; the limit is {limit}")
+        await self._ask_file("put", data, REFUSAL_BYTES, path)
 
     async def get(self, path: str) -> bytes:
-        limit = self._limits.file_bytes
-        reply = await self._ask("get", b"", limit + REFUSAL_BYTES, path=_sendable(path), limit=limit)
+        limit = self.slot.limits.file_bytes
+        return await self._ask_file("get", b"", limit + REFUSAL_BYTES, path, limit=limit)
+
+    async def _ask_file(self, op: str, data: bytes, reply_bytes: int, path: str, **fields: int) -> bytes:
+        # Lone surrogates have no place in JSON; no file of ours has such a name.
+        sendable = path.encode("utf-8", "replace").decode()
+        reply = await self.slot.ask(op, data, reply_bytes, path=sendable, **fields)
         if reply.status == "refused":
             raise FileRefused(reply.body.decode("utf-8", "replace"))
         return reply.body
+
+    # Commands
 
     async def command(
         self,
@@ -175,11 +295,12 @@ class GuestSession(GuestSlot):
         cell: int | None = None,
         read_only: bool = False,
     ) -> CommandOutcome:
+        slot = self.slot
         if not self._capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
         command = Command.create(
             argv,
-            limits=self._limits,
+            limits=slot.limits,
             timeout_s=timeout_s,
             env=env,
             stdin=stdin,
@@ -187,81 +308,97 @@ class GuestSession(GuestSlot):
             on_output=on_output,
             read_only=read_only,
         )
+        is_step = cell is not None and self._history is not None
         try:
-            if self._answering is not None and self._answering.is_open:
-                return await self._answering.run(command, self._limits.reply_s)
-            async with self._lock:
-                guest = await self._live_guest()
-                if self._growth and self._growth.is_too_much:
-                    await self._growth.count()
-                if cell is not None:
-                    await self._about_to_run(cell)
-                # A caller that is cancelled already must not start anything.
-                await anyio.lowlevel.checkpoint_if_cancelled()
-                return await self._run_command(guest, command, is_step=cell is not None)
+            if slot.calls is not None and slot.calls.is_open:
+                return await slot.calls.run(command, slot.limits.reply_s)
+            async with slot.lock:
+                guest = await slot.live_guest()
+                await self._prepare(cell, is_cell=is_step)
+                return await self._run_command(guest, command, is_step=is_step)
         finally:
             command.finish()
 
     async def _run_command(self, guest: Guest, command: Command, *, is_step: bool) -> CommandOutcome:
-        if self._keeper:
-            self._keeper.before()
+        slot = self.slot
+        if slot.guard:
+            slot.guard.before()
         if is_step:
-            self._number_cell(COMMAND)
+            slot.states.begin_cell(COMMAND)
         started = perf_counter()
         fields = {"head": len(command.head), "tell": command.heard is not None}
-        if self._growth:
-            self._growth.begin(guest.body.fd, guest.scratch, self._is_too_much)
-        guest.post("command", command.body, ASK_STATUSES, RAN_BYTES, fields, on_piece=command.on_piece)
-        self._runs = "step" if is_step else "aside"
-        notices: tuple[str, ...] = ()
+        post = partial(guest.post, "command", command.body, ASK_STATUSES, RAN_BYTES, fields, on_piece=command.on_piece)
         # The guest keeps to the limit by itself; should it not, it is given up.
-        self._deadline = deadline = Deadline(guest, command.timeout_s + self._limits.reply_s, 0.0)
+        deadline = partial(Deadline, guest, command.timeout_s + slot.limits.reply_s, 0.0)
+        end, notices = await slot.perform(guest, "step" if is_step else "aside", post, deadline)
+        end = await slot.settle(guest, end)
         try:
-            end = await self._await_end(guest, deadline)
+            if isinstance(end, Death):
+                slot.notices += notices
+                return await self._on_command_death(guest, end, command.name, is_step=is_step)
+            outcome = await self._end_command(guest, end, notices, is_step=is_step)
+            return replace(outcome, duration_s=perf_counter() - started)
         finally:
-            self._runs = None
-            if self._keeper:
-                notices = self._keeper.after(self._names())
-        end = await self._end_fight(guest, end)
-        self._stopped_for = await self._check_growth() or deadline.why
-        try:
-            return await self._finish_command(guest, end, command, notices, is_step=is_step, started=started)
-        finally:
-            self._stopped_for = None
+            slot.stopped_for = None
 
-    async def _finish_command(
-        self, guest: Guest, end: End, command: Command, notices: tuple[str, ...], *, is_step: bool, started: float
+    async def _end_command(
+        self, guest: Guest, reply: Reply, notices: tuple[str, ...], *, is_step: bool
     ) -> CommandOutcome:
-        if isinstance(end, Death):
-            self._notices += notices
-            return await self._on_command_death(guest, end, command.name, is_step=is_step)
+        slot = self.slot
         try:
-            ran = command_outcome(end.body)
+            ran = command_outcome(reply.body)
         except ChannelBroken as broken:
             guest.kill(f"its channel was broken: {broken}")
             raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
         if is_step:
-            self._began(guest, ran.pid)
-            await self._on_success(again=True)
-            notices, self._notices = notices + self._notices, ()
-        outcome = replace(ran.outcome, duration_s=perf_counter() - started, notices=notices)
-        if why := self._stopped_for:
+            slot.states.note_process(guest, ran.pid)
+            await slot.states.end_cell(again=True)
+            notices += slot.take_notices()
+        outcome = replace(ran.outcome, notices=notices)
+        if why := slot.stopped_for:
             back = "; undo takes it back" if is_step else ""
             outcome = replace(outcome, status="error", stderr=outcome.stderr + f"{why}{back}\n".encode())
         return outcome
 
     async def _on_command_death(self, guest: Guest, death: Death, name: str, *, is_step: bool) -> CommandOutcome:
         """Raises SandboxUnavailable, unless it is a step that could be taken back."""
-        how = f"the interpreter died while it ran {name!r}: {self._stopped_for or death.how}"
+        slot = self.slot
+        how = f"the interpreter died while it ran {name!r}: {slot.stopped_for or death.how}"
         if is_step:
-            self._forget(f"died while it ran {name!r}: {death.how}")
-            if await self._recover(guest, death, ran=True):
-                self._lost = None
-                notices, self._notices = self._notices, ()
-                return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=notices)
+            slot.forget(f"died while it ran {name!r}: {death.how}")
+            if await slot.recover(guest, death, True):
+                slot.loss = None
+                return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=slot.take_notices())
         raise SandboxUnavailable(how)  # the next request brings back what can be, and says so
 
+    # Control
 
-def _sendable(path: str) -> str:
-    """Lone surrogates have no place in JSON; no file of ours has such a name."""
-    return path.encode("utf-8", "replace").decode()
+    async def interrupt(self) -> None:
+        await self.slot.interrupt()
+
+    def pause_clock(self) -> AbstractContextManager[None]:
+        return self.slot.pause_clock()
+
+    def freeze(self) -> AbstractAsyncContextManager[None]:
+        return self.slot.freeze()
+
+    def allow_edit(self, path: str) -> None:
+        """The host is about to change this file of the workspace, as the user agreed."""
+        if self.slot.guard:
+            self.slot.guard.allow(path)
+
+    @property
+    def parting(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.slot.final_notices))
+
+    @property
+    def lost_files(self) -> tuple[str, ...]:
+        return self.slot.lost_files
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.slot.close_branches()
+            await self.slot.states.finish()
+        await self.slot.close()
+        with anyio.CancelScope(shield=True):
+            await self.slot.states.close()

@@ -1,6 +1,6 @@
 """What is kept of a session's variables: bytes by their digest, and for each cell which of them make up the state after it.
 
-The bytes are the guest's own and nobody here looks into them. Who sends them may be hostile: all that it can make us
+The bytes are the guest's own and are not looked into here. The sender may be hostile: all that it can make us
 hold is bounded, in bytes, in files and in time.
 """
 
@@ -61,7 +61,7 @@ class Stalled(Unsaved):
         self.name = name
 
 
-class Row(msgspec.Struct, frozen=True):
+class SavedVariable(msgspec.Struct, frozen=True):
     """One variable."""
 
     name: str
@@ -81,7 +81,7 @@ class Around(msgspec.Struct, frozen=True):
 
 
 class SavedState(msgspec.Struct, frozen=True):
-    entries: tuple[Row, ...]
+    entries: tuple[SavedVariable, ...]
     cells: dict[str, int]
     around: Around
 
@@ -92,7 +92,7 @@ class _Said(msgspec.Struct, frozen=True):
     at: Annotated[str, msgspec.Meta(max_length=NAME_CHARS)] | None = None
     bytes: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
     size: Annotated[int, msgspec.Meta(ge=0)] = 0
-    entries: tuple[Row, ...] | None = None
+    entries: tuple[SavedVariable, ...] | None = None
     cells: dict[str, int] = {}
     around: Around | None = None
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pinfold.sandbox.file_history.entries import File, Folder, Link, join_path, mode_of, owner_of
-from pinfold.sandbox.kernel.safe_files import Changed, SafeFolder, Stamp, reopen
+from pinfold.sandbox.file_history.store import pieces, write_at
+from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, chmod, reopen
 
 _OPAQUE, _REDIRECT = "user.overlay.opaque", "user.overlay.redirect"
 _METACOPY, _WHITEOUT = "user.overlay.metacopy", "user.overlay.whiteout"
 _NO_ATTRIBUTE = (errno.ENODATA, errno.ENOTSUP)
-_SET_ID = stat.S_ISUID | stat.S_ISGID
-_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Layer:
     """`entries` by path, folders before what is in them; "" is the workspace. Raises OSError."""
 
     def __init__(self, files: Path, owner: int) -> None:
-        """`owner`: what belongs to anybody else was not made by the session."""
+        """`owner`: what belongs to another user was not made by the session."""
         self._top = SafeFolder(files)
         self._owner = owner
         self._opened_up: list[tuple[str, int]] = []
@@ -53,7 +52,7 @@ class Layer:
     def close(self) -> None:
         for path, mode in reversed(self._opened_up):
             with suppress(OSError), self._top.open_below(path) as fd:
-                _chmod(fd, mode)
+                chmod(fd, mode)
         self._top.close()
 
     @property
@@ -69,7 +68,10 @@ class Layer:
             fd = _readable(named)
         opened = Stamp.of(os.fstat(fd))
         try:
-            _copy(fd, to)
+            os.ftruncate(to, opened.size)
+            for at, piece, is_written in pieces(fd):
+                if is_written:
+                    write_at(to, piece, at)
             if Stamp.of(os.fstat(fd)) != opened:
                 raise Changed(0, "it was changed meanwhile", path)
         finally:
@@ -112,17 +114,17 @@ class Layer:
                 return None
             if _attribute(fd, _METACOPY) is not None:
                 return Odd("its content is not there")
-            return File(None, status.st_size, mode & ~_SET_ID, owner_of(status), status.st_mtime_ns)
+            return File(None, status.st_size, mode & ~SET_ID, owner_of(status), status.st_mtime_ns)
         if not stat.S_ISDIR(status.st_mode):
             return Odd("special file")
         if mode & 0o500 != 0o500 and os.geteuid() != 0:
             self._opened_up.append((path, mode))
-            _chmod(fd, mode | 0o700)
+            chmod(fd, mode | 0o700)
         if _attribute(fd, _REDIRECT) is not None:
             return Odd("its content is elsewhere")
         if _attribute(fd, _OPAQUE) == b"y":
             self.opaque.add(path)
-        return Folder(mode & ~_SET_ID, owner_of(status))
+        return Folder(mode & ~SET_ID, owner_of(status))
 
     def _names(self, named: int) -> list[str]:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=named)
@@ -148,32 +150,8 @@ def _readable(named: int) -> int:
         return reopen(named)
     except PermissionError:
         mode = mode_of(os.fstat(named))
-        _chmod(named, mode | stat.S_IRUSR)
+        chmod(named, mode | stat.S_IRUSR)
         try:
             return reopen(named)
         finally:
-            _chmod(named, mode)
-
-
-def _copy(fd: int, to: int) -> None:
-    size = os.fstat(fd).st_size
-    os.ftruncate(to, size)
-    at = 0
-    while at < size:
-        try:
-            begin = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return  # nothing but a hole to the end
-            raise
-        end = at = os.lseek(fd, begin, os.SEEK_HOLE)
-        os.lseek(to, begin, os.SEEK_SET)
-        while begin < end:
-            sent = os.sendfile(to, fd, begin, min(end - begin, _CHUNK))
-            if not sent:
-                raise Changed(0, "it was changed meanwhile", "")
-            begin += sent
-
-
-def _chmod(fd: int, mode: int) -> None:
-    os.chmod(f"/proc/self/fd/{fd}", mode)  # noqa: PTH101
+            chmod(named, mode)

@@ -1,4 +1,4 @@
-"""Makes a workspace what a session with a view saw, as far as nobody else has changed it since. Host side, synchronous."""
+"""Makes a workspace what a session with a view saw, as far as it was not changed since. Host side, synchronous."""
 
 from __future__ import annotations
 
@@ -8,13 +8,37 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from pinfold.sandbox.file_history.entries import File, Folder, Link
 from pinfold.sandbox.kernel.safe_files import Changed, SafeFolder, Stamp
 from pinfold.sandbox.views.layer import Layer
 from pinfold.sandbox.views.merge_plan import MergePlanner, Plan, Wanted
-from pinfold.sandbox.views.reports import Change, How, LeftOut, MergeReport
 from pinfold.sandbox.views.view_folder import layer_of, load_start, save_start
+
+How: TypeAlias = Literal["added", "changed", "removed"]
+
+
+class Change(Struct, frozen=True, order=True):
+    path: str
+    how: How
+
+
+class LeftOut(Struct, frozen=True, order=True):
+    path: str
+    why: str
+
+
+class MergeReport(Struct, frozen=True, kw_only=True):
+    """Each in the order of their paths."""
+
+    applied: tuple[Change, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    """Changed in the workspace since the session began, or below or above such a path; left as they are there."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What is never brought over, and what could not be."""
 
 
 def changes(workspace: Path, view: Path) -> list[Change]:

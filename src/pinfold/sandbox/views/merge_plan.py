@@ -23,19 +23,18 @@ from pinfold.sandbox.file_history.entries import (
     owner_of,
     whole,
 )
-from pinfold.sandbox.file_history.sparse_files import same_content
+from pinfold.sandbox.file_history.store import same_content
 from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.gitdir import NAMES
 from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
 from pinfold.sandbox.guards.secret_files import is_masked
-from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, reopen
+from pinfold.sandbox.kernel.safe_files import SET_ID, SafeFolder, Stamp, reopen
 from pinfold.sandbox.views.layer import Layer, Odd
 
 Wanted: TypeAlias = File | Folder | Link | None
 _DATA = (["objects"], ["refs"], ["logs"])
 """Of a git folder: a branch may be called `x.pem`."""
 _NESTING = ("modules", "worktrees")
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 GUARDED = "it is guarded in the workspace"
 BY_NAME = "its name is a secret's"
 
@@ -130,7 +129,7 @@ class MergePlanner:
             case File():
                 return File(None, entry.size, entry.mode, owner, entry.mtime_ns)
             case Folder():
-                kept = mode_of(now) & _SET_ID if now and stat.S_ISDIR(now.st_mode) else 0
+                kept = mode_of(now) & SET_ID if now and stat.S_ISDIR(now.st_mode) else 0
                 return Folder(entry.mode | kept, owner)
             case Link():
                 return Link(entry.target, owner)

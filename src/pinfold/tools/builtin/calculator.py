@@ -1,8 +1,9 @@
-"""Arithmetic as Python has it, exact for whole numbers, and bounded: no expression takes long."""
+"""Arithmetic with Python's syntax: exact for whole numbers, and bounded in time."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import math
 import operator
@@ -10,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias, cast
 
-from pinfold.tools.errors import BadCall
+from pinfold.tools.results import BadCall
 from pinfold.tools.tool import tool
 
 Number: TypeAlias = int | float | bool
@@ -26,43 +27,23 @@ _PERCENT = r"(\d[\d_]*\.?\d*)\s*%(?=\s*(?:$|[),*/]))"
 _UNCLEAR_PERCENT = r"\d\s*%\s*[+-]\s|[\w).]\s*[+-]\s*\d[\d_]*\.?\d*\s*%\s*(?:$|\))"
 _COMMA = r"(?<![\w.(\[,])\d{1,3}(?:,\d{3})+(?![\w,])"
 
-# As Any: their types say nothing of the numbers that are all they get here.
-_OPERATOR: Any = operator
-_MATH: Any = math
-_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: _OPERATOR.add,
-    ast.Sub: _OPERATOR.sub,
-    ast.Mult: _OPERATOR.mul,
-    ast.Div: _OPERATOR.truediv,
-    ast.FloorDiv: _OPERATOR.floordiv,
-    ast.Mod: _OPERATOR.mod,
-    ast.BitAnd: _OPERATOR.and_,
-    ast.BitOr: _OPERATOR.or_,
-    ast.LShift: _OPERATOR.lshift,
-    ast.RShift: _OPERATOR.rshift,
-    ast.Pow: _OPERATOR.pow,
-}
-_UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.UAdd: _OPERATOR.pos,
-    ast.USub: _OPERATOR.neg,
-    ast.Invert: _OPERATOR.invert,
-    ast.Not: _OPERATOR.not_,
-}
-_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: _OPERATOR.eq,
-    ast.NotEq: _OPERATOR.ne,
-    ast.Lt: _OPERATOR.lt,
-    ast.LtE: _OPERATOR.le,
-    ast.Gt: _OPERATOR.gt,
-    ast.GtE: _OPERATOR.ge,
-}
-_CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf}
-_OF_MATH = (
-    *("sqrt", "cbrt", "exp", "log2", "log10", "log1p", "expm1", "floor", "ceil", "trunc", "gcd"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh"),
-    *("atanh", "degrees", "radians", "hypot", "isqrt", "fsum", "erf", "gamma", "lgamma", "log"),
-    *("copysign", "fmod", "isnan", "isinf"),
+
+def _operators(pairs: str) -> Mapping[type[ast.AST], Callable[..., Any]]:
+    """`Add:add`: a node of the syntax tree, and the function of `operator` for it."""
+    split = [pair.split(":") for pair in pairs.split()]
+    return {getattr(ast, node): getattr(operator, function) for node, function in split}
+
+
+_BINARY = _operators(
+    "Add:add Sub:sub Mult:mul Div:truediv FloorDiv:floordiv Mod:mod Pow:pow BitAnd:and_ BitOr:or_ LShift:lshift RShift:rshift"
 )
+_UNARY = _operators("UAdd:pos USub:neg Invert:invert Not:not_")
+_COMPARE = _operators("Eq:eq NotEq:ne Lt:lt LtE:le Gt:gt GtE:ge")
+_CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf}
+_OF_MATH = """
+sqrt cbrt exp log log2 log10 log1p expm1 floor ceil trunc gcd sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh
+atanh degrees radians hypot isqrt fsum erf gamma lgamma copysign fmod isnan isinf
+"""
 
 
 def _whole(name: str, *numbers: Any) -> None:
@@ -73,19 +54,19 @@ def _whole(name: str, *numbers: Any) -> None:
 def _factorial(n: int) -> int:
     _whole("factorial", n)
     if n > 1_500:  # beyond it the result is past BITS anyway
-        raise _too_big()
+        _too_big()
     return math.factorial(n)
 
 
 def _comb(n: int, k: int) -> int:
     _whole("comb", n, k)
-    return math.comb(n, k) if min(k, n - k) * n.bit_length() <= 8 * BITS else _raise_too_big()
+    return math.comb(n, k) if min(k, n - k) * n.bit_length() <= 8 * BITS else _too_big()
 
 
 def _perm(n: int, k: int | None = None) -> int:
     k = n if k is None else k
     _whole("perm", n, k)
-    return math.perm(n, k) if k * n.bit_length() <= 8 * BITS else _raise_too_big()
+    return math.perm(n, k) if k * n.bit_length() <= 8 * BITS else _too_big()
 
 
 def _round(number: Number, digits: int | None = None) -> Number:
@@ -114,24 +95,12 @@ def _statistic(name: str) -> Callable[[list[Any]], Any]:
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    **{name: getattr(_MATH, name) for name in _OF_MATH},
+    **{name: getattr(math, name) for name in _OF_MATH.split()},
     **{name: _statistic(name) for name in ("mean", "median", "mode", "stdev", "pstdev", "variance")},
-    "abs": _OPERATOR.abs,
-    "comb": _comb,
-    "divmod": divmod,
-    "factorial": _factorial,
-    "float": float,
-    "int": int,
-    "lcm": _lcm,
-    "ln": _MATH.log,
-    "max": max,
-    "min": min,
-    "mod": _OPERATOR.mod,
-    "perm": _perm,
-    "prod": _prod,
-    "round": _round,
-    "sum": sum,
-    "xor": _OPERATOR.xor,
+    **{name: getattr(builtins, name) for name in ("abs", "divmod", "float", "int", "max", "min", "sum")},
+    **{one.__name__[1:]: one for one in (_comb, _factorial, _lcm, _perm, _prod, _round)},
+    **{name: getattr(operator, name) for name in ("mod", "xor")},
+    "ln": math.log,
 }
 
 
@@ -193,8 +162,10 @@ def _value(node: ast.expr, depth: int) -> Value:
         case ast.UnaryOp(op=sign, operand=inner):
             return _check_size(_UNARY[type(sign)](_number(inner, depth)))
         case ast.Compare(left=left, ops=signs, comparators=others):
+            if odd := next((type(sign).__name__ for sign in signs if type(sign) not in _COMPARE), ""):
+                raise BadCall(f"{odd} is not arithmetic; compare with ==, !=, <, <=, >, >=")
             values = [_number(one, depth) for one in (left, *others)]
-            return all(_compare(sign)(a, b) for sign, a, b in zip(signs, values, values[1:], strict=False))
+            return all(_COMPARE[type(sign)](a, b) for sign, a, b in zip(signs, values, values[1:], strict=False))
         case ast.Name(id=name):
             if name in _CONSTANTS:
                 return _CONSTANTS[name]
@@ -234,7 +205,7 @@ def _foresee(sign: ast.operator, a: Number, b: Number) -> None:
     elif isinstance(sign, ast.LShift):
         grown = a.bit_length() + b
     if grown > BITS:
-        raise _too_big()
+        _too_big()
 
 
 def _call_function(node: ast.Call, depth: int) -> Value:
@@ -259,26 +230,16 @@ def _number(node: ast.expr, depth: int) -> Number:
     return value
 
 
-def _compare(sign: ast.cmpop) -> Callable[[Any, Any], bool]:
-    if type(sign) not in _COMPARE:
-        raise BadCall(f"{type(sign).__name__} is not arithmetic; compare with ==, !=, <, <=, >, >=")
-    return _COMPARE[type(sign)]
-
-
 def _check_size(value: Any) -> Number:
     if isinstance(value, complex):
         raise BadCall("the result is not a real number")
     if isinstance(value, int) and value.bit_length() > BITS:
-        raise _too_big()
+        _too_big()
     return value
 
 
-def _raise_too_big() -> NoReturn:
-    raise _too_big()
-
-
-def _too_big() -> BadCall:
-    return BadCall("a whole number on the way has more than 4,200 digits; use the python tool, or logarithms")
+def _too_big() -> NoReturn:
+    raise BadCall("a whole number on the way has more than 4,200 digits; use the python tool, or logarithms")
 
 
 def _format_value(value: Value) -> str:

@@ -1,28 +1,28 @@
-"""Files of the workspace, brought in and taken out whole by whoever uses the session from outside."""
+"""Whole files of the workspace, put in and got out by clients outside the session."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from pinfold.events import Json, Reach
-from pinfold.text import cap_text
-from pinfold.tools.errors import BadCall
-from pinfold.tools.ports import Inside
-from pinfold.tools.results import Result
-from pinfold.tools.tool import Tool
+from msgspec.structs import replace
 
-CARRY_S = 30.0
+from pinfold.text import cap_text
+from pinfold.tools.builtin.files import write_reach
+from pinfold.tools.ports import Inside
+from pinfold.tools.results import BadCall, Result
+from pinfold.tools.tool import Tool, tool
+
+TRANSFER_S = 30.0
 LARGEST = 8 << 20
-"""Bytes of a file that is carried."""
+"""Bytes of a file."""
 # The guest's own guarded access, as a program: it has no package around it there.
 _FILES = files("pinfold") / "guest" / "toolbox" / "files.py"
 _PROGRAM = """
-def _carry():
+def _transfer():
     files, (do, path) = Files(os.getcwd()), sys.argv[1:]
     try:
         if do == "put":
@@ -34,21 +34,30 @@ def _carry():
         return 1
     return 0
 
-sys.exit(_carry())
+sys.exit(_transfer())
 """
 _WORDS = 1000
-_PATH: Mapping[str, Json] = {"type": "string", "description": "Relative to the workspace."}
 
 
-class Carrying:
+class FileTransfer:
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
 
     async def get_file(self, path: str) -> Result:
+        """Take a whole file of the workspace out, as base64.
+
+        Args:
+            path: Relative to the workspace.
+        """
         data = await self._run_transfer("get", path)
         return Result(text=f"{path}: {len(data):,} bytes", value=base64.b64encode(data).decode())
 
     async def put_file(self, path: str, content: str | None = None, base64: str | None = None) -> str:
+        """Write a whole file of the workspace, from text or base64.
+
+        Args:
+            path: Relative to the workspace.
+        """
         data = _decode_content(content, base64)
         await self._run_transfer("put", path, data)
         return f"wrote {path}: {len(data):,} bytes"
@@ -57,10 +66,10 @@ class Carrying:
         if "\0" in path:
             raise BadCall("a path cannot hold a NUL")
         argv = ["python3", "-I", "-S", "-c", _source(), do, path]
-        ran = await self._inside.command(argv, timeout_s=CARRY_S, stdin=data)
+        ran = await self._inside.command(argv, timeout_s=TRANSFER_S, stdin=data)
         if ran.status != "ok":
             said = ran.stderr.decode("utf-8", "replace").strip()
-            late = f"it took longer than {CARRY_S:g} s and was stopped" if ran.status == "timeout" else ""
+            late = f"it took longer than {TRANSFER_S:g} s and was stopped" if ran.status == "timeout" else ""
             raise BadCall(cap_text(late or said or "the session could not do this", _WORDS))
         if ran.notices:
             raise BadCall("; ".join(ran.notices))
@@ -86,37 +95,10 @@ def _decode_content(content: str | None, encoded: str | None) -> bytes:
     return data
 
 
-def carrying_tools(inside: Inside) -> list[Tool[..., Any]]:
+def transfer_tools(inside: Inside) -> list[Tool[..., Any]]:
     """`get_file` and `put_file`."""
-    carrying = Carrying(inside)
-    return [
-        Tool[..., Any](
-            function=carrying.get_file,
-            name="get_file",
-            description="Take a whole file of the workspace out, as base64.",
-            effect="pure",
-            timeout_s=CARRY_S + 10,
-            parameters=_schema("path", path=_PATH),
-            reach="files",
-            server="filesystem",
-        ),
-        Tool[..., Any](
-            function=carrying.put_file,
-            name="put_file",
-            description="Write a whole file of the workspace, from text or base64.",
-            effect="once",
-            timeout_s=CARRY_S + 10,
-            parameters=_schema("path", path=_PATH, content={"type": "string"}, base64={"type": "string"}),
-            reach="workspace",
-            goes=_write_reach,
-            server="filesystem",
-        ),
-    ]
-
-
-def _schema(*required: str, **properties: Mapping[str, Json]) -> dict[str, Json]:
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
-
-def _write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:
-    return "workspace", str(args.get("path", ""))
+    transfer = FileTransfer(inside)
+    shared: dict[str, Any] = {"timeout_s": TRANSFER_S + 10, "parallel_safe": False, "server": "filesystem"}
+    get = tool(effect="pure", reach="files", **shared)(transfer.get_file)
+    put = tool(effect="once", reach="workspace", **shared)(transfer.put_file)
+    return [get, replace(put, goes=write_reach, returns=None)]

@@ -1,30 +1,37 @@
-"""The tools for files and folders. Each runs inside the session, and so reaches exactly what its code can."""
+"""The tools for files, folders and tables. Each runs inside the session, and so reaches exactly what its code can."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pinfold.events import Effect, Json, Reach
-from pinfold.tools.builtin.data import VIEW_S, DataView
-from pinfold.tools.builtin.declared import DESCRIPTIONS, PARAMETERS, UNTOLD
-from pinfold.tools.builtin.pages import page
+from pinfold.events import Json, Reach
 from pinfold.tools.builtin.programs import Program, Reply, ask
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Kept
-from pinfold.tools.tool import Tool
+from pinfold.tools.results import BadCall
+from pinfold.tools.tool import Tool, tool
 
 Found: TypeAlias = Literal["lines", "files", "count"]
+View: TypeAlias = Literal["peek", "shape", "columns", "stats"]
 QUICK_S = 30.0
-"""For what a program of the toolbox does; each stops by itself before that."""
+"""Limit for a program of the toolbox; each stops by itself before that."""
+VIEW_S = 300.0
 SPARE_S = 10.0
 """More for a tool than for its program, so that it can say what happened."""
 READ = 10_000
 """Bytes of a file that are shown at once."""
 LISTED = 500
+KEPT = 64
+"""Table views; each is a few kilobytes."""
+KEPT_CHARACTERS = 1 << 20
 WRITES = ("write_file", "edit_file", "apply_patch")
+UNTOLD = {"read_file": ("max_lines", "start_line.default"), "edit_file": ("expected_matches",)}
+"""Left out where the model is told of a tool in full."""
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -36,12 +43,19 @@ class Measured(Struct, frozen=True, kw_only=True):
     """There is more than was counted."""
 
 
+class _Entry(Struct, frozen=True):
+    name: str
+    type: Literal["file", "directory", "link", "other"]
+    size: int
+
+
 class FileTools:
     def __init__(self, inside: Inside, kept: Kept | None = None) -> None:
         self._inside = inside
         self._kept = kept
 
     async def list_files(self, path: str = ".") -> str:
+        """List a folder: folders end in a slash, files have their size in bytes."""
         found = await self.list_directory(path)
         entries = found["entries"]
         lines = [_line(entry) for entry in entries[:LISTED]]
@@ -51,13 +65,17 @@ class FileTools:
         return "\n".join(lines) if lines else f"[{path} is empty]"
 
     async def list_directory(self, path: str = ".") -> dict[str, Json]:
-        """`{"entries": [{"name", "type", "size"}]}`; type is file, directory, link or other. `more` counts those left out."""
+        """List a folder: {"entries": [{"name", "type", "size"}]}."""
         reply = await ask(self._inside, "file_reader", "entries", {"path": path}, timeout_s=QUICK_S)
-        entries = [_entry(one) for one in _list(reply.get("entries"))]
+        try:
+            entries = msgspec.to_builtins(msgspec.convert(reply.get("entries"), list[_Entry]))
+        except msgspec.ValidationError:
+            raise BadCall("the session gave no answer that can be read") from None
         more = reply.count("more")
         return {"entries": entries, "more": more} if more else {"entries": entries}
 
     async def read_file(self, path: str, start_line: int = 1, max_lines: int | None = None) -> str:
+        """Read a text file."""
         if start_line < 1:
             raise BadCall("start_line counts from 1")
         if max_lines is not None and max_lines < 1:
@@ -72,19 +90,23 @@ class FileTools:
         data = self._kept.get(handle) if self._kept else None
         if data is None:
             raise BadCall(f"nothing is kept as {handle!r}; the end of a cut result names its handle")
-        return page(data, handle, start_line, max_lines, READ)
+        return _page(data, handle, start_line, max_lines, READ)
 
     async def write_file(self, path: str, content: str, create_dirs: bool = True) -> str:
+        """Write a whole file in UTF-8, new or in place of the old one. To change a part, use edit_file."""
         given = {"path": path, "content": content, "create_dirs": create_dirs, "dry": False}
         return _reply_text(await ask(self._inside, "file_writer", "write", given, timeout_s=QUICK_S))
 
     async def edit_file(self, path: str, old: str, new: str, expected_matches: int = 1) -> str:
+        """Replace exact text in a file."""
         if expected_matches < 1:
             raise BadCall("expected_matches is at least 1")
         given = {"path": path, "old": old, "new": new, "expected_matches": expected_matches, "dry": False}
         return _reply_text(await ask(self._inside, "file_writer", "edit", given, timeout_s=QUICK_S))
 
     async def apply_patch(self, patch: str) -> str:
+        """Apply a unified diff (git's too), or a patch between *** Begin Patch and *** End Patch, to any number of files:
+        all of it or nothing."""
         given = {"patch": patch, "dry": False}
         reply = await ask(self._inside, "patcher", "apply", given, timeout_s=QUICK_S)
         if reply.notices and "\n" in reply.text():
@@ -92,42 +114,76 @@ class FileTools:
         return _reply_text(reply)
 
     async def glob(self, pattern: str, path: str = ".") -> str:
+        """Find files and folders by name: `**/*.py`, `src/*.{ts,tsx}`. Hidden ones only if the pattern names them."""
         given = {"pattern": pattern, "path": path}
         return (await ask(self._inside, "file_finder", "glob", given, timeout_s=QUICK_S)).text()
 
     async def grep(self, pattern: str, path: str = ".", output_mode: Found = "lines") -> str:
+        """Find lines by a regular expression, as `path:line:text`; or only the files, or the count in each.
+
+        Args:
+            pattern: a regular expression
+        """
         given = {"pattern": pattern, "path": path, "output_mode": output_mode}
         return (await ask(self._inside, "text_search", "grep", given, timeout_s=QUICK_S)).text()
 
     def tools(self) -> list[Tool[..., Any]]:
-        view = DataView(self._inside).data_view
-        made: dict[str, Callable[..., Any]] = {
-            "list_files": self.list_files,
-            "list_directory": self.list_directory,
-            "read_file": self.read_file,
-            "write_file": self.write_file,
-            "edit_file": self.edit_file,
-            "apply_patch": self.apply_patch,
-            "glob": self.glob,
-            "grep": self.grep,
-            "data_view": view,
-        }
-        return [
-            Tool[..., Any](
-                function=function,
-                name=name,
-                description=DESCRIPTIONS[name],
-                effect=_effect(name),
-                timeout_s=(VIEW_S if name == "data_view" else QUICK_S) + SPARE_S,
-                parallel_safe=False,
-                parameters=PARAMETERS[name],
-                reach="workspace" if name in WRITES else "files",
-                goes=_write_reach if name in WRITES else None,
-                server="data" if name == "data_view" else "filesystem",
-                untold=UNTOLD.get(name, ()),
-            )
-            for name, function in made.items()
-        ]
+        read = (self.list_files, self.list_directory, self.read_file)
+        write = (self.write_file, self.edit_file, self.apply_patch)
+        functions = (*read, *write, self.glob, self.grep, TableViews(self._inside).data_view)
+        return [_as_tool(function) for function in functions]
+
+
+class TableViews:
+    """Views of tables, worked out inside the session and cached by the table's content."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+        self._kept: OrderedDict[tuple[str, str, View], tuple[int, str]] = OrderedDict()
+        """By the content's hash, the file's name and the view: the content's size, and the text."""
+
+    async def data_view(self, path: str, view: View = "peek", rows: int = 5) -> str:
+        """Look at a table of any size (CSV, Parquet, JSON, Excel): first rows, shape, columns with nulls and examples,
+        or exact statistics as of pandas' describe. A sheet of a workbook is FILE#SHEET.
+
+        Args:
+            rows: of a peek
+        """
+        if rows < 1:
+            raise BadCall("rows is at least 1")
+        ending = path.rpartition("/")[2]
+        known = {key[0]: size for key, (size, _) in self._kept.items() if key[1:] == (ending, view)}
+        given = {"path": path, "view": view, "rows": rows, "known": known}
+        reply = await ask(self._inside, "tables", "view", given, timeout_s=VIEW_S)
+        same = reply.get("same")
+        if isinstance(same, str) and (same, ending, view) in self._kept:
+            self._kept.move_to_end((same, ending, view))
+            return self._kept[same, ending, view][1]
+        text = reply.text()
+        if view != "peek":
+            self._keep(reply, ending, view, text)
+        return text
+
+    def _keep(self, reply: Reply, ending: str, view: View, text: str) -> None:
+        digest = reply.get("digest")
+        if not isinstance(digest, str) or not digest or len(digest) > 128:
+            return  # it changed while it was read
+        self._kept[digest, ending, view] = (reply.count("size"), text)
+        while len(self._kept) > KEPT or sum(len(one) for _, one in self._kept.values()) > KEPT_CHARACTERS:
+            self._kept.popitem(last=False)
+
+
+def _as_tool(function: Callable[..., Any]) -> Tool[..., Any]:
+    name = function.__name__
+    writes, is_view = name in WRITES, name == "data_view"
+    made = tool(
+        effect="once" if writes else "pure",
+        reach="workspace" if writes else "files",
+        timeout_s=(VIEW_S if is_view else QUICK_S) + SPARE_S,
+        parallel_safe=False,
+        server="data" if is_view else "filesystem",
+    )(function)
+    return replace(made, goes=write_reach if writes else None, untold=UNTOLD.get(name, ()), returns=None)
 
 
 def file_tools(inside: Inside, kept: Kept | None = None) -> list[Tool[..., Any]]:
@@ -160,33 +216,37 @@ async def measure(inside: Inside, paths: Sequence[str]) -> Measured:
     return Measured(files=reply.count("files"), bytes=reply.count("bytes"), more=reply.flag("more"))
 
 
-def _write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:
+def write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:
     return "workspace", str(args.get("path", ""))
 
 
-def _effect(name: str) -> Effect:
-    return "once" if name in WRITES else "pure"
+def _page(data: bytes, name: str, first: int, most_lines: int | None, most: int) -> str:
+    """At most `most` characters of a kept text, shown as `read_file` shows a file. Raises BadCall past its end."""
+    lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+    if first > max(1, len(lines)):
+        raise BadCall(f"{name} has {len(lines):,} lines; start_line={first} is past the end")
+    shown: list[str] = []
+    room = most
+    for line in lines[first - 1 :][:most_lines]:
+        if len(line) > room:
+            break
+        shown.append(line)
+        room -= len(line)
+    last = first + len(shown) - 1
+    if not shown and lines:
+        return f"{lines[first - 1][:most]}\n[line {first:,} of {len(lines):,}, cut; go on with start_line={first + 1}]"
+    text = "".join(shown)
+    if last >= len(lines) and first == 1:
+        return text
+    more = f"; go on with start_line={last + 1}" if last < len(lines) else ""
+    return f"{text.removesuffix(chr(10))}\n[lines {first:,} to {last:,} of {len(lines):,}{more}]"
 
 
 def _reply_text(reply: Reply) -> str:
-    """What was done; what the sandbox took back of it is said and makes it fail."""
+    """What was done; anything the sandbox rolled back makes the call fail."""
     if reply.notices:
         raise BadCall("; ".join(reply.notices))
     return reply.text()
-
-
-def _list(value: Json) -> list[Json]:
-    if not isinstance(value, list):
-        raise BadCall("the session gave no answer that can be read")
-    return cast(list[Json], value)
-
-
-def _entry(value: Json) -> dict[str, Json]:
-    match value:
-        case {"name": str(name), "type": "file" | "directory" | "link" | "other" as kind, "size": int(size)}:
-            return {"name": name, "type": kind, "size": size}
-        case _:
-            raise BadCall("the session gave no answer that can be read")
 
 
 def _line(entry: Mapping[str, Json]) -> str:

@@ -1,4 +1,4 @@
-"""Runs the programs of the toolbox inside the session. What comes back is the session's word, and checked."""
+"""Runs the programs of the toolbox inside the session. Replies are untrusted and checked."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json, PinfoldError, parse_json, plain_json
 from pinfold.text import cap_text, first_line
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Ran
+from pinfold.tools.results import BadCall
 
 Program: TypeAlias = Literal["file_reader", "file_writer", "patcher", "file_finder", "text_search", "tables"]
 _TOOLBOX = files("pinfold") / "guest" / "toolbox"
 _PARTS: Mapping[Program, tuple[str, ...]] = {
     "file_reader": ("program_io", "texts", "file_reader"),
-    "file_writer": ("program_io", "texts", "differences", "file_writer"),
-    "patcher": ("program_io", "texts", "differences", "file_writer", "patches", "patcher"),
+    "file_writer": ("program_io", "texts", "file_writer"),
+    "patcher": ("program_io", "texts", "file_writer", "patches", "patcher"),
     "file_finder": ("program_io", "texts", "file_finder"),
     "text_search": ("program_io", "texts", "text_search"),
-    "tables": ("program_io", "texts", "sheets", "sources", "value_counts", "columns", "tables"),
+    "tables": ("program_io", "texts", "sheets", "sources", "tables"),
 }
 # One program of several files: a package that is on no disk.
 _START = """\

@@ -1,15 +1,25 @@
-"""A page of HTML as text a model can read: headings, lists, tables, links and code as Markdown has them.
+"""A page of HTML as text a model can read: headings, lists, tables, links and code as in Markdown.
 
-What a reader of the page would not see is left out.
+Text that a browser would hide is left out. The page is read in one pass, in linear time, because pages are hostile: the
+standard library's parser searches to the end of the page for every comment that is not closed.
 """
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urljoin
 
-from pinfold.tools.builtin.markup import Tag, pieces
-
+_TAG = re.compile(r"<(?P<slash>/?)(?P<name>[a-zA-Z][a-zA-Z0-9:-]{0,40})")
+_ATTRIBUTE = re.compile(
+    r"""[\s/]*(?P<name>[^\s"'>/=]{1,100})(?:\s{0,20}=\s{0,20}(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s>"']+)))?"""
+)
+_RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "iframe", "xmp", "noembed")}
+"""What is within them is no markup, and is left out."""
+ATTRIBUTES = 50
+"""Of one tag."""
 _UNREAD = frozenset(
     {"script", "style", "template", "svg", "math", "noscript", "iframe", "object", "select", "canvas", "dialog"}
 )
@@ -35,7 +45,7 @@ _DEPTH = 10
 def readable(page: str, base: str = "") -> str:
     """`base` is the page's address, for links that are relative to it."""
     writer = _Writer(base)
-    for piece in pieces(page):
+    for piece in _pieces(page):
         if isinstance(piece, str):
             writer.text(piece)
         elif piece.is_end:
@@ -81,7 +91,7 @@ class _Writer:
             after = " " if text[-1:].isspace() and words else ""
             self._line.append(before + words + after)
 
-    def start(self, tag: Tag) -> None:
+    def start(self, tag: _Tag) -> None:
         name = tag.name
         if self._skipped:
             if name == self._skipped[0] and name not in _VOID:
@@ -116,7 +126,7 @@ class _Writer:
             case _:
                 pass
 
-    def _open_inline(self, tag: Tag) -> None:
+    def _open_inline(self, tag: _Tag) -> None:
         match tag.name:
             case "br":
                 self._break()
@@ -197,9 +207,75 @@ class _Writer:
         self._lines.append(line)
 
 
-def _is_hidden(tag: Tag) -> bool:
+def _is_hidden(tag: _Tag) -> bool:
     return (
         "hidden" in tag.attributes
         or tag.attributes.get("aria-hidden", "").lower() == "true"
         or bool(_HIDDEN_STYLE.search(tag.attributes.get("style", "").lower()))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    name: str
+    is_end: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def _pieces(page: str) -> Iterator[_Tag | str]:
+    """Tags and texts in order; texts are unescaped, comments and declarations are left out."""
+    at, stop = 0, len(page)
+    lost: set[str] = set()
+    """What was searched for and is not there any more."""
+
+    def find(what: str, start: int) -> int:
+        found = -1 if what in lost else page.find(what, start)
+        if found < 0:
+            lost.add(what)
+        return found
+
+    while at < stop:
+        mark = page.find("<", at)
+        if mark < 0:
+            mark = stop
+        if mark > at:
+            yield html.unescape(page[at:mark])
+        if mark == stop:
+            return
+        if page.startswith("<!--", mark):
+            end = find("-->", mark + 4)
+            at = stop if end < 0 else end + 3
+        elif page.startswith(("<!", "<?"), mark):
+            end = find(">", mark)
+            at = stop if end < 0 else end + 1
+        elif tag := _TAG.match(page, mark):
+            close = find(">", tag.end())
+            if close < 0:  # then it is a sign of the text's
+                yield "<"
+                at = mark + 1
+                continue
+            found, at = _tag(page, tag, close)
+            yield found
+            if found.name in _RAW and not found.is_end:
+                end_tag = _RAW[found.name].search(page, at)
+                at = end_tag.start() if end_tag else stop
+        else:
+            yield "<"
+            at = mark + 1
+
+
+def _tag(page: str, tag: re.Match[str], close: int) -> tuple[_Tag, int]:
+    name = tag["name"].lower()
+    if tag["slash"]:
+        return _Tag(name, is_end=True), close + 1
+    attributes: dict[str, str] = {}
+    at = tag.end()
+    for _ in range(ATTRIBUTES):
+        found = _ATTRIBUTE.match(page, at)
+        if found is None:
+            break
+        at = found.end()
+        value = found["double"] or found["single"] or found["bare"] or ""
+        attributes.setdefault(found["name"].lower(), html.unescape(value))
+    end = page.find(">", at)
+    return _Tag(name, attributes=attributes), (end + 1 if end >= 0 else len(page))

@@ -1,4 +1,4 @@
-"""Commands of the shell: in the session's sandbox, or on the host where policy has let them. Judges nothing."""
+"""Shell commands: in the session's sandbox, or on the host where policy allowed it before."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
 from pinfold.text import NO_OUTPUT
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Host, Inside, Ran
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 from pinfold.tools.tool import Tool, tool
 
 SHELL_S = 30.0
 MOST_S = 600.0
 GRACE_S = 30.0
-"""For the session to say how it ended."""
+"""Time for the session to report how it ended."""
 _LOOK_TENTHS = 10
 """Tenths of a second that a job in the background is watched before its first lines are shown."""
 _TAIL_LINES = 20
 _BACKGROUND = re.compile(r"(?<![&\\>|])&\s*\Z")
 _FAILED = r"\[exit code (?!0\])\d+\]\s*\Z"
 _BASH = 'if [ -x /bin/bash ]; then exec /bin/bash -c "$1"; else exec /bin/sh -c "$1"; fi'
-# $1 is the command. A log file that nobody has yet gives the job its number; the job is a process group of its own,
+# $1 is the command. The first free log file gives the job its number; the job is a process group of its own,
 # and its last line says how it ended.
 _JOB = r"""
 jobs="${TMPDIR:-/tmp}/jobs"
@@ -81,7 +80,7 @@ def shell_tool(
 
 
 def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:
-    """Anything but the sandbox, in so many words, is the host."""
+    """Anything but an explicit "sandbox" counts as the host."""
     return ("workspace" if args.get("where", "sandbox") == "sandbox" else "host"), ""
 
 

@@ -1,4 +1,4 @@
-"""Tools that only compute or ask: the time, a list of things to do, a question to the user."""
+"""Tools that only compute or ask: the time, a to-do list, a question to the user."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, cast
 from pinfold.events import Json
 from pinfold.text import first_line
 from pinfold.tools.builtin.calculator import calculator
-from pinfold.tools.errors import BadCall
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 from pinfold.tools.tool import Tool, tool
 
 ITEMS = 100
@@ -89,6 +88,12 @@ def _item(number: int, item: Json) -> tuple[str, bool]:
     return first_line(text, ITEM_CHARS), done
 
 
+_ITEM: Mapping[str, Json] = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "done": {"type": "boolean"}},
+    "required": ["text"],
+}
+_ITEMS: Mapping[str, Json] = {"type": "array", "items": {"anyOf": [{"type": "string"}, _ITEM]}}
 todo: Tool[..., Any] = Tool(
     function=_todo,
     name="todo",
@@ -99,21 +104,7 @@ todo: Tool[..., Any] = Tool(
     reach="nothing",
     parameters={
         "type": "object",
-        "properties": {
-            "items": {
-                "type": "array",
-                "items": {
-                    "anyOf": [
-                        {"type": "string"},
-                        {
-                            "type": "object",
-                            "properties": {"text": {"type": "string"}, "done": {"type": "boolean"}},
-                            "required": ["text"],
-                        },
-                    ]
-                },
-            }
-        },
+        "properties": {"items": _ITEMS},
         "required": ["items"],
         "additionalProperties": False,
     },

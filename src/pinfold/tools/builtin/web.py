@@ -1,4 +1,4 @@
-"""Reads one address of the web. Where it may go is decided by whoever gives the way there."""
+"""Reads one address of the web. The port `Web` decides where it may go."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
-from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched, Web
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 from pinfold.tools.tool import Tool, tool
 
 FETCH_S = 30.0

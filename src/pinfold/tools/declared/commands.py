@@ -1,4 +1,4 @@
-"""A program as a tool: its arguments are a list, each value fills its own place, and no shell reads them."""
+"""A program as a tool: its arguments are a list, each value fills its own place, and no shell is involved."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import Any, cast
 
 from pinfold.events import Json
 from pinfold.text import NO_OUTPUT
-from pinfold.tools.declared.parameters import Parameter
-from pinfold.tools.declared.ports import Ports
+from pinfold.tools.declared.parameters import Parameter, check_values
 from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.declared.templates import Template, template
-from pinfold.tools.errors import BadCall
-from pinfold.tools.ports import Ran
-from pinfold.tools.results import Result
+from pinfold.tools.ports import Ports, Ran
+from pinfold.tools.results import BadCall, Result
 
 KEYS = ("command", "stdin", "workdir", "env")
 _SCRIPTED = re.compile(r"(?:ba|da|z|k|c|fi)?sh|python[\d.]*|perl|ruby|node|php|awk|gawk|mawk")
@@ -34,15 +32,13 @@ def command_of(
     _check_places(top, argv, parameters)
     stdin = template(top, "stdin", top.text("stdin"), known)
     workdir = template(top, "workdir", top.text("workdir"), known)
-    env = {key: template(top, f"env.{key}", text, known) for key, text in _environment(top).items()}
+    env = {key: template(top, f"env.{key}", text, known) for key, text in top.texts("env").items()}
     used = {name for one in (*argv, stdin, workdir, *env.values()) for name in one.holes}
 
     async def run(**values: Any) -> Result:
         if ports.inside is None:
             raise BadCall("no program can be run in this session")
-        for name, value in values.items():
-            if value is not None:
-                parameters[name].check(value)
+        check_values(parameters, values)
         words = _fill_arguments(argv, values, parameters)
         folder = workdir.fill(values)
         if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
@@ -95,18 +91,6 @@ def _check_places(top: Table, argv: list[Template], parameters: Mapping[str, Par
                 top.fault(
                     f"command.{number}", f"{name!r} is a list or an object and cannot fill one argument; use stdin"
                 )
-
-
-def _environment(top: Table) -> dict[str, str]:
-    content: Json = top.take("env") or cast("Json", {})
-    if not isinstance(content, dict):
-        top.fault("env", f"should be a mapping of names to texts, not {kind_of(content)}")
-    found: dict[str, str] = {}
-    for key, value in cast("dict[Json, Json]", content).items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            top.fault("env", f"{key!r} should be a name with a text; put both in quotes")
-        found[key] = value
-    return found
 
 
 def _fill_arguments(argv: list[Template], values: Mapping[str, Json], parameters: Mapping[str, Parameter]) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pinfold.events import Json
-from pinfold.tools.arguments import REQUIRED, Argument
+from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument
 from pinfold.tools.declared.tables import Table, kind_of
-from pinfold.tools.errors import BadCall
+from pinfold.tools.results import BadCall
 
 Kind = Literal["string", "integer", "number", "boolean", "array", "object"]
 _KINDS: Mapping[str, Kind] = {
@@ -21,16 +21,21 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("array", "list"), "array"),
     **dict.fromkeys(("object", "dict", "mapping"), "object"),
 }
-_PYTHON: Mapping[Kind, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "array": list[Any],
-    "object": dict[str, Any],
-}
+_TYPES: Mapping[str, Any] = {**JSON_TYPES, "array": list, "object": dict}
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
-_BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "pattern")
+
+
+def _matches(value: str, pattern: str) -> bool:
+    return re.search(pattern, value) is not None
+
+
+_BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "minimum": (lambda value, limit: value >= limit, "must be at least {limit}, not {value}"),
+    "maximum": (lambda value, limit: value <= limit, "must be at most {limit}, not {value}"),
+    "minLength": (lambda value, limit: len(value) >= limit, "must have at least {limit} characters"),
+    "maxLength": (lambda value, limit: len(value) <= limit, "must have at most {limit} characters, not {size}"),
+    "pattern": (_matches, "must match {limit}, and {value!r} does not"),
+}
 _KEYS = ("type", "description", "default", "enum", "required", "items", *_BOUNDS)
 _NOTHING: Any = object()
 
@@ -44,37 +49,33 @@ class Parameter:
 
     def check(self, value: Json) -> None:
         """Raises BadCall unless the value keeps to its bounds."""
-        name = self.argument.name
         for bound, limit in self.bounds.items():
-            match bound:
-                case "minimum" if value < limit:
-                    raise BadCall(f"{name!r} must be at least {limit}, not {value}")
-                case "maximum" if value > limit:
-                    raise BadCall(f"{name!r} must be at most {limit}, not {value}")
-                case "minLength" if len(value) < limit:
-                    raise BadCall(f"{name!r} must have at least {limit} characters")
-                case "maxLength" if len(value) > limit:
-                    raise BadCall(f"{name!r} must have at most {limit} characters, not {len(value)}")
-                case "pattern" if not re.search(limit, value):
-                    raise BadCall(f"{name!r} must match {limit}, and {value[:60]!r} does not")
-                case _:
-                    pass
+            keeps, words = _BOUNDS[bound]
+            if not keeps(value, limit):
+                raise BadCall(
+                    f"{self.argument.name!r} {words.format(limit=limit, value=str(value)[:60], size=len(str(value)))}"
+                )
+
+
+def check_values(parameters: Mapping[str, Parameter], values: Mapping[str, Json]) -> None:
+    for name, value in values.items():
+        if value is not None:
+            parameters[name].check(value)
 
 
 def read_parameters(top: Table) -> dict[str, Parameter]:
     content = top.take("parameters")
     if content is None:
         return {}
+    needed = None
     match content:
         case list():
             named = _of_list(top, cast("list[Json]", content))
-            needed = None
-        case {"properties": properties} if isinstance(properties, dict):
-            named = cast("dict[str, Json]", properties)
+        case {"properties": dict()}:
+            named = cast("dict[str, Json]", content)["properties"]
             needed = _required_names(top, cast("dict[str, Json]", content))
         case dict():
             named = cast("dict[str, Json]", content)
-            needed = None
         case _:
             top.fault("parameters", f"should be a mapping of names, not {kind_of(content)}")
     return {name: _parameter(top, name, value, needed) for name, value in named.items()}
@@ -128,19 +129,14 @@ def _parameter(top: Table, name: Json, content: Json, needed: frozenset[str] | N
     description = table.text("description")
     default = table.take("default", _NOTHING)
     flag = table.flag("required", None)
-    is_required = name in needed if needed is not None and flag is None else bool(flag)
-    if needed is None and flag is None:
-        is_required = default is _NOTHING
-    if default is not _NOTHING:
-        is_required = False
-        if default is not None and not _fits(default, kind, choices):
-            table.fault(
-                "default", f"should be {'one of the enum' if choices else f'of type {kind}'}, not {kind_of(default)}"
-            )
+    is_required = default is _NOTHING and (bool(flag) if flag is not None else needed is None or name in needed)
+    if default not in (_NOTHING, None) and not _fits(default, kind, choices):
+        wanted = "one of the enum" if choices else f"of type {kind}"
+        table.fault("default", f"should be {wanted}, not {kind_of(default)}")
     items = table.take("items")
     bounds = _bounds(table, kind)
     table.end(_KEYS)
-    hint = Literal[tuple(choices)] if choices else _PYTHON[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
+    hint = Literal[tuple(choices)] if choices else JSON_TYPES[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
     if not is_required and default in (_NOTHING, None):
         hint, default = cast("Any", hint) | None, None
     schema: dict[str, Json] = {"type": kind}
@@ -156,7 +152,7 @@ def _kind(table: Table, choices: Sequence[Json]) -> Kind:
     given = table.take("type", "string" if all(isinstance(one, str) for one in choices) else "number")
     kind = _KINDS.get(given) if isinstance(given, str) else None
     if kind is None:
-        table.fault("type", f"should be one of {', '.join(_PYTHON)}, not {given!r}")
+        table.fault("type", f"should be one of {', '.join(JSON_TYPES)}, not {given!r}")
     for one in choices:
         if not _fits(one, kind, ()):
             quotes = "; put it in quotes" if kind == "string" else ""
@@ -194,18 +190,4 @@ def _bounds(table: Table, kind: Kind) -> dict[str, Json]:
 
 
 def _fits(value: Json, kind: Kind, choices: Sequence[Json]) -> bool:
-    if choices:
-        return value in choices
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "boolean":
-            return isinstance(value, bool)
-        case "array":
-            return isinstance(value, list)
-        case "object":
-            return isinstance(value, dict)
+    return value in choices if choices else (type(value) is _TYPES[kind] or (kind == "number" and type(value) is int))

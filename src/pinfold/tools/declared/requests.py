@@ -1,4 +1,4 @@
-"""A request to one server as a tool: host fixed by the file, values encoded for their place, secrets in headers only."""
+"""A request to one server as a tool: the file fixes the host, values are encoded for their place, secrets go in headers only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from msgspec.structs import replace
 
 from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body
-from pinfold.tools.declared.json_path import select
-from pinfold.tools.declared.parameters import Parameter
-from pinfold.tools.declared.ports import Ports
-from pinfold.tools.declared.tables import Table, kind_of
+from pinfold.tools.declared.parameters import Parameter, check_values
+from pinfold.tools.declared.tables import Table
 from pinfold.tools.declared.templates import Template, template
-from pinfold.tools.errors import BadCall
-from pinfold.tools.ports import Fetched
-from pinfold.tools.results import Result
+from pinfold.tools.ports import Fetched, Ports
+from pinfold.tools.results import BadCall, Result
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BYTES = 2_000_000
@@ -31,6 +28,7 @@ _URL = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#\s]+)(?P<path>[^?#\s]*)(?
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_LEFT_OUT: Any = object()
 _WORDS = 500
 """Characters told of an answer that is an error."""
 
@@ -57,8 +55,9 @@ class Outline:
         return destination(self.origin)
 
     def used_parameters(self) -> set[str]:
-        mine = [self.path, self.inline, *self.query.values(), *self.headers.values(), *(self.form or {}).values()]
-        return {name for one in (*mine, *_templates(self.body)) for name in one.holes}
+        templates = [self.path, self.inline, *self.query.values(), *self.headers.values(), *(self.form or {}).values()]
+        _map_leaves(self.body, lambda leaf, _: templates.append(leaf) if isinstance(leaf, Template) else None)
+        return {name for one in templates for name in one.holes}
 
 
 def request_of(
@@ -70,9 +69,7 @@ def request_of(
     async def run(**values: Any) -> Result:
         if ports.web is None:
             raise BadCall("no other machine can be reached in this session")
-        for name, value in values.items():
-            if value is not None:
-                parameters[name].check(value)
+        check_values(parameters, values)
         url = _url(outline, values)
         headers, body = _body(outline, values)
         secrets = await _secrets(outline, ports, host)
@@ -129,7 +126,7 @@ def _outline(http: Table, parameters: Mapping[str, Parameter], timeout_s: float)
         inline=template(http, "url", parts["query"] or "", known),
         query=_texts(http, "query", known),
         headers=_texts(http, "headers", known, secrets=True),
-        body=_tree(http, "body", http.take("body"), known),
+        body=_read_body(http, known),
         form=_texts(http, "form", known) if "form" in http else None,
         timeout_s=http.number("timeout_s", timeout_s, 600),
         max_bytes=int(http.number("max_bytes", MAX_BYTES, MOST_BYTES)),
@@ -141,44 +138,36 @@ def _outline(http: Table, parameters: Mapping[str, Parameter], timeout_s: float)
 
 
 def _texts(http: Table, key: str, known: set[str], *, secrets: bool = False) -> dict[str, Template]:
-    content: Json = http.take(key) or cast("Json", {})
-    if not isinstance(content, dict):
-        http.fault(key, f"should be a mapping of names to texts, not {kind_of(content)}")
-    found: dict[str, Template] = {}
-    for name, value in cast("dict[Json, Json]", content).items():
-        if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, str | int | float):
-            http.fault(f"{key}.{name}", f"should be text, not {kind_of(value)}; put it in quotes")
-        found[name] = template(http, f"{key}.{name}", str(value), known, secrets=secrets)
-    return found
+    texts = http.texts(key)
+    return {name: template(http, f"{key}.{name}", text, known, secrets=secrets) for name, text in texts.items()}
 
 
-def _tree(http: Table, key: str, content: Json, known: set[str]) -> Json:
-    """A body with a template for each text in it."""
-    match content:
-        case str():
-            if key == "body" and content.lstrip()[:1] in ("{", "[") and not re.fullmatch(r"\{\w+\}", content.strip()):
-                http.fault(key, "write JSON as YAML keys and values: they are sent as JSON, and values stay values")
-            return template(http, key, content, known)
-        case dict():
-            items = cast("dict[Json, Json]", content).items()
-            return {str(name): _tree(http, f"{key}.{name}", value, known) for name, value in items}
-        case list():
-            values = cast("list[Json]", content)
-            return [_tree(http, f"{key}.{number}", value, known) for number, value in enumerate(values)]
-        case _:
-            return content
-
-
-def _templates(tree: Json) -> list[Template]:
+def _map_leaves(tree: Json, leaf: Callable[[Json, str], Json], key: str = "body") -> Json:
+    """A copy of a JSON tree with each leaf replaced; `leaf` gets its value and path. What becomes _LEFT_OUT is dropped."""
     match tree:
-        case Template():
-            return [tree]
         case dict():
-            return [one for value in cast("dict[str, Json]", tree).values() for one in _templates(value)]
+            items = cast("dict[Json, Json]", tree).items()
+            pairs = {str(name): _map_leaves(value, leaf, f"{key}.{name}") for name, value in items}
+            return {name: value for name, value in pairs.items() if value is not _LEFT_OUT}
         case list():
-            return [one for value in cast("list[Json]", tree) for one in _templates(value)]
+            values = enumerate(cast("list[Json]", tree))
+            found = [_map_leaves(value, leaf, f"{key}.{number}") for number, value in values]
+            return [value for value in found if value is not _LEFT_OUT]
         case _:
-            return []
+            return leaf(tree, key)
+
+
+def _read_body(http: Table, known: set[str]) -> Json:
+    """The body with a template for each text in it."""
+
+    def read(value: Json, key: str) -> Json:
+        if not isinstance(value, str):
+            return value
+        if key == "body" and value.lstrip()[:1] in ("{", "[") and not re.fullmatch(r"\{\w+\}", value.strip()):
+            http.fault(key, "write JSON as YAML keys and values: they are sent as JSON, and values stay values")
+        return template(http, key, value, known)
+
+    return _map_leaves(http.take("body"), read)
 
 
 def _check_headers(http: Table, outline: Outline, scheme: str, host: str) -> None:
@@ -227,28 +216,19 @@ def _body(outline: Outline, values: Mapping[str, Json]) -> tuple[dict[str, str],
         case Template() as text:
             return {"Content-Type": "text/plain; charset=utf-8"}, text.fill(values).encode("utf-8", "replace")
         case tree:
-            data = json.dumps(_fill_body(tree, values), ensure_ascii=False).encode("utf-8", "replace")
-            return {"Content-Type": "application/json"}, data
+            filled = _map_leaves(tree, lambda leaf, _: _fill_leaf(leaf, values))
+            return {"Content-Type": "application/json"}, json.dumps(filled, ensure_ascii=False).encode(
+                "utf-8", "replace"
+            )
 
 
-_LEFT_OUT: Any = object()
-
-
-def _fill_body(tree: Json, values: Mapping[str, Json]) -> Json:
-    """A whole hole gives the value itself, with its type; what has no value is left out."""
-    match tree:
-        case Template():
-            if tree.lacks(values):
-                return _LEFT_OUT
-            return values[tree.only] if tree.only else tree.fill(values)
-        case dict():
-            pairs = {name: _fill_body(value, values) for name, value in cast("dict[str, Json]", tree).items()}
-            return {name: value for name, value in pairs.items() if value is not _LEFT_OUT}
-        case list():
-            items = [_fill_body(value, values) for value in cast("list[Json]", tree)]
-            return [value for value in items if value is not _LEFT_OUT]
-        case _:
-            return tree
+def _fill_leaf(leaf: Json, values: Mapping[str, Json]) -> Json:
+    """A template that is one whole hole gives the value itself, with its type; one without a value is left out."""
+    if not isinstance(leaf, Template):
+        return leaf
+    if leaf.lacks(values):
+        return _LEFT_OUT
+    return values[leaf.only] if leaf.only else leaf.fill(values)
 
 
 def _header(name: str, text: str) -> str:
@@ -268,7 +248,7 @@ async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
 
 
 def _without(text: str, secrets: Mapping[str, str]) -> str:
-    """However a server or a library would say them back."""
+    """In every form in which a server or a library might echo them."""
     for value in sorted(secrets.values(), key=len, reverse=True):
         as_json, as_python = json.dumps(value)[1:-1], repr(value)[1:-1]
         for form in dict.fromkeys((value, as_json, as_python, quote(value, safe=""), quote(value))):
@@ -298,3 +278,24 @@ def _response_result(answer: Fetched, outline: Outline) -> Result:
     if answer.is_cut:
         text += f"\n[only the first {len(answer.body):,} bytes were read]"
     return Result(text=text or "(an empty answer)", value=value, sent=answer.sent)
+
+
+def select(value: Json, path: str) -> Json:
+    """A part of JSON: `data.items.0.name`, `*` for each of a list. Raises LookupError with the first step that leads nowhere."""
+    return _select_steps(value, [step for step in path.replace("[", ".").replace("]", "").split(".") if step], "")
+
+
+def _select_steps(value: Json, steps: list[str], so_far: str) -> Json:
+    if not steps:
+        return value
+    step, *rest = steps
+    here = f"{so_far}.{step}".lstrip(".")
+    if step == "*" and isinstance(value, list):
+        return [_select_steps(item, rest, here) for item in cast("list[Json]", value)]
+    if isinstance(value, dict) and step in value:
+        return _select_steps(cast("dict[str, Json]", value)[step], rest, here)
+    if isinstance(value, list) and step.lstrip("-").isdecimal():
+        items = cast("list[Any]", value)
+        if -len(items) <= int(step) < len(items):
+            return _select_steps(items[int(step)], rest, here)
+    raise LookupError(repr(here))

@@ -1,4 +1,4 @@
-"""A YAML file as tables whose every fault names the file, the key and what to write instead."""
+"""A YAML file as tables; each error names the file, the key and what to write instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from pinfold.events import Json
 from pinfold.text import first_line
-from pinfold.tools.errors import BadTool
+from pinfold.tools.results import BadTool
 
 FILE_BYTES = 64_000
 _DEPTH = 20
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=str)
 
 
 class Table:
-    """One mapping of the file. What is not taken out of it is a fault."""
+    """One mapping of the file. A key that is not taken out of it is an error."""
 
     def __init__(self, source: str, where: str, content: Json) -> None:
         self.source = source
@@ -54,6 +54,17 @@ class Table:
             self.fault(key, f"should be text, not {kind_of(value)}; put it in quotes")
         return value
 
+    def texts(self, key: str) -> dict[str, str]:
+        content: Json = self.take(key) or cast("Json", {})
+        if not isinstance(content, dict):
+            self.fault(key, f"should be a mapping of names to texts, not {kind_of(content)}")
+        found: dict[str, str] = {}
+        for name, value in cast("dict[Json, Json]", content).items():
+            if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, str | int | float):
+                self.fault(f"{key}.{name}", f"should be text, not {kind_of(value)}; put it in quotes")
+            found[name] = str(value)
+        return found
+
     def flag(self, key: str, default: bool | None) -> bool | None:
         value = self.take(key, default)
         if value is not default and not isinstance(value, bool):
@@ -87,20 +98,15 @@ class Table:
 
 def kind_of(value: Json) -> str:
     match value:
-        case None:
-            return "nothing"
         case bool():
             return f"the truth value {str(value).lower()}"
         case str():
             return f"the text {first_line(value, 40)!r}"
         case int() | float():
             return f"the number {value}"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
         case _:
-            return f"a {type(cast('object', value)).__name__}"
+            name = type(cast("object", value)).__name__
+            return {"NoneType": "nothing", "dict": "a mapping"}.get(name, f"a {name}")
 
 
 def parse(content: bytes, source: str) -> Json:

@@ -1,4 +1,4 @@
-"""Text with `{parameter}` in it. A hole is filled by one value, which is never read as a template again."""
+"""Text with `{parameter}` placeholders. A value that fills one is never read as a template again."""
 
 from __future__ import annotations
 
@@ -99,12 +99,7 @@ def template(table: Table, key: str, text: str, known: AbstractSet[str], *, secr
 
 
 def as_text(value: Json) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case float() if value.is_integer() and abs(value) < 1e15:
-            return str(int(value))
-        case _:
-            return str(value)
+    if isinstance(value, bool | None):
+        return "" if value is None else str(value).lower()
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+    return str(int(value) if is_whole else value)

@@ -1,4 +1,4 @@
-"""A YAML file as a tool. The file is the user's own, or trusted by them; what it says of itself is believed."""
+"""A YAML file as a tool. The file is the user's own or trusted by them, so its claims are believed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from pinfold.events import Effect, Json, Reach
 from pinfold.tools.declared import commands
 from pinfold.tools.declared.commands import command_of
 from pinfold.tools.declared.parameters import Parameter, read_parameters, schema_of
-from pinfold.tools.declared.ports import Ports
 from pinfold.tools.declared.requests import request_of
 from pinfold.tools.declared.tables import FILE_BYTES, Table, parse
-from pinfold.tools.errors import BadTool
-from pinfold.tools.results import Result
+from pinfold.tools.ports import Ports
+from pinfold.tools.results import BadTool, Result
 from pinfold.tools.tool import MAX_OUTPUT, Tool, Trust
 
 TIMEOUT_S = 30.0

@@ -1,10 +1,11 @@
-"""One live connection to a server: what it offers, and calls to it. Its end is somebody else's to mend."""
+"""One live connection to a server: what it offers, and calls to it. Does not reconnect."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -18,30 +19,29 @@ from pydantic import ValidationError
 from pinfold._version import __version__
 from pinfold.events import Json
 from pinfold.text import cap_text, presentable_line
-from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.oauth import signing_in
 from pinfold.tools.mcp.over_http import UNKNOWN, UNSENT, over_http
-from pinfold.tools.mcp.patience import Patience
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.server_requests import Answers
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.stdio import over_stdio
-from pinfold.tools.mcp.traffic import Over, Watch
-from pinfold.tools.mcp.world import World
+from pinfold.tools.mcp.traffic import Over, Streams, Watch
+from pinfold.tools.results import BadCall
 
 T = TypeVar("T")
 _MESSAGE = 2_000
 _SETTLE_S = 2.0
-"""That a connection gets to say why it ended, once a call has noticed."""
+"""Time for a connection to say why it ended, once a call has noticed."""
 _PAGES = 4
-"""That one refused call may open."""
+"""Pages that one refused call may open."""
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "resources": ("list_resources", "list_resource_templates", "read_resource"),
     "prompts": ("list_prompts", "get_prompt"),
 }
 _SDK_GAVE_UP = ("SSE stream", "Failed to parse", "Unexpected content", "server answered a request", "it answered")
-"""So begins what the SDK itself says of a request that nobody answered as they should."""
+"""How the SDK's own errors begin, for a request that was not answered properly."""
 _BAD_STATUS = "Server returned an error response"
 
 # The SDK tells of broken servers in its own log; without a handler Python would print that to the user's screen.
@@ -50,90 +50,68 @@ for _name in ("mcp", "client"):
 
 
 class SessionLost(Exception):
-    """The server forgot us and did nothing: it may be asked again over a new connection."""
+    """The server dropped the session and did nothing: the call may be repeated over a new connection."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Connection:
-    def __init__(
-        self,
-        spec: ServerSpec,
-        client: Client,
-        *,
-        over: Over,
-        patience: Patience,
-        answers: Answers,
-        limits: Limits,
-        where: str,
-    ) -> None:
-        self.over = over
-        self.worked = False
-        """Whether a call has succeeded."""
-        self.where = where
-        self._spec = spec
-        self._client = client
-        self._patience = patience
-        self._answers = answers
-        self._limits = limits
+    spec: ServerSpec
+    client: Client
+    over: Over
+    patience: Patience
+    answers: Answers
+    limits: Limits
+    where: str
+    worked: bool = False
+    """A call has succeeded."""
 
     @property
     def version(self) -> str:
-        return self._client.protocol_version
+        return self.client.protocol_version
 
     async def manifest(self) -> Manifest:
         """All that it offers now. Raises BadCall where that never ends."""
-        tools: Sequence[types.Tool] = ()
-        can = self._client.server_capabilities
-        if can.tools is not None:
-            tools = await self._all(self._tools_page)
+        can = self.client.server_capabilities
+        tools = await self._all("list_tools") if can.tools is not None else ()
         has = {"resources": can.resources is not None, "prompts": can.prompts is not None}
         extras = [(name, kind) for kind, names in EXTRAS.items() if has[kind] for name in names]
         dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
         return read_tools(dumped, extras)
 
     async def call(self, tool: str, arguments: Mapping[str, Json], timeout_s: float) -> types.CallToolResult:
-        async def ask(heard: ProgressFnT) -> types.CallToolResult:
-            return await self._client.call_tool(tool, dict(arguments), progress_callback=heard)
-
-        return await self._request(ask, timeout_s)
+        return await self._request(
+            lambda heard: self.client.call_tool(tool, dict(arguments), progress_callback=heard), timeout_s
+        )
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        return await self._request(lambda _: self._client.read_resource(uri), self._spec.timeout_s)
+        return await self._request(lambda _: self.client.read_resource(uri), self.spec.timeout_s)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        return await self._request(lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s)
+        return await self._request(lambda _: self.client.get_prompt(name, dict(arguments)), self.spec.timeout_s)
 
     async def list_all(self, what: str) -> Sequence[Any]:
         """Resources, templates or prompts."""
-        pages: Mapping[str, Callable[[str | None], Awaitable[tuple[Sequence[Any], str | None]]]] = {
-            "list_resources": self._resources_page,
-            "list_resource_templates": self._templates_page,
-            "list_prompts": self._prompts_page,
-        }
-        return await self._request(lambda _: self._all(pages[what]), self._spec.timeout_s)
-
-    async def tell_roots(self) -> None:
-        if self.version not in MODERN_PROTOCOL_VERSIONS:
-            await self._client.session.send_notification(types.RootsListChangedNotification())
+        return await self._request(lambda _: self._all(what), self.spec.timeout_s)
 
     async def listen(self, changed: Callable[[], None]) -> None:
         """For as long as the connection lasts; servers of the older protocol tell without being asked."""
-        can = self._client.server_capabilities
+        can = self.client.server_capabilities
         if self.version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
             return
         while not self.over.event.is_set():
             try:
-                async with self._client.listen(tools_list_changed=True) as events:
+                async with self.client.listen(tools_list_changed=True) as events:
                     changed()  # what was missed since they were read
                     async for _ in events:
                         changed()
             except (MCPError, RuntimeError, TimeoutError) as error:
-                logging.getLogger(__name__).debug("%s tells no changes: %s", self._spec.name, error)
+                logging.getLogger(__name__).debug("%s tells no changes: %s", self.spec.name, error)
                 return
-            await anyio.sleep(self._limits.reread_s)
+            await anyio.sleep(self.limits.reread_s)
 
     async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
         """The answer, or BadCall with what became of the question."""
-        with self._patience.waiting(timeout_s) as wait:
+        with self.patience.waiting(timeout_s) as wait:
 
             async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                 del progress, total, message
@@ -183,39 +161,43 @@ class Connection:
             case _:
                 pages = []
         agreed = [
-            await self._answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
+            await self.answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
         ]
         if agreed and all(agreed):
             return BadCall("the user must first finish what a page asks, which was opened; then call it again")
         return BadCall("the user would first have to visit a page, and did not")
 
-    async def _all(self, page: Callable[[str | None], Awaitable[tuple[Sequence[T], str | None]]]) -> list[T]:
-        found: list[T] = []
-        cursor: str | None = None
-        for _ in range(self._limits.pages):
-            more, cursor = await page(cursor)
-            found += more
-            if len(found) > self._limits.tools:
-                raise BadCall(f"it lists more than {self._limits.tools:,}; that is too many")
-            if not cursor:
-                return found
-        raise BadCall(f"its list has more than {self._limits.pages} pages")
+    async def _all(self, method: str) -> list[Any]:
+        async def page(cursor: str | None) -> tuple[Sequence[Any], str | None]:
+            found: Any = await getattr(self.client, method)(cursor=cursor)
+            return getattr(found, method.removeprefix("list_")), found.next_cursor
 
-    async def _tools_page(self, cursor: str | None) -> tuple[Sequence[types.Tool], str | None]:
-        page = await self._client.list_tools(cursor=cursor)
-        return page.tools, page.next_cursor
+        return await all_pages(page, self.limits)
 
-    async def _resources_page(self, cursor: str | None) -> tuple[Sequence[types.Resource], str | None]:
-        page = await self._client.list_resources(cursor=cursor)
-        return page.resources, page.next_cursor
 
-    async def _templates_page(self, cursor: str | None) -> tuple[Sequence[types.ResourceTemplate], str | None]:
-        page = await self._client.list_resource_templates(cursor=cursor)
-        return page.resource_templates, page.next_cursor
+async def all_pages(page: Callable[[str | None], Awaitable[tuple[Sequence[T], str | None]]], limits: Limits) -> list[T]:
+    """The items of all pages of a list. Raises BadCall where that is too much."""
+    found: list[T] = []
+    cursor: str | None = None
+    for _ in range(limits.pages):
+        more, cursor = await page(cursor)
+        found += more
+        if len(found) > limits.tools:
+            raise BadCall(f"it lists more than {limits.tools:,}; that is too many")
+        if not cursor:
+            return found
+    raise BadCall(f"its list has more than {limits.pages} pages")
 
-    async def _prompts_page(self, cursor: str | None) -> tuple[Sequence[types.Prompt], str | None]:
-        page = await self._client.list_prompts(cursor=cursor)
-        return page.prompts, page.next_cursor
+
+async def open_streams(
+    stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience
+) -> tuple[AbstractAsyncContextManager[Streams], str]:
+    """The transport to a server, and where its program runs. The stack ends the program."""
+    if spec.transport == "stdio":
+        process = await stack.enter_async_context(world.programs.start(spec))
+        return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}")), process.where
+    auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
+    return over_http(spec, watch, auth), ""
 
 
 @asynccontextmanager
@@ -224,7 +206,7 @@ async def connect(
 ) -> AsyncGenerator[Connection]:
     """Negotiates the version of the protocol; raises whatever goes wrong with that."""
     answers = Answers(
-        spec.name,
+        server=spec.name,
         person=world.person,
         sampler=world.sampler,
         roots=lambda: spec.folders() or world.roots,
@@ -242,15 +224,7 @@ async def connect(
             changed()
 
     async with AsyncExitStack() as stack:
-        where = ""
-        watch = Watch(over, limits)
-        if spec.transport == "stdio":
-            process = await stack.enter_async_context(world.programs.start(spec))
-            where = process.where
-            streams = over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
-        else:
-            auth = signing_in(spec, world.credentials, world.person, patience.asking, limits.sign_in_s)
-            streams = over_http(spec, watch, auth)
+        streams, where = await open_streams(stack, spec, world, Watch(over, limits), patience)
         client = Client(
             streams,
             elicitation_callback=answers.elicit,
@@ -264,7 +238,9 @@ async def connect(
         await stack.enter_async_context(client)
         # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
         client.session.validate_tool_result = _skip_check
-        yield Connection(spec, client, over=over, patience=patience, answers=answers, limits=limits, where=where)
+        yield Connection(
+            spec=spec, client=client, over=over, patience=patience, answers=answers, limits=limits, where=where
+        )
 
 
 async def _skip_check(name: str, result: types.CallToolResult) -> None:

@@ -1,8 +1,13 @@
-"""How much of a server we bear. Every wait and every size has its bound here."""
+"""Limits on what a server may send and how long it may take."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import anyio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,19 +23,19 @@ class Limits:
     tools: int = 1_000
     pages: int = 100
     questions: int = 8
-    """That a server may have open at once: elicitation, sampling, roots."""
+    """Requests a server may have open at once: elicitation, sampling, roots."""
     start_s: float = 60.0
-    """To come up, and to say what it offers; at least the time its user gives a call."""
+    """To start and to list what it offers; at least the time its user gives a call."""
     close_s: float = 2.0
     patience: float = 10.0
     """A call that reports progress may take this many times its timeout in all."""
     longest_s: float = 3600.0
     reread_s: float = 1.0
-    """At least, between two readings of what a server offers."""
+    """At least, between two readings of a server's tools."""
     quick_s: float = 10.0
     """A server that ends sooner than this failed quickly, unless a call succeeded."""
     quick_failures: int = 3
-    """In a row; then it is left alone for a while."""
+    """In a row; then the server is paused."""
     first_wait_s: float = 0.25
     """After the second failure in a row; doubles with each."""
     first_pause_s: float = 30.0
@@ -39,3 +44,56 @@ class Limits:
 
     def total_s(self, timeout_s: float) -> float:
         return max(timeout_s, min(timeout_s * self.patience, self.longest_s))
+
+
+class Wait:
+    """One wait. Its scope is cancelled when the server gave no sign of life for `silent_s`."""
+
+    def __init__(self, silent_s: float) -> None:
+        self.silent_s = silent_s
+        self.scope = anyio.CancelScope(deadline=anyio.current_time() + silent_s)
+
+    def renew(self) -> None:
+        self.scope.deadline = anyio.current_time() + self.silent_s
+
+    def stop(self) -> None:
+        self.scope.deadline = math.inf
+
+
+class Patience:
+    """All waits for one server. None of them ends while a person or a model keeps the server waiting."""
+
+    def __init__(self) -> None:
+        self._waits: set[Wait] = set()
+        self._asking = 0
+
+    @contextmanager
+    def waiting(self, silent_s: float) -> Generator[Wait]:
+        wait = Wait(silent_s)
+        self._waits.add(wait)
+        if self._asking:
+            wait.stop()
+        try:
+            with wait.scope:
+                yield wait
+        finally:
+            self._waits.discard(wait)
+
+    def release(self, wait: Wait) -> None:
+        """The wait succeeded; its scope goes on without a limit."""
+        self._waits.discard(wait)
+        wait.stop()
+
+    @contextmanager
+    def asking(self) -> Generator[None]:
+        """A person or a model keeps the server waiting."""
+        self._asking += 1
+        for wait in self._waits:
+            wait.stop()
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                for wait in self._waits:
+                    wait.renew()

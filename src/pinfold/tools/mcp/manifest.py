@@ -1,4 +1,4 @@
-"""What a server says it offers, byte for byte, and how that differs from what the user agreed to. Asks nobody."""
+"""What a server says it offers, byte for byte, and how that differs from what the user agreed to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Entry:
 
     name: str
     content: Mapping[str, Json]
-    """Of FIELDS those that it has; for what the protocol itself offers, `extra` alone."""
+    """Those of FIELDS that it has; for what the protocol itself offers, only `extra`."""
 
     @cached_property
     def digest(self) -> str:
@@ -68,6 +68,9 @@ class Manifest:
     def only(self, names: Iterable[str]) -> Manifest:
         return Manifest({name: self.entries[name] for name in names if name in self.entries})
 
+    def offerable(self) -> Manifest:
+        return self.only(name for name, entry in self.entries.items() if not why_not(entry))
+
     def to_json(self) -> dict[str, Json]:
         tools = [
             {"name": name, "sha256": entry.digest, **entry.content} for name, entry in sorted(self.entries.items())
@@ -76,7 +79,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, pinned: Mapping[str, Json]) -> Manifest:
-        """As it was written. What is not just so holds nothing: then every tool is a new one."""
+        """Read what `to_json` wrote. Anything altered counts as empty: then every tool is new."""
         match pinned:
             case {"version": 1, "sha256": str(digest), "tools": [*tools]}:
                 read = [_read_pinned_entry(tool) for tool in tools]
@@ -115,7 +118,7 @@ class Difference:
 
 
 def canonical(value: Json) -> bytes:
-    """One text for one value: keys sorted, characters as they are and none of them folded into another."""
+    """The same bytes for the same value: sorted keys, no Unicode normalisation."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
@@ -165,7 +168,7 @@ def compare(pinned: Manifest, now: Manifest) -> Difference:
 
 
 def show_ascii(text: str) -> str:
-    """In plain ASCII, so that what looks alike does not look alike."""
+    """In plain ASCII, so that look-alike characters are told apart."""
     return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""OAuth: the user signs in with a browser, which comes back to a port of this machine; or a secret is shown for a token."""
+"""OAuth: the user signs in with a browser that comes back to a port of this machine, or a secret is exchanged for a token."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager
-from html import escape
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Literal, cast
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import httpx2
 from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.shared.auth import (
@@ -34,18 +35,13 @@ _PATH = "/callback"
 _BASIC: Literal["client_secret_basic"] = "client_secret_basic"
 """What every authorisation server must understand."""
 _OURS = (
-    "response_type",
-    "client_id",
-    "redirect_uri",
-    "state",
-    "code_challenge",
-    "code_challenge_method",
-    "resource",
-    "scope",
+    *("response_type", "client_id", "redirect_uri", "state"),
+    *("code_challenge", "code_challenge_method", "resource", "scope"),
 )
-_NOBODYS = ("request", "request_uri", "response_mode")
-"""These would replace ours."""
+_FORBIDDEN = ("request", "request_uri", "response_mode")
+"""Parameters that would replace ours."""
 _HEAD_BYTES = 16_384
+_BROKEN = (anyio.DelimiterNotFound, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 _VISIT_S = 10.0
 _PAGE = (
     "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n"
@@ -60,7 +56,7 @@ def signing_in(
     asking: Callable[[], AbstractContextManager[None]],
     within_s: float,
 ) -> httpx2.Auth | None:
-    """How to sign in where the server wants that; None where the user brings a header of their own."""
+    """Signs in where the server demands it; None where the user configured an authorization header."""
     if any(name.lower() == "authorization" for name in spec.headers):
         return None
     said = spec.oauth or OAuth()
@@ -130,14 +126,14 @@ def _is_unwelcome(response: httpx2.Response) -> bool:
     return response.status_code == 401 or (response.status_code == 403 and "insufficient_scope" in wants)
 
 
+@dataclass(eq=False)
 class _Kept:
-    """Tokens and registration of one server, for one URL: with another they are worth nothing."""
+    """Tokens and registration of one server, for one URL: they are ignored for another."""
 
-    def __init__(self, spec: ServerSpec, credentials: Credentials) -> None:
-        self._spec = spec
-        self._credentials = credentials
-        self.provider: OAuthClientProvider | None = None
-        self.redirect = ""
+    spec: ServerSpec
+    credentials: Credentials
+    provider: OAuthClientProvider | None = None
+    redirect: str = ""
 
     @property
     def port(self) -> int:
@@ -161,16 +157,15 @@ class _Kept:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self.provider.context if self.provider else None
+        server = context.oauth_metadata if context else None
         self._write(
             tokens=tokens.model_dump(mode="json", exclude_none=True),
             expires_at=context.token_expiry_time if context else None,
-            server=context.oauth_metadata.model_dump(mode="json", exclude_none=True)
-            if context and context.oauth_metadata
-            else None,
+            server=server.model_dump(mode="json", exclude_none=True) if server else None,
         )
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        said = self._spec.oauth
+        said = self.spec.oauth
         if said and said.client_id:
             return OAuthClientInformationFull(
                 client_id=said.client_id,
@@ -188,53 +183,45 @@ class _Kept:
         self._write(client=client_info.model_dump(mode="json", exclude_none=True), port=urlsplit(self.redirect).port)
 
     def _read(self) -> dict[str, Json]:
-        text = self._credentials.get(self._spec.name)
+        text = self.credentials.get(self.spec.name)
         try:
             kept: Json = json.loads(text) if text else {}
         except ValueError:
             return {}
         match kept:
-            case {"url": self._spec.url}:
+            case {"url": self.spec.url}:
                 return cast("dict[str, Json]", kept)
             case _:
                 return {}
 
     def _write(self, **more: Json) -> None:
-        kept = {**self._read(), "url": self._spec.url, **more}
-        self._credentials.put(self._spec.name, json.dumps(kept))
+        kept = {**self._read(), "url": self.spec.url, **more}
+        self.credentials.put(self.spec.name, json.dumps(kept))
 
 
+@dataclass(eq=False)
 class _Visit:
     """The browser's way to the sign-in page and back."""
 
-    def __init__(
-        self,
-        spec: ServerSpec,
-        port: int,
-        person: Person,
-        asking: Callable[[], AbstractContextManager[None]],
-        within_s: float,
-    ) -> None:
-        self._server = spec.name
-        self._home = spec.url
-        self._port = port
-        self._person = person
-        self._asking = asking
-        self._within_s = within_s
-        self._came: Mapping[str, str] | None = None
+    spec: ServerSpec
+    port: int
+    person: Person
+    asking: Callable[[], AbstractContextManager[None]]
+    within_s: float
+    _came: Mapping[str, str] | None = None
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._port}{_PATH}"
+        return f"http://127.0.0.1:{self.port}{_PATH}"
 
     async def go(self, url: str) -> None:
-        state = check_page(url, self._home)
+        state = check_page(url, self.spec.url)
         came = anyio.Event()
         try:
-            listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self._port)
+            listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self.port)
         except OSError as error:
             raise OAuthFlowError(
-                f"port {self._port} of this machine is taken, to which the browser comes back ({error})"
+                f"port {self.port} of this machine is taken, to which the browser comes back ({error})"
             ) from None
 
         async def serve(stream: SocketStream) -> None:
@@ -244,12 +231,12 @@ class _Visit:
                     came.set()
 
         self._came, agreed = None, False
-        with self._asking():
+        with self.asking():
             async with listener, anyio.create_task_group() as tasks:
                 tasks.start_soon(listener.serve, serve)
-                with anyio.move_on_after(self._within_s):
-                    why = f"{self._server} wants you to sign in"
-                    agreed = await self._person.open_page(self._server, url, why)
+                with anyio.move_on_after(self.within_s):
+                    why = f"{self.spec.name} wants you to sign in"
+                    agreed = await self.person.open_page(self.spec.name, url, why)
                     if agreed:
                         await came.wait()
                 tasks.cancel_scope.cancel()
@@ -259,14 +246,14 @@ class _Visit:
     async def result(self) -> AuthorizationCodeResult:
         came = self._came
         if came is None:
-            raise OAuthFlowError(f"nobody signed in within {self._within_s:g} s")
+            raise OAuthFlowError(f"nobody signed in within {self.within_s:g} s")
         if "error" in came:
             raise OAuthFlowError(f"the sign-in page says {came['error'][:80]!r}")
         return AuthorizationCodeResult(code=came.get("code", ""), state=came.get("state"), iss=came.get("iss"))
 
 
 def check_page(url: str, home: str) -> str:
-    """The state that must come back. Raises OAuthFlowError for a page that nobody should be sent to."""
+    """The state that must come back. Raises OAuthFlowError for a page that is not safe to open."""
     try:
         page, server = parse_url(url), parse_url(home)
     except BadDestination as error:
@@ -275,29 +262,25 @@ def check_page(url: str, home: str) -> str:
         raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
     said = parse_qs(urlsplit(url).query, keep_blank_values=True)
     # A page that brings some of these itself could have the user agree to something else than what is asked here.
-    is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _NOBODYS)
+    is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _FORBIDDEN)
     if is_changed or "state" not in said:
         raise OAuthFlowError("the sign-in page's address has parameters of its own that only this sign-in may set")
     return said["state"][0]
 
 
 async def _read_callback(stream: SocketStream, state: str) -> Mapping[str, str] | None:
-    """What a browser brought back; None for whatever else knocks."""
-    head = bytearray()
+    """What a browser brought back; None for any other request."""
     with anyio.move_on_after(_VISIT_S):
         try:
-            while b"\r\n\r\n" not in head and len(head) < _HEAD_BYTES:
-                head += await stream.receive()
-            found = _parse_callback(bytes(head), state)
-            status, words = (
-                ("404 Not Found", "Nothing is here.")
-                if found is None
-                else ("200 OK", "Not signed in. You can close this page.")
-                if "error" in found
-                else ("200 OK", "You are signed in. You can close this page.")
-            )
-            await stream.send(_PAGE.format(status=status, words=escape(words)).encode())
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            head = await BufferedByteReceiveStream(stream).receive_until(b"\r\n\r\n", _HEAD_BYTES)
+            found = _parse_callback(head, state)
+            if found is None:
+                page = _PAGE.format(status="404 Not Found", words="Nothing is here.")
+            else:
+                outcome = "Not signed in" if "error" in found else "You are signed in"
+                page = _PAGE.format(status="200 OK", words=f"{outcome}. You can close this page.")
+            await stream.send(page.encode())
+        except _BROKEN:
             return None
         return found
     return None
@@ -313,7 +296,5 @@ def _parse_callback(head: bytes, state: str) -> Mapping[str, str] | None:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: Any = one.getsockname()[1]
-        return int(port)
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])

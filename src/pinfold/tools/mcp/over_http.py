@@ -1,10 +1,11 @@
-"""Servers that are reached by HTTP: one client for each, which goes nowhere else with what is meant for it."""
+"""Servers that are reached by HTTP: one client each, which sends its credentials nowhere else."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -14,13 +15,13 @@ from mcp.client.streamable_http import streamable_http_client
 
 from pinfold.net import BadDestination, Url, parse_url
 from pinfold.text import presentable_line
-from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.server_config import is_loopback, why_not_led_to
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.traffic import Streams, Watch, WatchedReading, WatchedWriting
+from pinfold.tools.results import BadCall
 
 UNSENT = "pinfold: not sent"
-"""Marks, in an error that we made ourselves, that the server never got the request."""
+"""Marks an error of our own: the server never got the request."""
 UNKNOWN = "pinfold: sent, and not answered"
 _CONNECT_S = 30.0
 _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
@@ -31,7 +32,8 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
     client = HttpClient(spec, watch, auth)
     async with AsyncExitStack() as stack:
         if spec.transport == "sse":
-            opening = sse_client(spec.url, httpx_client_factory=_same(client))
+            # This transport makes its client itself, and closes it.
+            opening = sse_client(spec.url, httpx_client_factory=cast("Any", partial(_return, client)))
         else:
             await stack.enter_async_context(client)
             opening = streamable_http_client(spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes)
@@ -40,7 +42,7 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
 
 
 class HttpClient(httpx2.AsyncClient):
-    """Turns what fails for one request into an answer to that request: the SDK would end them all."""
+    """Turns the failure of one request into an answer to it: the SDK would end all of them."""
 
     def __init__(self, spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> None:
         self._home = checked_url(spec)
@@ -60,11 +62,12 @@ class HttpClient(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         over = self._watch.over
         if over.event.is_set():
-            # Whoever declined to sign in is not asked again by the same attempt.
+            # A user who declined to sign in is not asked again by the same attempt.
             return self._answer(request, over.why, unsent=True, error=httpx2.ConnectError(over.why))
         if request.method == "DELETE":
-            # A courtesy at the end, for which nobody waits long.
-            request.extensions = {**request.extensions, "timeout": _within(self._watch.limits.close_s)}
+            # Ending the session is a courtesy; it gets little time.
+            limits = dict.fromkeys(("connect", "read", "write", "pool"), self._watch.limits.close_s)
+            request.extensions = {**request.extensions, "timeout": limits}
         if request.method == "GET" and request.headers.get("accept") == "text/event-stream":
             self._open_stream(request)
         if self._watch.on_resume and "last-event-id" in request.headers:
@@ -82,7 +85,7 @@ class HttpClient(httpx2.AsyncClient):
 
     def _answer(self, request: httpx2.Request, words: str, *, unsent: bool, error: Exception) -> httpx2.Response:
         if unsent or self._is_sse:
-            # Nobody is there: what else is under way is lost as well, and the next use starts anew.
+            # The server is unreachable: other requests are lost as well, and the next use starts anew.
             self._watch.over.end(words)
         if request.method != "POST" or self._is_sse:
             raise error
@@ -91,7 +94,7 @@ class HttpClient(httpx2.AsyncClient):
         return httpx2.Response(502, json=body, request=request)
 
     def _open_stream(self, request: httpx2.Request) -> None:
-        """A stream may be silent for ever, but not be opened all the time."""
+        """A stream may stay silent, but may not be reopened all the time."""
         limits, now = self._watch.limits, anyio.current_time()
         self._opened = [at for at in self._opened if now - at < limits.window_s]
         self._opened.append(now)
@@ -103,8 +106,11 @@ class HttpClient(httpx2.AsyncClient):
         request.extensions = {**request.extensions, "timeout": {**timeout, "read": None}}
 
     async def _leaving(self, request: httpx2.Request) -> None:
-        """Sign-in goes where the server says: to nobody in our own house, unless the server is there itself."""
-        url = _parse_target(str(request.url), request)
+        """Refuse requests to this machine or its network, unless the server is there: sign-in goes where the server says."""
+        try:
+            url = parse_url(str(request.url))
+        except BadDestination as error:
+            raise httpx2.UnsupportedProtocol(f"the server leads nowhere: {error}", request=request) from None
         if why_not_led_to(url, self._home):
             raise httpx2.UnsupportedProtocol(
                 f"the server leads to {url.scheme}://{url.destination}, where nothing is sent", request=request
@@ -123,7 +129,7 @@ class HttpClient(httpx2.AsyncClient):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body that ends when it is too much: as a whole, or as a stream within each window."""
+    """A body with a size limit: for the whole, or for each window of a stream."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, watch: Watch, *, is_stream: bool) -> None:
         self._inner = inner
@@ -148,7 +154,7 @@ class _Counted(httpx2.AsyncByteStream):
                     raise httpx2.StreamError(words)
                 yield chunk
         except httpx2.TransportError as error:
-            # The SDK takes this one for a broken answer; any other would end the whole connection.
+            # The SDK treats this error as a broken answer; any other would end the whole connection.
             raise httpx2.StreamError(f"the answer broke off: {_words(error)}") from error
 
     async def aclose(self) -> None:
@@ -166,24 +172,8 @@ def checked_url(spec: ServerSpec) -> Url:
     return url
 
 
-def _parse_target(text: str, request: httpx2.Request) -> Url:
-    try:
-        return parse_url(text)
-    except BadDestination as error:
-        raise httpx2.UnsupportedProtocol(f"the server leads nowhere: {error}", request=request) from None
-
-
-def _same(client: httpx2.AsyncClient) -> Any:
-    """The SDK's legacy transport makes its client itself, and closes it."""
-
-    def make(**_: Any) -> httpx2.AsyncClient:
-        return client
-
-    return make
-
-
-def _within(seconds: float) -> dict[str, float]:
-    return dict.fromkeys(("connect", "read", "write", "pool"), seconds)
+def _return(client: httpx2.AsyncClient, **_: object) -> httpx2.AsyncClient:
+    return client
 
 
 def _words(error: Exception) -> str:

@@ -1,13 +1,13 @@
-"""A server's own protocol over a connection of its own: for clients of ours that speak it themselves.
+"""A server's own protocol over a separate connection, for clients of Pinfold that speak it themselves.
 
-Messages go through as they are. What the server asks is passed on too; nothing is answered here.
+Messages pass through unchanged. The server's requests are passed on too; nothing is answered here.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 import anyio
@@ -28,18 +28,13 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from pinfold.events import Json
-from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.connection import EXTRAS, explain
-from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.manifest import Manifest, read_tools, why_not
-from pinfold.tools.mcp.oauth import signing_in
-from pinfold.tools.mcp.over_http import over_http
-from pinfold.tools.mcp.patience import Patience
-from pinfold.tools.mcp.ports import Pins
+from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_streams
+from pinfold.tools.mcp.limits import Limits, Patience
+from pinfold.tools.mcp.manifest import Manifest, read_tools
+from pinfold.tools.mcp.ports import Pins, World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.stdio import over_stdio
 from pinfold.tools.mcp.traffic import Over, Watch
-from pinfold.tools.mcp.world import World
+from pinfold.tools.results import BadCall
 
 Wire = Mapping[str, Any]
 LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
@@ -47,7 +42,7 @@ LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speech:
-    """Who speaks, in which version, and what they can be asked."""
+    """The client, the protocol version it speaks, and its capabilities."""
 
     version: str
     client: Wire
@@ -59,7 +54,7 @@ class Speech:
 
 
 class Peer(Protocol):
-    """The client for whom the line is held."""
+    """The client that uses the line."""
 
     async def on_request(self, method: str, params: Wire | None) -> dict[str, Any]:
         """What the server wants of it. Raises MCPError."""
@@ -72,38 +67,26 @@ class Peer(Protocol):
         ...
 
 
+@dataclass(eq=False, kw_only=True)
 class Line:
-    def __init__(
-        self,
-        spec: ServerSpec,
-        dispatcher: JSONRPCDispatcher[TransportContext],
-        over: Over,
-        speech: Speech,
-        *,
-        pins: Pins,
-        limits: Limits,
-    ) -> None:
-        self.over = over
-        self.capabilities: Wire = {}
-        self.manifest = Manifest()
-        self.listed: Sequence[Wire] = ()
-        """Tools, as the server tells them."""
-        self.agreed: frozenset[str] = frozenset()
-        """Names of what is just as the user agreed to; at the first sight, all that can be offered."""
-        self.has_changed = False
-        """It told of a change since it was looked at."""
-        self._spec = spec
-        self._pins = pins
-        self._limits = limits
-        self._dispatcher = dispatcher
-        self._speech = speech
-        self._headers = {MCP_PROTOCOL_VERSION_HEADER: speech.version}
-        self._mirrored: dict[str, Mapping[tuple[str, ...], str]] = {}
-        """Arguments of tools that go as headers too."""
-
-    @property
-    def version(self) -> str:
-        return self._headers[MCP_PROTOCOL_VERSION_HEADER]
+    spec: ServerSpec
+    dispatcher: JSONRPCDispatcher[TransportContext]
+    over: Over
+    speech: Speech
+    pins: Pins
+    limits: Limits
+    version: str
+    """Of the protocol; the server may choose an older one than was asked for."""
+    capabilities: Wire = field(default_factory=dict[str, Any])
+    manifest: Manifest = field(default_factory=Manifest)
+    listed: Sequence[Wire] = ()
+    """Tools, as the server lists them."""
+    agreed: frozenset[str] = frozenset()
+    """Names of tools that are just as the user agreed to; at first sight, all that can be offered."""
+    has_changed: bool = False
+    """The server reported a change since its tools were listed."""
+    _mirrored: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=dict[str, Any])
+    """Arguments of tools that are sent as headers too."""
 
     async def request(
         self,
@@ -119,14 +102,14 @@ class Line:
             options["on_progress"] = on_progress
         if id_ is not None:
             options["request_id"] = id_
-        return await self._dispatcher.send_raw_request(method, params, options)
+        return await self.dispatcher.send_raw_request(method, params, options)
 
     async def notify(self, method: str, params: Wire | None = None) -> None:
-        await self._dispatcher.notify(method, params, {"headers": dict(self._headers)})
+        await self.dispatcher.notify(method, params, {"headers": {MCP_PROTOCOL_VERSION_HEADER: self.version}})
 
     def _headers_of(self, method: str, params: Wire | None) -> dict[str, str]:
-        headers = dict(self._headers)
-        if not self._speech.is_modern:
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
+        if not self.speech.is_modern:
             return headers
         headers[MCP_METHOD_HEADER] = method
         given: Wire = params or {}
@@ -140,27 +123,27 @@ class Line:
 
     async def begin(self) -> None:
         """Raises MCPError, BadCall."""
-        if self._speech.is_modern:
+        if self.speech.is_modern:
             answer = await self.request("server/discover", {"_meta": self.envelope()})
         else:
-            answer = await self._dispatcher.send_raw_request(
+            answer = await self.dispatcher.send_raw_request(
                 "initialize",
                 {
-                    "protocolVersion": self._speech.version,
-                    "capabilities": self._speech.capabilities,
-                    "clientInfo": self._speech.client,
+                    "protocolVersion": self.speech.version,
+                    "capabilities": self.speech.capabilities,
+                    "clientInfo": self.speech.client,
                 },
                 {"cancel_on_abandon": False},
             )
-            self._headers[MCP_PROTOCOL_VERSION_HEADER] = str(answer.get("protocolVersion"))
+            self.version = str(answer.get("protocolVersion"))
             await self.notify("notifications/initialized")
         self.capabilities = cast("Wire", answer.get("capabilities") or {})
 
     def envelope(self) -> dict[str, Any]:
         return {
-            types.PROTOCOL_VERSION_META_KEY: self._speech.version,
-            types.CLIENT_INFO_META_KEY: self._speech.client,
-            types.CLIENT_CAPABILITIES_META_KEY: self._speech.capabilities,
+            types.PROTOCOL_VERSION_META_KEY: self.speech.version,
+            types.CLIENT_INFO_META_KEY: self.speech.client,
+            types.CLIENT_CAPABILITIES_META_KEY: self.speech.capabilities,
         }
 
     async def look(self) -> None:
@@ -178,10 +161,10 @@ class Line:
         self.agreed, self._mirrored = other.agreed, other._mirrored
 
     def _agree(self) -> None:
-        good = self.manifest.only(name for name, entry in self.manifest.entries.items() if not why_not(entry))
-        kept = self._pins.get(self._spec.name)
+        good = self.manifest.offerable()
+        kept = self.pins.get(self.spec.name)
         if kept is None:
-            self._pins.put(self._spec.name, good.to_json())
+            self.pins.put(self.spec.name, good.to_json())
         pinned = good if kept is None else Manifest.from_json(kept)
         self.agreed = frozenset(
             name
@@ -191,20 +174,17 @@ class Line:
 
     async def every(self, method: str, key: str) -> list[Wire]:
         """All pages of a list. Raises MCPError, BadCall."""
-        found: list[Wire] = []
-        limits = self._limits
-        cursor: Any = None
-        for _ in range(limits.pages):
-            params: dict[str, Any] = {"_meta": self.envelope()} if self._speech.is_modern else {}
-            page = await self.request(method, {**params, "cursor": cursor} if cursor else params)
-            more: Any = page.get(key)
-            found += cast("list[Wire]", more) if isinstance(more, list) else []
-            if len(found) > limits.tools:
-                raise BadCall(f"{self._spec.name} lists more than {limits.tools:,}; that is too many")
-            cursor = page.get("nextCursor")
-            if not cursor:
-                return found
-        raise BadCall(f"a list of {self._spec.name} has more than {limits.pages} pages")
+
+        async def page(cursor: str | None) -> tuple[Sequence[Wire], str | None]:
+            params: dict[str, Any] = {"_meta": self.envelope()} if self.speech.is_modern else {}
+            found = await self.request(method, {**params, "cursor": cursor} if cursor else params)
+            more: Any = found.get(key)
+            return cast("list[Wire]", more) if isinstance(more, list) else [], found.get("nextCursor")
+
+        try:
+            return await all_pages(page, self.limits)
+        except BadCall as error:
+            raise BadCall(f"{self.spec.name}: {error}") from None
 
 
 @asynccontextmanager
@@ -228,12 +208,21 @@ async def line_to(
     begun = False
     try:
         async with AsyncExitStack() as stack:
-            streams = await _streams(stack, spec, world, watch, patience)
+            opening, _ = await open_streams(stack, spec, world, watch, patience)
+            streams = await stack.enter_async_context(opening)
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(*streams)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             await tasks.start(dispatcher.run, on_request, on_notification)
-            line = Line(spec, dispatcher, over, speech, pins=world.pins, limits=limits)
+            line = Line(
+                spec=spec,
+                dispatcher=dispatcher,
+                over=over,
+                speech=speech,
+                pins=world.pins,
+                limits=limits,
+                version=speech.version,
+            )
             if like is not None:
                 line.looks_like(like)
             else:
@@ -257,13 +246,3 @@ def _only(error: BaseException) -> BaseException:
         return error
     group = cast("BaseExceptionGroup[BaseException]", error)
     return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group
-
-
-async def _streams(stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience) -> Any:
-    if spec.transport == "stdio":
-        process = await stack.enter_async_context(world.programs.start(spec))
-        opening = over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
-    else:
-        auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
-        opening = over_http(spec, watch, auth)
-    return await stack.enter_async_context(opening)

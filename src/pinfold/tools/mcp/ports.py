@@ -1,9 +1,10 @@
-"""What MCP needs of the world. The app puts the concrete things in."""
+"""What MCP needs from the app, which puts the concrete things in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -64,7 +65,7 @@ class Credentials(Protocol):
 
 
 class Person(Protocol):
-    """Whoever can answer for the user while a call runs."""
+    """Answers for the user while a call runs."""
 
     async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
         """The form filled in; None: declined."""
@@ -83,6 +84,15 @@ class Sampler(Protocol):
         ...
 
 
-class Roots(Protocol):
-    @property
-    def folders(self) -> Sequence[Path]: ...
+@dataclass(kw_only=True)
+class World:
+    programs: Programs
+    pins: Pins
+    credentials: Credentials
+    person: Person
+    sampler: Sampler
+    roots: Sequence[Path]
+    on_changed: Callable[[str], None]
+    """Called with the name of a server whose tools changed."""
+    notice: Callable[[str], None]
+    """One line for the user."""

@@ -1,34 +1,25 @@
-"""Whether a value fits a JSON schema that a stranger wrote. Bounded: no schema can keep us busy."""
+"""Checks values against a JSON schema that a server wrote, in bounded time."""
 
 from __future__ import annotations
 
 import difflib
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
 from pinfold.events import Json
 from pinfold.text import join_names
-from pinfold.tools.arguments import REQUIRED, Argument
+from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument, short
+from pinfold.tools.stubs.schema_types import as_list, as_object
 
 WORK_S = 0.5
 _FAULTS = 5
-_GIVEN = 60
 _WORDS = 300
 _DEEP = 64
 _UNCHECKED = frozenset({"pattern", "patternProperties", "unevaluatedProperties", "uniqueItems", "format"})
-"""Regular expressions, and comparisons of all with all, can take for ever; the server checks those itself."""
-_HINTS: Mapping[str, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "array": list[Any],
-    "object": dict[str, Any],
-}
+"""These can take exponential or quadratic time; the server checks them itself."""
 
 
 class _TooLong(Exception):
@@ -36,11 +27,12 @@ class _TooLong(Exception):
 
 
 class Shape:
-    """A schema, ready to check values with. One that is no schema lets everything pass: the server will judge."""
+    """A schema, ready to check values with. An invalid schema lets everything pass: the server will judge."""
 
     def __init__(self, schema: Mapping[str, Json]) -> None:
         self._schema = schema
         self._deadline = 0.0
+        self.required: Sequence[Json] = as_list(schema.get("required"))
 
     def faults(self, value: Json) -> tuple[str, ...]:
         """What is wrong with it, one line each; none if it fits or that cannot be told."""
@@ -85,27 +77,16 @@ class Shape:
 
 def arguments_of(schema: Mapping[str, Json]) -> tuple[Argument, ...]:
     """What a call takes by name, as far as a schema tells."""
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return ()
-    required = schema.get("required")
-    needed = cast("list[Json]", required) if isinstance(required, list) else []
-    return tuple(
-        _argument(name, said, is_required=name in needed)
-        for name, said in cast("Mapping[str, Json]", properties).items()
-    )
-
-
-def _argument(name: str, said: Json, *, is_required: bool) -> Argument:
-    table = cast("Mapping[str, Json]", said if isinstance(said, Mapping) else {})
-    kind = table.get("type")
-    text = table.get("description")
-    return Argument(
-        name=name,
-        hint=_HINTS.get(kind, Any) if isinstance(kind, str) else Any,
-        default=REQUIRED if is_required else table.get("default"),
-        description=text if isinstance(text, str) else "",
-    )
+    required = as_list(schema.get("required"))
+    found: list[Argument] = []
+    for name, said in as_object(schema.get("properties")).items():
+        table = as_object(said)
+        kind, text = table.get("type"), table.get("description")
+        hint = JSON_TYPES.get(kind, Any) if isinstance(kind, str) else Any
+        default = REQUIRED if name in required else table.get("default")
+        description = text if isinstance(text, str) else ""
+        found.append(Argument(name=name, hint=hint, default=default, description=description))
+    return tuple(found)
 
 
 def _without_dialects(schema: Json, depth: int) -> Json:
@@ -159,11 +140,3 @@ _BOUNDS = {
     "exclusiveMaximum": "less than",
     "const": "just",
 }
-
-
-def short(value: Json) -> str:
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        text = repr(value)
-    return text if len(text) <= _GIVEN else f"{text[: _GIVEN - 3]}..."

@@ -1,12 +1,12 @@
-"""`mcpServers` as other clients write it too. Fills in no variables and starts nothing."""
+"""Reads `mcpServers` as other clients write it too. Fills in no variables and starts nothing."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, TypeVar, cast
 
@@ -37,9 +37,19 @@ _OTHERS = frozenset(
         *("gallery", "icon", "id", "name", "note", "timeout", "tools", "trust", "version", "$schema"),
     }
 )
-"""Keys of other clients: read by none of ours, and no fault."""
+"""Keys of other clients: ignored, and no fault."""
 _TAKEN = frozenset({"search"})
-"""Names that the package `servers` has itself."""
+"""Names that the package `servers` uses itself."""
+_NAMES = {"env": re.compile(r"[^=\0]+"), "headers": re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")}
+_KINDS: Mapping[type, str] = {
+    type(None): "nothing",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}
 _Choice = TypeVar("_Choice", bound=str)
 
 
@@ -47,11 +57,8 @@ class _Fault(Exception):
     """One line for the user."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Twice:
-    """What stands under a key that is there more than once."""
-
-    value: Json
+    """Stands for the value of a key that is there more than once."""
 
 
 def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tuple[str, ...]]:
@@ -85,9 +92,9 @@ def is_loopback(url: Url) -> bool:
 
 
 def why_not_led_to(url: Url, home: Url) -> str | None:
-    """Why a server at `home` may not send us or a browser there; None if it may.
+    """Why a server at `home` may not send Pinfold or a browser there; None if it may.
 
-    To https anywhere, but to nobody in our own house, unless the server is there itself.
+    Any https address is fine, but this machine and its network only if the server is there itself.
     """
     to = url.destination
     if to == home.destination and url.scheme == home.scheme:
@@ -123,7 +130,7 @@ def _entries(data: bytes) -> Mapping[str, Json]:
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for key, value in pairs:
-        found[key] = _Twice(value) if key in found else value
+        found[key] = _Twice() if key in found else value
     return found
 
 
@@ -141,7 +148,7 @@ def _name(entry: str, found: Mapping[str, ServerSpec]) -> str:
 def _spec(name: str, table: Mapping[str, Json], origin: str) -> ServerSpec:
     transport = _transport(table)
     timeout_s = table.get("timeout_s", TIMEOUT_S)
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not math.isfinite(timeout_s):
+    if type(timeout_s) not in (int, float) or not math.isfinite(timeout_s):
         raise _Fault(f"`timeout_s` should be a number of seconds, not {_kind(timeout_s)}")
     if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
         raise _Fault(f"`timeout_s` should be more than 0 and at most {LONGEST_TIMEOUT_S:g}, not {timeout_s:g}")
@@ -164,7 +171,7 @@ def _spec(name: str, table: Mapping[str, Json], origin: str) -> ServerSpec:
             command=_text(table, "command"),
             args=_texts(table, "args"),
             env=_pairs(table, "env"),
-            cwd=_text(table, "cwd") if "cwd" in table else "",
+            **_given_texts(table, "cwd"),
         )
     _none_of(table, ("command", "args", "env", "cwd"), "a URL")
     allow_http = _flag(table, "allow_http")
@@ -180,11 +187,9 @@ def _spec(name: str, table: Mapping[str, Json], origin: str) -> ServerSpec:
 def _transport(table: Mapping[str, Json]) -> Transport:
     said = table.get("type", table.get("transport"))
     if said is None:
-        if "command" in table:
-            return "stdio"
-        if "url" in table:
-            return "http"
-        raise _Fault("says neither `command` nor `url`; give it one of them")
+        if not table.keys() & {"command", "url"}:
+            raise _Fault("says neither `command` nor `url`; give it one of them")
+        return "stdio" if "command" in table else "http"
     if not isinstance(said, str) or said not in _TRANSPORTS:
         raise _Fault(f"`type` should be stdio, http or sse, not {_short(said)}")
     needed = "command" if said == "stdio" else "url"
@@ -216,13 +221,11 @@ def _oauth(table: Mapping[str, Json]) -> OAuth | None:
     if unknown := [key for key in given if key not in known]:
         raise _Fault(f"`oauth` has no `{unknown[0]}`; it takes {', '.join(known)}")
     port = given.get("callback_port", 0)
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
+    if type(port) is not int or not 0 <= port < 1 << 16:
         raise _Fault(f"`oauth.callback_port` should be a port, not {_short(port)}")
     made = OAuth(
         grant=_choice(given, "grant", _GRANTS) if "grant" in given else "code",
-        client_id=_text(given, "client_id") if "client_id" in given else "",
-        client_secret=_text(given, "client_secret") if "client_secret" in given else "",
-        scope=_text(given, "scope") if "scope" in given else "",
+        **_given_texts(given, "client_id", "client_secret", "scope"),
         issuer=_url(_text(given, "issuer"), allow_http=False, key="`oauth.issuer`") if "issuer" in given else "",
         callback_port=port,
     )
@@ -270,36 +273,32 @@ def _text(table: Mapping[str, Json], key: str) -> str:
     return value
 
 
+def _given_texts(table: Mapping[str, Json], *keys: str) -> dict[str, Any]:
+    return {key: _text(table, key) for key in keys if key in table}
+
+
 def _texts(table: Mapping[str, Json], key: str) -> tuple[str, ...]:
     value = table.get(key)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
+    if not isinstance(value, list | None):
         raise _Fault(f'`{key}` should be a list of texts such as ["a", "b"], not {_kind(value)}')
-    return tuple(_plain(item, key) for item in cast("list[Json]", value))
+    return tuple(_plain(item, key) for item in cast("list[Json]", value or []))
 
 
 def _pairs(table: Mapping[str, Json], key: str) -> dict[str, str]:
-    value = table.get(key)
-    if value is None:
+    if table.get(key) is None:
         return {}
-    found = {name: _plain(item, f"{key}.{name}") for name, item in _table(value, key).items()}
+    found = {name: _plain(item, f"{key}.{name}") for name, item in _table(table[key], key).items()}
     for name in found:
-        bad = not name or "=" in name or "\0" in name if key == "env" else not _is_header(name)
-        if bad:
+        if not _NAMES[key].fullmatch(name):
             raise _Fault(f"`{key}`: {_short(name)} cannot be a name there")
     if key == "headers" and any(set(text) & set("\r\n") for text in found.values()):
         raise _Fault("`headers`: a value holds a line break")
     return found
 
 
-def _is_header(name: str) -> bool:
-    return bool(name) and all(sign.isascii() and (sign.isalnum() or sign in "!#$%&'*+-.^_`|~") for sign in name)
-
-
 def _plain(value: Json, key: str) -> str:
     """Numbers as they are written: `"PORT": 3000` means what it says."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if type(value) in (int, float):
         return str(value)
     if not isinstance(value, str) or "\0" in value:
         raise _Fault(f"`{key}` should hold texts, not {_kind(value)}; put it in quotes")
@@ -315,21 +314,7 @@ def _choice(table: Mapping[str, Json], key: str, choices: Sequence[_Choice]) -> 
 
 
 def _kind(value: Json) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a text"
-        case list():
-            return "a list"
-        case dict():
-            return "an object"
-        case _:
-            return "a key that stands there twice"
+    return _KINDS.get(type(cast("object", value)), "a key that stands there twice")
 
 
 def _short(value: Json) -> str:

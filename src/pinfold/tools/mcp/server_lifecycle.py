@@ -1,4 +1,4 @@
-"""One server from its first use to the end: started when it is needed, started again when it failed, left alone when it keeps failing."""
+"""One server from its first use to its end: started when needed, restarted after a failure, paused if it keeps failing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from anyio.abc import TaskGroup
 
 from pinfold.events import Json
 from pinfold.text import join_names
-from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
-from pinfold.tools.mcp.patience import Patience
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.world import World
+from pinfold.tools.results import BadCall
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -34,18 +33,18 @@ State: TypeAlias = Literal["idle", "starting", "ready", "paused", "failed"]
 class Status:
     state: State
     tools: int = 0
-    """That are offered."""
+    """Tools that are offered."""
     held: int = 0
-    """That the user has not agreed to as they are now."""
+    """Tools that changed since the user agreed to them."""
     why: str = ""
-    """What went wrong last."""
+    """The last error."""
     where: str = ""
     retry_in_s: float = 0.0
     """Until it is tried again, where it is paused."""
 
 
 class _Start:
-    """One attempt, which any number of callers wait for."""
+    """One attempt to start; any number of callers may wait for it."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -64,7 +63,7 @@ class Life:
         self._wake = anyio.Event()
         self._is_stopping = False
         self._heard = 0
-        """How often it told of a change, of which so many have been read: a call waits for what is between them."""
+        """Changes the server reported; `_read` of them have been read. A call waits until both are equal."""
         self._read = 0
         self._reread = anyio.Event()
         self._is_awaited = anyio.Event()
@@ -82,22 +81,18 @@ class Life:
         is_paused = left > 0 and self._failures >= self._limits.quick_failures
         live = self._connection if self._connection and not self._connection.over.event.is_set() else None
         why = "" if live else self._connection.over.why if self._connection else self._why
-        state: State = (
-            "ready"
-            if live
-            else "starting"
-            if self._start and not self._connection
-            else "paused"
-            if is_paused
-            else "failed"
-            if why
-            else "idle"
+        states: tuple[tuple[State, bool], ...] = (
+            ("ready", live is not None),
+            ("starting", self._start is not None and self._connection is None),
+            ("paused", is_paused),
+            ("failed", bool(why)),
+            ("idle", True),
         )
         pinned = self.load_pinned() or Manifest()
         there = pinned if self._now is None else pinned.only(self._now.entries)
         held = self.difference()
         return Status(
-            state=state,
+            state=next(state for state, holds in states if holds),
             tools=len(there.entries),
             held=len(held.names("changed")) + len(held.names("new")),
             why=why,
@@ -111,7 +106,7 @@ class Life:
 
     @property
     def now(self) -> Manifest | None:
-        """What it said last; None if it was never asked."""
+        """What it offered last; None if it was never asked."""
         return self._now
 
     def difference(self) -> Difference:
@@ -121,10 +116,10 @@ class Life:
         return compare(pinned, self._now)
 
     def accept(self) -> None:
-        """What it says now is what the user agreed to. Raises BadCall if it was not asked yet."""
+        """The user agrees to what it offers now. Raises BadCall if it was not asked yet."""
         if self._now is None:
             raise BadCall(f"{self.spec.name} has not said what it offers yet; start it first")
-        self._world.pins.put(self.spec.name, self._offerable(self._now).to_json())
+        self._world.pins.put(self.spec.name, self._now.offerable().to_json())
         self._world.on_changed(self.spec.name)
 
     async def connect(self) -> Connection:
@@ -132,7 +127,7 @@ class Life:
         if self._connection and not self._connection.over.event.is_set():
             return self._connection
         if self._connection:
-            # It has just ended; whoever attends to it is about to clear up.
+            # It has just ended; its task is about to clear up.
             await self._idle.wait()
         if self._start is None:
             self._begin()
@@ -147,7 +142,7 @@ class Life:
         return await self.ask(tool, agreed, lambda one: one.call(tool, arguments, self.spec.timeout_s))
 
     async def ask(self, tool: str, agreed: str, ask: Callable[[Connection], Awaitable[T]]) -> T:
-        """For a tool. `agreed` is the digest of what the user saw of it: a connection that describes it otherwise is not asked."""
+        """Ask for a tool. `agreed` is the digest of what the user saw of it: a connection that describes it otherwise is not asked."""
         from pinfold.tools.mcp.connection import SessionLost
 
         for _ in range(2):
@@ -182,10 +177,6 @@ class Life:
         raise BadCall(
             f"{self.spec.name} said that its tools have changed, and not to what; nothing was called", at_fault=True
         )
-
-    async def tell_roots(self) -> None:
-        if self._connection:
-            await self._connection.tell_roots()
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -236,7 +227,7 @@ class Life:
                         why = over.why
                 if wait.scope.cancelled_caught:
                     why = over.why or f"it did not answer within {start_s:g} s"
-            except Exception as error:  # noqa: BLE001 - whatever a server does ends that server, and no other
+            except Exception as error:  # noqa: BLE001 - a server's failure ends that server and no other
                 why = module.explain(error, over)
             over.end(why or "it was closed")
         finally:
@@ -278,7 +269,7 @@ class Life:
         return limits.first_wait_s * 2 ** (self._failures - 2) if self._failures > 1 else 0.0
 
     async def _attend(self, connection: Connection) -> None:
-        """Until it ends or is to end. What it tells of changes is read again, and not too often."""
+        """Serve it until it ends or is stopped: read its tools again when it reports a change, but not too often."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(connection.listen, self._heard_of_change))
             tasks.start_soon(self._wake_at_end, connection)
@@ -293,7 +284,7 @@ class Life:
             tasks.cancel_scope.cancel()
 
     async def _look(self, connection: Connection) -> None:
-        """Read what it offers. What it tells of meanwhile is for the next time."""
+        """Read what it offers. Changes reported meanwhile are read next time."""
         heard, self._is_awaited = self._heard, anyio.Event()
         self._saw(await connection.manifest())
         self._read = heard
@@ -312,10 +303,10 @@ class Life:
         self._wake.set()
 
     def _saw(self, manifest: Manifest) -> None:
-        """The first sight is what the user agreed to by naming the server; after that only they can agree."""
+        """The user agreed to the first listing by naming the server; later changes need their consent."""
         name = self.spec.name
         pinned = self.load_pinned()
-        good = self._offerable(manifest)
+        good = manifest.offerable()
         self._now = manifest.only(
             one for one in manifest.entries if one in good.entries or (pinned and one in pinned.entries)
         )
@@ -332,10 +323,6 @@ class Life:
             if line not in self._told_of:
                 self._world.notice(line)
         self._told_of = frozenset(lines)
-
-    @staticmethod
-    def _offerable(manifest: Manifest) -> Manifest:
-        return manifest.only(name for name, entry in manifest.entries.items() if not why_not(entry))
 
 
 def _count_changes(held: Difference) -> str:

@@ -1,10 +1,11 @@
-"""What a server may ask of us: a person's answer, a page, a model's words, the folders. A bounded number at a time."""
+"""What a server may ask: a person's answer, a page, a model's text, the folders. A bounded number at a time."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import mcp_types as types
@@ -25,43 +26,29 @@ _LOGGED = 1_000
 _LOGGED_LINE = 400
 
 
+@dataclass(eq=False, kw_only=True)
 class Answers:
-    def __init__(
-        self,
-        server: str,
-        *,
-        person: Person,
-        sampler: Sampler,
-        roots: Callable[[], Sequence[Path]],
-        asking: Callable[[], AbstractContextManager[None]],
-        limits: Limits,
-    ) -> None:
-        self._server = server
-        self._person = person
-        self._sampler = sampler
-        self._roots = roots
-        self._asking = asking
-        self._limits = limits
-        self._open = 0
-        self._logged = 0
+    server: str
+    person: Person
+    sampler: Sampler
+    roots: Callable[[], Sequence[Path]]
+    asking: Callable[[], AbstractContextManager[None]]
+    limits: Limits
+    _open: int = 0
+    _logged: int = 0
 
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
         del context
-        if self._open >= self._limits.questions:
+        if self._open >= self.limits.questions:
             return self._too_many()
-        self._open += 1
-        try:
-            with self._asking():
-                if isinstance(params, types.ElicitRequestURLParams):
-                    agreed = await self.open_page(params.url, params.message)
-                    return types.ElicitResult(action="accept" if agreed else "decline")
-                filled = await self._person.elicit(
-                    self._server, cap_text(params.message, MESSAGE), dict(params.requested_schema)
-                )
-        finally:
-            self._open -= 1
+        with self._question():
+            if isinstance(params, types.ElicitRequestURLParams):
+                agreed = await self.open_page(params.url, params.message)
+                return types.ElicitResult(action="accept" if agreed else "decline")
+            message = cap_text(params.message, MESSAGE)
+            filled = await self.person.elicit(self.server, message, dict(params.requested_schema))
         if filled is None:
             return types.ElicitResult(action="decline")
         try:
@@ -74,26 +61,22 @@ class Answers:
             parse_url(url)
         except BadDestination:
             return False
-        with self._asking():
-            return await self._person.open_page(self._server, url, cap_text(why, MESSAGE))
+        with self.asking():
+            return await self.person.open_page(self.server, url, cap_text(why, MESSAGE))
 
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
         del context
-        if self._open >= self._limits.questions:
+        if self._open >= self.limits.questions:
             return self._too_many()
-        self._open += 1
-        try:
-            with self._asking():
-                said = await self._sampler.sample(
-                    self._server,
-                    [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in params.messages],
-                    system=params.system_prompt or "",
-                    max_tokens=max(1, min(params.max_tokens, SAMPLED_TOKENS)),
-                )
-        finally:
-            self._open -= 1
+        with self._question():
+            said = await self.sampler.sample(
+                self.server,
+                [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in params.messages],
+                system=params.system_prompt or "",
+                max_tokens=max(1, min(params.max_tokens, SAMPLED_TOKENS)),
+            )
         if said is None:
             return types.ErrorData(code=-1, message="the user's settings do not let this server ask a model")
         text, model = said
@@ -104,16 +87,25 @@ class Answers:
     async def list_roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context
         return types.ListRootsResult(
-            roots=[types.Root.model_validate({"uri": folder.as_uri(), "name": folder.name}) for folder in self._roots()]
+            roots=[types.Root.model_validate({"uri": folder.as_uri(), "name": folder.name}) for folder in self.roots()]
         )
 
     async def on_log_message(self, params: types.LoggingMessageNotificationParams) -> None:
         self._logged += 1
         if self._logged <= _LOGGED:
             said = presentable_line(str(params.data)[:_LOGGED_LINE])
-            log.debug("%s says (%s): %s", self._server, params.level, said)
+            log.debug("%s says (%s): %s", self.server, params.level, said)
+
+    @contextmanager
+    def _question(self) -> Generator[None]:
+        self._open += 1
+        try:
+            with self.asking():
+                yield
+        finally:
+            self._open -= 1
 
     def _too_many(self) -> types.ErrorData:
         return types.ErrorData(
-            code=types.INVALID_REQUEST, message=f"more than {self._limits.questions} questions at once"
+            code=types.INVALID_REQUEST, message=f"more than {self.limits.questions} questions at once"
         )

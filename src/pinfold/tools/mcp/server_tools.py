@@ -1,72 +1,68 @@
-"""A server's tools as tools of ours: the user's agreement, and nothing the server says, decides what they may be."""
+"""A server's tools as tools of the registry. Only what the user agreed to is offered, whatever the server says."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 from pinfold.events import Effect, Json, Reach, Sent
 from pinfold.net import BadDestination, parse_url
-from pinfold.tools.errors import BadCall, ToolFailed
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Entry, Manifest
-from pinfold.tools.mcp.relays import relay_now
 from pinfold.tools.mcp.schema_check import Shape, arguments_of
 from pinfold.tools.mcp.server_config import is_loopback
 from pinfold.tools.mcp.server_lifecycle import Life
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result, ToolFailed
 from pinfold.tools.tool import Tool
 
-_NOTHING: Mapping[str, Json] = {"type": "object", "properties": {}, "additionalProperties": False}
+Relay: TypeAlias = Callable[[str], Awaitable[Result]]
+"""Carries a call to the server itself, given the digest of what the user agreed to. Raises BadCall."""
+_relay: ContextVar[Relay | None] = ContextVar("relay", default=None)
+
+
+def _object(*required: str, **properties: Mapping[str, Json]) -> Mapping[str, Json]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+_STRING: Mapping[str, Json] = {"type": "string"}
 _LIST: Mapping[str, Json] = {"type": "array", "items": {"type": "object"}}
-
-
-@dataclass(frozen=True)
-class _Extra:
-    """What the protocol offers besides tools."""
-
-    description: str
-    parameters: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
-    returns: Mapping[str, Json] | None = None
-
-
-_EXTRAS: Mapping[str, _Extra] = {
-    "list_resources": _Extra("List what the server has to read, each with its `uri`.", returns=_LIST),
-    "list_resource_templates": _Extra(
-        "List patterns of URIs that the server can read once they are filled in.", returns=_LIST
+_FILLED: Mapping[str, Json] = {"type": "object", "additionalProperties": _STRING, "default": {}}
+_EXTRAS: Mapping[str, tuple[str, Mapping[str, Json], Mapping[str, Json] | None]] = {
+    "list_resources": ("List what the server has to read, each with its `uri`.", _object(), _LIST),
+    "list_resource_templates": (
+        "List patterns of URIs that the server can read once they are filled in.",
+        _object(),
+        _LIST,
     ),
-    "read_resource": _Extra(
-        "Read a resource of the server by its `uri`: text or bytes.",
-        parameters={
-            "type": "object",
-            "properties": {"uri": {"type": "string"}},
-            "required": ["uri"],
-            "additionalProperties": False,
-        },
-    ),
-    "list_prompts": _Extra("List the prompts that the server has, with their arguments.", returns=_LIST),
-    "get_prompt": _Extra(
+    "read_resource": ("Read a resource of the server by its `uri`: text or bytes.", _object("uri", uri=_STRING), None),
+    "list_prompts": ("List the prompts that the server has, with their arguments.", _object(), _LIST),
+    "get_prompt": (
         "Get a prompt of the server with its arguments filled in.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "name": {"type": "string"},
-                "arguments": {"type": "object", "additionalProperties": {"type": "string"}, "default": {}},
-            },
-            "required": ["name"],
-            "additionalProperties": False,
-        },
+        _object("name", name=_STRING, arguments=_FILLED),
+        None,
     ),
 }
+"""What the protocol offers besides tools: description, parameters, result."""
+
+
+@contextmanager
+def relaying(relay: Relay) -> Generator[None]:
+    """Calls of servers' tools that this task makes go this way instead of over the session's own connection."""
+    token = _relay.set(relay)
+    try:
+        yield
+    finally:
+        _relay.reset(token)
 
 
 def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[Tool[..., Any], ...]:
-    """What was agreed to and is still there, as it was agreed to; what differs now is held."""
+    """The tools the user agreed to that are still there; those that differ now are held for approval."""
     made: list[Tool[..., Any]] = []
     held = life.difference()
     for name, entry in sorted(pinned.entries.items()):
@@ -80,16 +76,17 @@ def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: b
 
 def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> Tool[..., Any]:
     spec = life.spec
-    extra = _EXTRAS[entry.name] if entry.extra else None
-    parameters = extra.parameters if extra else entry.table("inputSchema") or _NOTHING
-    returns = extra.returns if extra else entry.table("outputSchema")
+    if entry.extra:
+        description, parameters, returns = _EXTRAS[entry.name]
+    else:
+        description = entry.text("description") or entry.text("title")
+        parameters, returns = entry.table("inputSchema") or _object(), entry.table("outputSchema")
     title = f"{spec.name}.{entry.name}"
     effect = _effect(entry, is_trusted=is_trusted and not held)
-    call = _Extras(life, entry.name, agreed).call if extra else _Call(life, entry, agreed, returns).call
     return Tool(
-        function=call,
+        function=_Call(life, entry, agreed, returns).call,
         name=title,
-        description=extra.description if extra else entry.text("description") or entry.text("title"),
+        description=description,
         effect=effect,
         timeout_s=limits.total_s(spec.timeout_s),
         parallel_safe=effect == "pure",
@@ -99,7 +96,7 @@ def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: 
         takes=arguments_of(parameters),
         server=spec.name,
         returns=returns,
-        validate=_Checked(title, parameters),
+        validate=partial(_check, title, Shape(parameters)),
         held=held,
     )
 
@@ -114,7 +111,7 @@ def _effect(entry: Entry, *, is_trusted: bool) -> Effect:
 
 
 def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
-    """A program is shut into what its user says it needs, or says itself where it is trusted; somebody else's machine is not."""
+    """What a call can reach: for a program, what the user configured, or what it claims if it is trusted; else the outside."""
     if spec.transport == "stdio" and spec.reach:
         return spec.reach
     said = entry.table("annotations") or {}
@@ -124,43 +121,31 @@ def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
     return "network" if spec.reach == "network" else "outside"
 
 
-class _Checked:
-    """Arguments as they may be sent, or ToolFailed in one line. A schema is read when it is first needed."""
-
-    def __init__(self, title: str, schema: Mapping[str, Json]) -> None:
-        self._title = title
-        self._schema = schema
-
-    @cached_property
-    def _shape(self) -> Shape:
-        return Shape(self._schema)
-
-    def __call__(self, args: Json) -> Mapping[str, Any]:
-        if not isinstance(args, Mapping):
-            raise ToolFailed(f"wrong arguments for {self._title}: they must be an object")
-        plain = cast("dict[str, Json]", _sendable(dict(cast("Mapping[str, Json]", args))))
-        try:
-            json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError):
-            raise ToolFailed(
-                f"wrong arguments for {self._title}: they hold what JSON cannot, such as NaN or half a character"
-            ) from None
-        faults = self._shape.faults(plain)
-        if faults and (fewer := self._without_nulls(plain)) != plain:
-            plain, faults = fewer, self._shape.faults(fewer)
-        if faults:
-            raise ToolFailed(f"wrong arguments for {self._title}: {'; '.join(faults)}")
-        return plain
-
-    def _without_nulls(self, plain: dict[str, Json]) -> dict[str, Json]:
-        """What may be left out and is null is left out: models write it so."""
-        required: Any = self._schema.get("required")
-        needed = cast("list[Any]", required) if isinstance(required, list) else []
-        return {key: value for key, value in plain.items() if value is not None or key in needed}
+def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
+    """The arguments as they may be sent, or ToolFailed in one line."""
+    if not isinstance(args, Mapping):
+        raise ToolFailed(f"wrong arguments for {title}: they must be an object")
+    plain = cast("dict[str, Json]", _sendable(dict(cast("Mapping[str, Json]", args))))
+    try:
+        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise ToolFailed(
+            f"wrong arguments for {title}: they hold what JSON cannot, such as NaN or half a character"
+        ) from None
+    faults = shape.faults(plain)
+    # Models write null for what may be left out.
+    if (
+        faults
+        and (fewer := {key: one for key, one in plain.items() if one is not None or key in shape.required}) != plain
+    ):
+        plain, faults = fewer, shape.faults(fewer)
+    if faults:
+        raise ToolFailed(f"wrong arguments for {title}: {'; '.join(faults)}")
+    return plain
 
 
 def _sendable(value: Json) -> Json:
-    """Bytes as base64, which is how JSON has them."""
+    """Bytes become base64 text."""
     match value:
         case bytes() | bytearray():
             return base64.b64encode(value).decode()
@@ -175,15 +160,17 @@ def _sendable(value: Json) -> Json:
 class _Call:
     def __init__(self, life: Life, entry: Entry, agreed: str, returns: Mapping[str, Json] | None) -> None:
         self._life = life
-        self._name = entry.name
+        self._entry = entry
         self._agreed = agreed
         self._shape = Shape(returns) if returns is not None else None
 
     async def call(self, **arguments: Json) -> Result:
         out = len(json.dumps(arguments, ensure_ascii=False).encode())
-        if relay := relay_now():
+        if relay := _relay.get():
             return _with_sent(self._life.spec, await relay(self._agreed), out)
-        result = await self._life.call(self._name, arguments, self._agreed)
+        if self._entry.extra:
+            return _with_sent(self._life.spec, await self._call_extra(arguments), out)
+        result = await self._life.call(self._entry.name, arguments, self._agreed)
         from pinfold.tools.mcp.values import of_call
 
         try:
@@ -192,28 +179,18 @@ class _Call:
             raise BadCall(str(error), sent=sent_to(self._life.spec, out, len(str(error)))) from None
         return _with_sent(self._life.spec, made, out)
 
-
-class _Extras:
-    def __init__(self, life: Life, name: str, agreed: str) -> None:
-        self._life = life
-        self._name = name
-        self._agreed = agreed
-
-    async def call(self, **arguments: Json) -> Result:
-        if relay := relay_now():
-            return _with_sent(self._life.spec, await relay(self._agreed), len(str(arguments)))
+    async def _call_extra(self, arguments: Mapping[str, Json]) -> Result:
         from pinfold.tools.mcp import values
 
-        ask = partial(self._life.ask, self._name, self._agreed)
-        match self._name:
+        ask = partial(self._life.ask, self._entry.name, self._agreed)
+        match self._entry.name:
             case "read_resource":
-                made = values.of_resource(await ask(lambda one: one.read_resource(arguments["uri"])))
+                return values.of_resource(await ask(lambda one: one.read_resource(arguments["uri"])))
             case "get_prompt":
                 filled = cast("Mapping[str, str]", arguments.get("arguments") or {})
-                made = values.of_prompt(await ask(lambda one: one.get_prompt(arguments["name"], filled)))
-            case _:
-                made = values.of_listing(await ask(lambda one: one.list_all(self._name)))
-        return _with_sent(self._life.spec, made, len(str(arguments)))
+                return values.of_prompt(await ask(lambda one: one.get_prompt(arguments["name"], filled)))
+            case name:
+                return values.of_listing(await ask(lambda one: one.list_all(name)))
 
 
 def _with_sent(spec: ServerSpec, result: Result, out: int) -> Result:
@@ -222,7 +199,7 @@ def _with_sent(spec: ServerSpec, result: Result, out: int) -> Result:
 
 
 def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
-    """What a server on another machine got: the arguments, and what they were answered with."""
+    """What was sent to a server on another machine, and how much came back."""
     if spec.transport == "stdio":
         return ()
     try:

@@ -1,24 +1,22 @@
-"""The MCP servers of a session, by name. Nothing is started before it is used, and none of them can harm another."""
+"""The MCP servers of a session, by name. Each is started when it is first used and fails on its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
 
-from pinfold.tools.errors import BadCall, BadTool
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.ports import Credentials, Person, Pins, Programs, Sampler
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.server_lifecycle import Life, Status
 from pinfold.tools.mcp.server_tools import offered_tools
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.world import World
+from pinfold.tools.results import BadCall, BadTool
 from pinfold.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -26,39 +24,14 @@ if TYPE_CHECKING:
 
 
 class Servers:
-    """Use as an async context; what it started ends with it.
+    """Use as an async context; what it started ends with it."""
 
-    `on_changed` is told the name of a server whose tools are not what they were, `notice` one line for the user.
-    """
-
-    def __init__(
-        self,
-        specs: Sequence[ServerSpec],
-        *,
-        programs: Programs,
-        pins: Pins,
-        credentials: Credentials,
-        person: Person,
-        sampler: Sampler,
-        roots: Sequence[Path],
-        on_changed: Callable[[str], None],
-        notice: Callable[[str], None],
-        limits: Limits | None = None,
-    ) -> None:
+    def __init__(self, specs: Sequence[ServerSpec], world: World, limits: Limits | None = None) -> None:
         self._specs = {spec.name: spec for spec in specs}
         if len(self._specs) != len(specs):
             raise BadTool("two MCP servers have the same name; rename one")
         self._limits = limits or Limits()
-        self._world = World(
-            programs=programs,
-            pins=pins,
-            credentials=credentials,
-            person=person,
-            sampler=sampler,
-            roots=tuple(roots),
-            on_changed=on_changed,
-            notice=notice,
-        )
+        self._world = world
         self._tasks: TaskGroup | None = None
         self._lives: dict[str, Life] = {}
 
@@ -76,7 +49,7 @@ class Servers:
                 await self.close()
         finally:
             self._tasks.cancel_scope.cancel()
-            # What went wrong in the body is the caller's, and reaches them as it is.
+            # An error of the body reaches the caller unchanged.
             await self._tasks.__aexit__(None, None, None)
 
     @property
@@ -140,14 +113,8 @@ class Servers:
         """What the server last said is what the user agrees to."""
         self._life(name).accept()
 
-    async def set_roots(self, roots: Sequence[Path]) -> None:
-        """The folders that servers are told to work in."""
-        self._world.roots = tuple(roots)
-        for life in self._lives.values():
-            await life.tell_roots()
-
     async def close(self) -> None:
-        """End all of them. What they are asked after that fails."""
+        """End all of them. Later calls fail."""
         for life in self._lives.values():
             life.stop()
         with anyio.move_on_after(self._limits.close_s * 2):

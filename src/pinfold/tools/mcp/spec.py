@@ -1,4 +1,4 @@
-"""An MCP server as its user describes it. Starts nothing."""
+"""An MCP server as the user configured it. Starts nothing."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
-    """What the user knows of a server's sign-in. All of it is optional: most servers say it themselves."""
+    """What the user configured about a server's sign-in. All of it is optional: most servers provide it themselves."""
 
     grant: Grant = "code"
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
     issuer: str = ""
-    """The authorisation server that the secret is for. Nobody else is ever sent it."""
+    """The authorisation server that the secret is for, and the only one it is sent to."""
     callback_port: int = 0
-    """Of the loopback address to which the browser comes back; 0: any."""
+    """Port on the loopback address to which the browser returns; 0: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,28 +42,28 @@ class ServerSpec:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str = ""
-    """Where it starts; empty: in the home folder, where nothing the agent can write is."""
+    """Its working folder; empty means the home folder, where the agent cannot write."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     oauth: OAuth | None = None
     allow_http: bool = False
-    """Speak http with a host that is not this machine: whoever is on the way reads and changes all of it."""
+    """Use plain http with another machine, so that anyone on the way can read and change everything."""
     reach: Reach | None = None
-    """What the user says it needs. One of `nothing` or `workspace`, or `network` with hosts, runs in a sandbox of its own."""
+    """What the user says it needs. With `nothing`, `workspace`, or `network` and hosts, it runs in its own sandbox."""
     hosts: tuple[str, ...] = ()
-    """That it may connect to from there."""
+    """Hosts the sandboxed server may contact."""
     timeout_s: float = TIMEOUT_S
     origin: str = ""
     """The file that names it."""
     is_confined: bool = False
-    """A project names it, and the user has not given it more than a sandbox with the project's own folder."""
+    """A project file names it, and the user gave it no more than a sandbox with the project's folder."""
     wants: str = ""
-    """What it asks for beyond what it was given, in words."""
+    """What it asks for beyond what it was given."""
     gives: str = ""
     """The options of `pinfold mcp trust` that would give it that."""
 
     def folders(self) -> list[Path]:
-        """Those its arguments name: it is meant to work there, and not where the user happens to be."""
+        """Folders that its arguments name: it should work there, not in the current folder."""
         named = (Path(argument) for argument in self.args)
         return [path for path in named if path.is_absolute() and path.is_dir()]
 

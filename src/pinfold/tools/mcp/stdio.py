@@ -1,14 +1,15 @@
-"""A program's standard streams as messages. What is no message is counted, told once, and never believed."""
+"""A program's standard streams as messages. Anything else it prints is counted and reported once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 import anyio
 import mcp_types as types
+from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
@@ -18,9 +19,8 @@ from pinfold.text import presentable_line
 from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.traffic import Streams, Watch, WatchedWriting
 
-_CHUNK = 1 << 16
 _LAST_WORDS_S = 1.0
-"""That a program whose output has ended gets to end itself, so that its exit code can be told."""
+"""Time for a program whose output has ended to exit, so that its exit code is known."""
 _QUOTED = 120
 _SAID_LINES = 5
 
@@ -36,7 +36,7 @@ async def over_stdio(process: Process, watch: Watch, notice: Callable[[str], Non
             yield incoming, WatchedWriting(outgoing, watch)
         finally:
             tasks.cancel_scope.cancel()
-            # One that broke off or was broken off has had its time.
+            # A server whose connection broke gets less time to exit.
             grace_s = _LAST_WORDS_S / 10 if watch.over.event.is_set() else watch.limits.close_s
             with anyio.move_on_after(grace_s, shield=True):
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -50,30 +50,29 @@ async def _read(
     watch: Watch,
     notice: Callable[[str], None],
 ) -> None:
-    lines = _Lines(watch.limits.frame_bytes)
-    garbage_told = False
+    lines = BufferedByteReceiveStream(process.stdout)
+    has_noticed = False
     async with to_us:
         while not watch.over.event.is_set():
             try:
-                chunk = await process.stdout.receive(_CHUNK)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-                watch.over.end(await _ending(process))
-                return
-            for line in lines.feed(chunk):
-                message = _decode_message(line)
-                if not watch.comes_in(message, len(line)):
-                    return
-                if message is not None:
-                    try:
-                        await to_us.send(SessionMessage(message))
-                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                        return
-                elif line.strip() and not garbage_told:
-                    garbage_told = True
-                    notice(f"it writes to its standard output what is no message: {_quote_line(line)}")
-            if lines.is_too_long:
+                line = await lines.receive_until(b"\n", watch.limits.frame_bytes)
+            except anyio.DelimiterNotFound:
                 watch.over.end(f"it sent a message of more than {watch.limits.frame_bytes:,} bytes")
                 return
+            except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                watch.over.end(await _ending(process))
+                return
+            message = _decode_message(line)
+            if not watch.comes_in(message, len(line)):
+                return
+            if message is not None:
+                try:
+                    await to_us.send(SessionMessage(message))
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+            elif line.strip() and not has_noticed:
+                has_noticed = True
+                notice(f"it writes to its standard output what is no message: {_quote_line(line)}")
 
 
 async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -83,29 +82,8 @@ async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessa
             try:
                 await process.stdin.send(line.encode())
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-                # That it ended, and how, is told by whoever reads from it.
+                # `_read` reports that it ended, and how.
                 return
-
-
-class _Lines:
-    """Bytes as lines, without ever holding more than one that is too long."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._parts = bytearray()
-
-    @property
-    def is_too_long(self) -> bool:
-        return len(self._parts) > self._most
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        first, *rest = chunk.split(b"\n")
-        self._parts += first
-        for part in rest:
-            if self.is_too_long:
-                return
-            yield bytes(self._parts)
-            self._parts = bytearray(part)
 
 
 def _decode_message(line: bytes) -> types.JSONRPCMessage | None:
@@ -116,7 +94,7 @@ def _decode_message(line: bytes) -> types.JSONRPCMessage | None:
 
 
 def _answer_gone_wrong(line: bytes) -> types.JSONRPCError | None:
-    """An answer that cannot be read still answers: whoever asked must not wait for a better one."""
+    """An answer that cannot be read still ends the request: no better one will come."""
     try:
         loose: Json = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -136,13 +114,9 @@ async def _ending(process: Process) -> str:
         code = await process.wait_for_exit()
     if scope.cancelled_caught:
         return "it closed its standard output" + last_words(process)
-    how = (
-        "it ended"
-        if code is None
-        else f"it was killed by signal {-code}"
-        if code < 0
-        else f"it ended with exit code {code}"
-    )
+    how = "it ended"
+    if code is not None:
+        how = f"it was killed by signal {-code}" if code < 0 else f"it ended with exit code {code}"
     return how + last_words(process)
 
 

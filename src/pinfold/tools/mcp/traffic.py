@@ -1,19 +1,19 @@
-"""What passes between us and one server, counted: a flood ends the connection, and nothing else."""
+"""Counts the messages of one server: a flood ends its connection, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import mcp_types as types
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from pinfold.tools.mcp.limits import Limits
 
 Streams: TypeAlias = tuple[Any, Any]
-"""What a transport of the SDK gives: one to read messages from, one to write them to. It has no public name for them."""
+"""What a transport of the SDK gives: one to read messages from, one to write them to. The SDK has no public type for them."""
 
 
 class Over:
@@ -26,7 +26,7 @@ class Over:
         """The last HTTP status that was no good, which the SDK does not tell."""
 
     def end(self, why: str) -> None:
-        """The first reason is the one that is told."""
+        """The first reason is kept."""
         if not self.event.is_set():
             self.why = why
             self.event.set()
@@ -37,7 +37,7 @@ class Watch:
         self.over = over
         self.limits = limits
         self.on_resume: Callable[[], Awaitable[None]] | None = None
-        """Told when a stream that the server ended is taken up again."""
+        """Called when a stream that the server ended is resumed."""
         self._asked: set[str] = set()
         self._since = -1e9
         self._count = 0
@@ -48,7 +48,7 @@ class Watch:
             self._asked.add(str(message.id))
 
     def comes_in(self, message: types.JSONRPCMessage | Exception | None, size: int = 0) -> bool:
-        """Whether we go on listening. An answer to a question of ours is asked for, once; all else is not."""
+        """False once there is too much. The first answer to each of our requests is free; everything else counts."""
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and str(message.id) in self._asked:
             self._asked.discard(str(message.id))
             return True
@@ -57,18 +57,16 @@ class Watch:
             self._since, self._count, self._bytes = now, 0, 0
         self._count += 1
         self._bytes += size
-        if self._count > self.limits.unasked:
-            self.over.end(
-                f"it sent more than {self.limits.unasked:,} messages in {self.limits.window_s:g} s that nobody asked for"
-            )
-        elif self._bytes > self.limits.unasked_bytes:
-            self.over.end(
-                f"it sent more than {self.limits.unasked_bytes:,} bytes in {self.limits.window_s:g} s that nobody asked for"
-            )
+        for count, most, what in (
+            (self._count, self.limits.unasked, "messages"),
+            (self._bytes, self.limits.unasked_bytes, "bytes"),
+        ):
+            if count > most:
+                self.over.end(f"it sent more than {most:,} {what} in {self.limits.window_s:g} s that nobody asked for")
         return not self.over.event.is_set()
 
 
-class WatchedReading:
+class WatchedReading(ObjectReceiveStream[SessionMessage | Exception]):
     """Ends as a stream does when the watch has seen enough."""
 
     def __init__(self, inner: Any, watch: Watch) -> None:
@@ -92,40 +90,15 @@ class WatchedReading:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def __aiter__(self) -> WatchedReading:
-        return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class WatchedWriting:
+class WatchedWriting(ObjectSendStream[SessionMessage]):
     def __init__(self, inner: Any, watch: Watch) -> None:
         self._inner = inner
         self._watch = watch
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         self._watch.goes_out(item.message)
         await self._inner.send(item)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()

@@ -1,23 +1,23 @@
-"""What a server answers, as values for code and as text for the model. Asks nobody anything."""
+"""What a server answers, as values for code and as text for the model."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 import mcp_types as types
 
 from pinfold.events import Json
 from pinfold.text import cap_text
-from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.schema_check import Shape
-from pinfold.tools.results import Result
+from pinfold.tools.results import BadCall, Result
 
 TOLD = 4_000
 """Characters of a tool's own complaint."""
+T = TypeVar("T")
 _Contents: TypeAlias = types.TextResourceContents | types.BlobResourceContents
 
 
@@ -28,31 +28,31 @@ def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
     """
     if result.is_error:
         said = "\n".join(_describe_part(part) for part in result.content).strip()
-        raise BadCall(cap_text(said, TOLD) or "it says that it failed, and not why")
+        raise BadCall(cap_text(said, TOLD) or "the server reported an error without a message")
     structured = result.structured_content
     if shape is not None:
         _hold_to(shape, result)
     if structured is not None:
         return Result(text=_as_text(structured), value=structured)
     match result.content:
-        case []:
-            return Result(text="(nothing)", value=None)
         case [types.TextContent(text=text)]:
             return Result(text=text, value=_parse_value(text))
-        case [one]:
-            return Result(text=_describe_part(one), value=_alone(one))
-        case many:
-            return Result(text="\n".join(map(_describe_part, many)), value=[_among(one) for one in many])
+        case parts:
+            return _join(parts, _describe_part, _alone, _among)
 
 
 def of_resource(result: types.ReadResourceResult) -> Result:
-    match result.contents:
-        case []:
-            return Result(text="(nothing)", value=None)
-        case [one]:
-            return Result(text=_shown_contents(one), value=_contents(one))
-        case many:
-            return Result(text="\n".join(map(_shown_contents, many)), value=[_contents_among(one) for one in many])
+    return _join(result.contents, _shown_contents, _contents, _contents_among)
+
+
+def _join(
+    parts: Sequence[T], show: Callable[[T], str], alone: Callable[[T], Json], among: Callable[[T], Json]
+) -> Result:
+    """One part gives its bare value; of several, each says what it is."""
+    if not parts:
+        return Result(text="(nothing)", value=None)
+    value = alone(parts[0]) if len(parts) == 1 else [among(part) for part in parts]
+    return Result(text="\n".join(map(show, parts)), value=value)
 
 
 def of_prompt(result: types.GetPromptResult) -> Result:
@@ -71,15 +71,11 @@ def of_listing(listed: Sequence[Any]) -> Result:
 
 
 def _hold_to(shape: Shape, result: types.CallToolResult) -> None:
+    broken = "the server broke its word: "
     if result.structured_content is None and "structured_content" not in result.model_fields_set:
-        raise BadCall(
-            "the server broke its word: the tool promises structured values (outputSchema) and gave none; it was run"
-        )
+        raise BadCall(f"{broken}the tool promises structured values (outputSchema) and gave none; it was run")
     if faults := shape.faults(result.structured_content):
-        raise BadCall(
-            "the server broke its word: what the tool gave does not fit its own outputSchema; it was run: "
-            + "; ".join(faults)
-        )
+        raise BadCall(f"{broken}what the tool gave does not fit its own outputSchema; it was run: {'; '.join(faults)}")
 
 
 def _parse_value(text: str) -> Json:
@@ -108,14 +104,12 @@ def _alone(part: types.ContentBlock) -> Json:
 def _among(part: types.ContentBlock) -> Json:
     """Where there are several, each says what it is; text is text."""
     match part:
-        case types.TextContent(text=text):
-            return text
         case types.ImageContent() | types.AudioContent():
             return {"type": part.type, "mime": part.mime_type, "data": _decode_base64(part.data)}
         case types.EmbeddedResource(resource=resource):
             return {"type": "resource", **_contents_among(resource)}
-        case types.ResourceLink():
-            return _plain(part)
+        case _:
+            return _alone(part)
 
 
 def _contents(resource: _Contents) -> Json:

@@ -1,4 +1,4 @@
-"""DuckDB, held to reading by the library itself: the file read-only, no other file, no extension, no change of settings."""
+"""DuckDB, limited to reading by the library itself: a read-only file, no other file, no extension, locked settings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import re
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
-from pinfold.tools.sql.bounds import Bounds, Gathered, gather_rows
-from pinfold.tools.sql.columns import Columns
-from pinfold.tools.sql.decimals import as_decimals
-from pinfold.tools.sql.faults import DatabaseFault
-from pinfold.tools.sql.files import Opened
-from pinfold.tools.sql.infinite import refuse_infinite
-from pinfold.tools.sql.libraries import arrow, duckdb
+from pinfold.tools.sql.arrow_tables import Bounds, Gathered, as_decimals, gather_rows, pa, refuse_infinite, to_table
+from pinfold.tools.sql.files import FileEngine, Opened
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import Statement
 
+duckdb: Any = import_module("duckdb")
 THREADS = 2
 MEMORY_MB = 1024
 _ROWS = 20_000
@@ -28,11 +25,10 @@ _LOCKED = ("temp_directory = ''", "enable_external_access = false", "lock_config
 """In this order: the last forbids any other."""
 
 
-class DuckDB:
+class DuckDB(FileEngine):
     def __init__(self, source: Source) -> None:
         """Raises Refused, DatabaseFault."""
-        self._timeout_s = source.timeout_s
-        self._is_out_of_time = False
+        super().__init__(source, duckdb.Error)
         opened = Opened(source, (".wal",))
         settings = {
             "threads": THREADS,
@@ -43,11 +39,11 @@ class DuckDB:
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
         }
-        with _faults():
-            self._connection: Any = duckdb().connect(opened.path, read_only=True, config=settings)
+        with self._faults():
+            self._connection: Any = duckdb.connect(opened.path, read_only=True, config=settings)
         try:
             opened.check()
-            with _faults():
+            with self._faults():
                 for setting in _LOCKED:
                     self._connection.execute(f"SET {setting}")
         except BaseException:
@@ -63,13 +59,9 @@ class DuckDB:
         with suppress(Exception):
             self._connection.close()
 
-    def is_as_new(self) -> bool:
-        """Each statement opens the file anew: an open one would keep others from writing it."""
-        return False
-
     def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
         """Raises Refused, DatabaseFault."""
-        with self._in_time(), _faults(self._words):
+        with self._in_time(), self._faults():
             if statement.form == "told":
                 return self._describe_table(statement.text, bounds, params)
             asked = self._connection.sql(statement.text, params=params)
@@ -88,11 +80,11 @@ class DuckDB:
         cursor = self._connection.execute(text, params)
         names = [column[0] for column in cursor.description or ()]
         rows = [tuple(map(_as_told, row)) for row in cursor.fetchmany(bounds.rows)]
-        return Columns(names).to_table([rows] if rows else [], bounds)
+        return to_table(names, [rows] if rows else [], bounds)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        """A question of our own."""
-        with self._in_time(), _faults(self._words):
+        """Run a query of Pinfold's own."""
+        with self._in_time(), self._faults():
             return self._connection.execute(sql).fetch_arrow_table().to_pylist()
 
     @contextmanager
@@ -109,24 +101,18 @@ class DuckDB:
         finally:
             timer.cancel()
 
-    def _words(self, error: Exception) -> str:
-        if self._is_out_of_time:
-            return f"it took longer than {self._timeout_s:g} s"
-        return str(error)
-
 
 def _cast(kind: str) -> str:
-    """What makes of a column something that arrives as it is."""
+    """The cast for a type that Arrow cannot carry unchanged."""
     return "::VARCHAR" if any(re.search(rf"\b{name}\b", kind) for name in _AS_TEXT) else ""
 
 
 def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
-    """Under the names that were asked for, exact numbers exact."""
-    pa = arrow()
+    """Restore the names that were asked for, and exact numbers."""
     columns: list[Any] = []
     for column, name, kind in zip(found.table.columns, names, kinds, strict=True):
         refuse_infinite(column, name)
-        columns.append(as_decimals(column, -1) if kind in _NUMBERS else column)
+        columns.append(as_decimals(column) if kind in _NUMBERS else column)
     fields = [
         pa.field(name, column.type, metadata={"sql:type": kind})
         for name, column, kind in zip(names, columns, kinds, strict=True)
@@ -136,11 +122,3 @@ def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
 
 def _as_told(value: Any) -> Any:
     return value if value is None or isinstance(value, int | float | str | bytes) else str(value)
-
-
-@contextmanager
-def _faults(words: Any = str) -> Generator[None]:
-    try:
-        yield
-    except duckdb().Error as error:
-        raise DatabaseFault(words(error)[:2000]) from None

@@ -1,24 +1,45 @@
 """Opens a database that is a file: that file and no other, whatever code does to its folder meanwhile.
 
-Where the session's code can write, a name may be a link to a file that is none of its business, and files beside the
-database (its journal) may be somebody's making. The database is then opened without them, and what was opened is looked at.
+Where the session's code can write, a name may be a link to a file outside its reach, and files beside the database (its
+journal) may be forged. The database is then opened without them, and the opened file is checked.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
-from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.statement_pieces import Refused
+from pinfold.tools.sql.statements import DatabaseFault, Refused
 
 _MOST_LINKS = 40
 
 
+class FileEngine:
+    """A database that is one file. Each statement opens it anew: an open file would keep others from writing it."""
+
+    def __init__(self, source: Source, error: type[Exception]) -> None:
+        self._timeout_s = source.timeout_s
+        self._is_out_of_time = False
+        self._error = error
+
+    def is_as_new(self) -> bool:
+        return False
+
+    @contextmanager
+    def _faults(self) -> Generator[None]:
+        try:
+            yield
+        except self._error as error:
+            words = f"it took longer than {self._timeout_s:g} s" if self._is_out_of_time else str(error)
+            raise DatabaseFault(words[:2000]) from None
+
+
 class Opened:
-    """Made before the library opens the file; `check` comes after, and before anything is read."""
+    """Made before the library opens the file; `check` runs after that and before anything is read."""
 
     def __init__(self, source: Source, side_files: tuple[str, ...]) -> None:
         """Raises Refused, DatabaseFault."""
@@ -58,7 +79,7 @@ class Opened:
 
 
 def _visited_paths(path: str) -> list[Path]:
-    """Every name on the way, links followed one by one."""
+    """Every path on the way to it, with links followed one by one."""
     seen: list[Path] = []
     waiting = list(Path(path).parts)[1:]
     at = Path("/")
@@ -76,7 +97,7 @@ def _visited_paths(path: str) -> list[Path]:
 
 
 def _open_files() -> set[tuple[int, int]]:
-    """What this process holds open, of regular files."""
+    """Regular files that this process holds open."""
     found: set[tuple[int, int]] = set()
     for fd in range(3, 256):
         try:

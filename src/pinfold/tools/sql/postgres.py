@@ -1,6 +1,6 @@
-"""PostgreSQL, held to reading by the server: a read-only transaction, a time limit, and no powers beyond reading.
+"""PostgreSQL, limited to reading by the server: a read-only transaction, a time limit, and no powers beyond reading.
 
-Whatever the text of a statement says, nothing in here relies on its having been checked.
+Nothing here relies on the statement's text having been checked.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ import os
 import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
-from pinfold.tools.sql.bounds import Bounds, Gathered, gather_rows
-from pinfold.tools.sql.decimals import as_decimals
-from pinfold.tools.sql.faults import DatabaseFault
-from pinfold.tools.sql.infinite import refuse_infinite
-from pinfold.tools.sql.known import HARMLESS
-from pinfold.tools.sql.libraries import arrow, compute, driver_error, postgres_driver
+from pinfold.tools.sql.arrow_tables import Bounds, Gathered, as_decimals, gather_rows, pa, pc, refuse_infinite
 from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.statement_pieces import Refused
-from pinfold.tools.sql.statements import Statement
+from pinfold.tools.sql.statements import HARMLESS, DatabaseFault, Refused, Statement
 
+_DRIVER: Any = import_module("adbc_driver_postgresql.dbapi")
+_DRIVER_ERROR: type[Exception] = import_module("adbc_driver_manager").Error
 CONNECT_S = 10
 _BATCH = 4 << 20
 _POWERS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files")
@@ -42,7 +39,6 @@ class Postgres:
 
     def __init__(self, source: Source) -> None:
         """Raises DatabaseFault where there is no way in."""
-        driver = postgres_driver()
         self._source = source
         # In the environment of a process that is this database's own: an address that an error quotes holds no password.
         if source.address.password:
@@ -50,7 +46,7 @@ class Postgres:
         os.environ.setdefault("PGCONNECT_TIMEOUT", str(CONNECT_S))
         os.environ.setdefault("PGAPPNAME", "pinfold")
         with _faults():
-            self._connection: Any = driver.connect(source.address.where, autocommit=True)
+            self._connection: Any = _DRIVER.connect(source.address.where, autocommit=True)
 
     def cancel(self) -> None:
         """From any thread."""
@@ -72,7 +68,7 @@ class Postgres:
     def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
         """Raises Refused, DatabaseFault. `params` are in the statement already."""
         assert params is None
-        with self.reading():
+        with self._reading():
             self._refuse_volatile(statement.called)
             if statement.form == "told":
                 return self._rows(statement.text, bounds, copy=False)
@@ -81,8 +77,8 @@ class Postgres:
             return plan.to_plain(found)
 
     @contextmanager
-    def reading(self) -> Generator[None]:
-        """A transaction in which nothing can be written. Raises Refused where the server's word for that is not to be had."""
+    def _reading(self) -> Generator[None]:
+        """A transaction that cannot write. Raises Refused where the server does not confirm that."""
         with _faults():
             self._run(_BEGIN)
             try:
@@ -102,7 +98,7 @@ class Postgres:
             ("default_transaction_read_only", "on"),
         ):
             self._run(f"SET LOCAL {name} = {value}")
-        standing = self.ask(_STANDING)[0]
+        standing = self._fetch(_STANDING)[0]
         if not standing["holds"]:
             raise Refused("the server did not make the transaction read-only, so nothing is run")
         if standing["superuser"]:
@@ -115,22 +111,22 @@ class Postgres:
             )
 
     def _step_down(self, *, has_reader: bool) -> None:
-        """A superuser reads as one who can read everything and do nothing else."""
+        """A superuser reads with the role `pg_read_all_data`, which can do nothing else."""
         if not has_reader:
             raise Refused("the database user is a superuser of an old server; the user must configure another one")
         self._run("SET LOCAL ROLE pg_read_all_data")
         # Rows that this role may not see are an error, not silently missing.
         self._run("SET LOCAL row_security = off")
-        if self.ask("SELECT current_setting('is_superuser') = 'on' AS still")[0]["still"]:
+        if self._fetch("SELECT current_setting('is_superuser') = 'on' AS still")[0]["still"]:
             raise Refused("the server did not take the powers of a superuser away, so nothing is run")
 
     def _refuse_volatile(self, called: frozenset[str]) -> None:
-        """A function that may write says so to the server by being volatile, which is also what it is if nobody said."""
+        """Refuse functions that the server calls volatile, which is also the default: they may write."""
         asked = sorted(called - HARMLESS - frozenset(self._source.functions))
         if not asked:
             return
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in asked)
-        found = [row["name"] for row in self.ask(_VOLATILE.format(f"ARRAY[{names}]"))]
+        found = [row["name"] for row in self._fetch(_VOLATILE.format(f"ARRAY[{names}]"))]
         if found:
             raise Refused(
                 f"the server says that {found[0]}() may change something (it is volatile); do without it, or the user "
@@ -138,7 +134,11 @@ class Postgres:
             )
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        """A question of our own."""
+        """Run a query of Pinfold's own."""
+        with self._reading():
+            return self._fetch(sql)
+
+    def _fetch(self, sql: str) -> list[dict[str, Any]]:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return cursor.fetch_arrow_table().to_pylist()
@@ -167,11 +167,11 @@ class Postgres:
 
 
 class _Plan:
-    """How to ask for columns so that each can be given as what it is, and what to make of what comes."""
+    """How to select columns so that their values arrive unchanged, and how to convert what arrives."""
 
     def __init__(self, schema: Any) -> None:
         self._fields = list(schema)
-        self._kinds = [_kind(field) for field in self._fields]
+        self._kinds = [_metadata(field, b"POSTGRESQL:type") for field in self._fields]
         self._casts = [_cast(field, kind) for field, kind in zip(self._fields, self._kinds, strict=True)]
         self._lists = [at for at, kind in enumerate(self._kinds) if kind.startswith("_")]
 
@@ -185,8 +185,6 @@ class _Plan:
         return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
 
     def to_plain(self, found: Gathered) -> Gathered:
-        pa = arrow()
-        pc = compute()
         columns: list[Any] = list(found.table.columns)
         for at, dimensions in zip(self._lists, columns[len(self._fields) :], strict=True):
             if (pc.max(dimensions).as_py() or 0) > 1:
@@ -201,16 +199,13 @@ class _Plan:
         return Gathered(pa.table(columns[: len(fields)], schema=pa.schema(fields)), found.cut)
 
 
-def _kind(field: Any) -> str:
-    return _metadata(field).get(b"POSTGRESQL:type", b"").decode()
-
-
-def _metadata(field: Any) -> dict[bytes, bytes]:
-    return field.metadata or {}
+def _metadata(field: Any, key: bytes, default: bytes = b"") -> str:
+    metadata: dict[bytes, bytes] = field.metadata or {}
+    return metadata.get(key, default).decode()
 
 
 def _cast(field: Any, kind: str) -> str:
-    """What makes of a column something that arrives as it is."""
+    """The cast for a type that Arrow cannot carry unchanged."""
     base = kind.removeprefix("_")
     many = "[]" if kind.startswith("_") else ""
     if base == "oid":
@@ -224,7 +219,6 @@ def _cast(field: Any, kind: str) -> str:
 
 
 def _is_opaque(type_: Any) -> bool:
-    pa = arrow()
     if pa.types.is_list(type_):
         return _is_opaque(type_.value_type)
     if pa.types.is_struct(type_):
@@ -234,11 +228,10 @@ def _is_opaque(type_: Any) -> bool:
 
 def _plain(column: Any, field: Any, kind: str) -> Any:
     """A column of types that every reader of Arrow knows."""
-    pa = arrow()
     type_ = column.type
     if kind in ("numeric", "money"):
-        limit = _metadata(field).get(b"POSTGRESQL:typmod", b"-1")
-        return as_decimals(pa.chunked_array([chunk.storage for chunk in column.chunks], type=pa.string()), int(limit))
+        typmod = int(_metadata(field, b"POSTGRESQL:typmod", b"-1"))
+        return as_decimals(pa.chunked_array([chunk.storage for chunk in column.chunks], type=pa.string()), typmod)
     if kind in ("_numeric", "_money"):
         return _decimal_lists(column)
     refuse_infinite(column, field.name)
@@ -251,25 +244,23 @@ def _plain(column: Any, field: Any, kind: str) -> Any:
 
 
 def _list_of(chunk: Any, values: Any) -> Any:
-    pa = arrow()
     return pa.ListArray.from_arrays(chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None)
 
 
 def _decimal_lists(column: Any) -> Any:
-    pa = arrow()
     chunks = [chunk.values.storage for chunk in column.chunks]
-    values = as_decimals(pa.chunked_array(chunks, type=pa.string()), -1)
+    values = as_decimals(pa.chunked_array(chunks, type=pa.string()))
     lists = [_list_of(chunk, part) for chunk, part in zip(column.chunks, values.chunks, strict=True)]
     return pa.chunked_array(lists, type=pa.list_(values.type))
 
 
 @contextmanager
 def _faults() -> Generator[None]:
-    """What the driver says, as words for whoever wrote the statement."""
+    """The driver's error as a message for the statement's author."""
     try:
         yield
     # What goes wrong while rows come is told by the reader of the stream, not by the driver.
-    except (driver_error(), OSError) as error:
+    except (_DRIVER_ERROR, OSError) as error:
         raise DatabaseFault(_words(str(error))) from None
 
 

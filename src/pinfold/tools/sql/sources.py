@@ -1,9 +1,13 @@
-"""Where the user's databases are, read from the addresses of the configuration. No password stays in an address."""
+"""The user's databases, read from the addresses of the configuration, and the messages between host and worker.
+
+No password stays in an address.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from msgspec import Struct
@@ -12,6 +16,8 @@ Kind: TypeAlias = Literal["postgresql", "sqlite", "duckdb"]
 MAX_ROWS = 1_000_000
 MAX_MB = 256
 TIMEOUT_S = 60.0
+TABLES = 300
+"""Listed of a database; one more is read, to know whether there are more."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _SCHEMES: dict[str, Kind] = {
     "postgresql": "postgresql",
@@ -24,7 +30,7 @@ _PASSWORDS = ("password", "sslpassword", "passfile")
 
 
 class BadAddress(ValueError):
-    """What is wrong with it; never holds the address, which may hold a password."""
+    """Says what is wrong with an address; never quotes it, because it may hold a password."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -49,13 +55,36 @@ class Source(Struct, frozen=True, kw_only=True):
     max_bytes: int = MAX_MB << 20
     timeout_s: float = TIMEOUT_S
     functions: tuple[str, ...] = ()
-    """Of the database's own, that the user vouches for though the server says that they might write."""
+    """Functions that the user allows although the server calls them volatile."""
     changeable: tuple[str, ...] = ()
-    """Folders that the session's code can write: a file in them may be a trap."""
+    """Folders that the session's code can write: files in them may be forged."""
 
     @property
     def kind(self) -> Kind:
         return self.address.kind
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A request of the host. `sql` None asks for the list of tables."""
+
+    source: Source
+    sql: str | None = None
+    params: Any = None
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """The worker's reply. The table, if there is one, is in the file both hold open."""
+
+    text: str = ""
+    """For the model."""
+    value: Any = None
+    """Where there is no table."""
+    bytes: int = 0
+    """Size of the table."""
+    came: int = 0
+    """Bytes of rows that the database gave."""
+    refused: str = ""
+    """Why it was not run, or failed."""
 
 
 def read_address(url: str) -> Address:
@@ -75,11 +104,7 @@ def _file(kind: Kind, rest: str) -> Address:
     path = unquote(path).lstrip("/")
     if host or not slash or not path or path == ":memory:":
         raise BadAddress(f"names no file; write {kind}:///whole/path")
-    if path.startswith("~/"):
-        from pathlib import Path
-
-        return Address(kind=kind, where=str(Path(path).expanduser()))
-    return Address(kind=kind, where=f"/{path}")
+    return Address(kind=kind, where=str(Path(path).expanduser()) if path.startswith("~/") else f"/{path}")
 
 
 def _server(url: str) -> Address:
@@ -117,7 +142,7 @@ def _hosts(places: str, is_bare: bool) -> tuple[str, ...]:
 
 
 def show_address(url: str) -> str:
-    """An address as anybody may see it."""
+    """The address without its password."""
     try:
         address = read_address(url)
     except BadAddress:

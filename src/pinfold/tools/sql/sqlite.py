@@ -1,39 +1,36 @@
-"""SQLite, held to reading by the library itself: opened read-only, and every step of a statement passes an authorizer."""
+"""SQLite, limited to reading by the library itself: opened read-only, and an authorizer checks every step."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from pinfold.tools.sql.bounds import Bounds, Gathered
-from pinfold.tools.sql.columns import Columns
-from pinfold.tools.sql.faults import DatabaseFault
-from pinfold.tools.sql.files import Opened
-from pinfold.tools.sql.known import SQLITE_PRAGMAS, SQLITE_PRAGMAS_OF, SQLITE_REFUSED
+from pinfold.tools.sql.arrow_tables import Bounds, Gathered, to_table
+from pinfold.tools.sql.files import FileEngine, Opened
 from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.statements import Statement
+from pinfold.tools.sql.statements import SQLITE_PRAGMAS, SQLITE_PRAGMAS_OF, SQLITE_REFUSED, Statement
 
 _STEPS = 20_000
-"""Of SQLite's machine between two looks at the clock."""
+"""Virtual machine steps between two checks of the time limit."""
 _ROWS = 10_000
 """Held as Python values at a time."""
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
 _SIDE_FILES = ("-wal", "-journal")
 
 
-class SQLite:
+class SQLite(FileEngine):
     def __init__(self, source: Source) -> None:
         """Raises Refused, DatabaseFault."""
-        self._timeout_s = source.timeout_s
+        super().__init__(source, sqlite3.Error)
         self._ends = float("inf")
-        self._is_out_of_time = False
         opened = Opened(source, _SIDE_FILES)
         how = "mode=ro&immutable=1" if opened.is_changeable else "mode=ro"
-        with _faults():
+        with self._faults():
             self._connection = sqlite3.connect(
                 f"file:{quote(opened.path)}?{how}",
                 uri=True,
@@ -41,7 +38,7 @@ class SQLite:
                 check_same_thread=False,
                 timeout=source.timeout_s,
             )
-        with _faults():
+        with self._faults():
             try:
                 for setting in ("query_only = 1", "trusted_schema = 0", "mmap_size = 0", "temp_store = memory"):
                     self._connection.execute(f"PRAGMA {setting}")
@@ -54,7 +51,7 @@ class SQLite:
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.max_bytes, (1 << 31) - 1))
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._connection.set_authorizer(_authorize)
-        self._connection.set_progress_handler(self._look_at_the_clock, _STEPS)
+        self._connection.set_progress_handler(self._check_time, _STEPS)
 
     def cancel(self) -> None:
         """From any thread."""
@@ -64,42 +61,33 @@ class SQLite:
     def close(self) -> None:
         self._connection.close()
 
-    def is_as_new(self) -> bool:
-        """Each statement opens the file anew: an open one would keep others from writing it."""
-        return False
-
     def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
         """Raises Refused, DatabaseFault."""
         self._ends = time.monotonic() + self._timeout_s
-        with _faults(self._words):
+        with self._faults():
             try:
                 return self._rows(statement.text, bounds, params)
             except sqlite3.OperationalError as error:
                 if "decode to UTF-8" not in str(error):
                     raise
-                self._connection.text_factory = _decode_text
+                self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                 return self._rows(statement.text, bounds, params)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        """A question of our own."""
+        """Run a query of Pinfold's own."""
         self._ends = time.monotonic() + self._timeout_s
-        with _faults(self._words):
+        with self._faults():
             cursor = self._connection.execute(sql)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def _rows(self, sql: str, bounds: Bounds, params: Any) -> Gathered:
         cursor = self._connection.execute(sql, params if params is not None else ())
-        columns = Columns([column[0] for column in cursor.description or ()])
-        held = _until(cursor, bounds)
-        return columns.to_table(held, bounds)
+        return to_table([column[0] for column in cursor.description or ()], _until(cursor, bounds), bounds)
 
-    def _look_at_the_clock(self) -> bool:
+    def _check_time(self) -> bool:
         self._is_out_of_time = time.monotonic() > self._ends
         return self._is_out_of_time
-
-    def _words(self, error: sqlite3.Error) -> str:
-        return f"it took longer than {self._timeout_s:g} s" if self._is_out_of_time else str(error)
 
 
 def _until(cursor: sqlite3.Cursor, bounds: Bounds) -> Iterator[list[tuple[Any, ...]]]:
@@ -125,15 +113,3 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
         case _:
             allowed = action in _READING
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-
-def _decode_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-@contextmanager
-def _faults(words: Any = str) -> Generator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise DatabaseFault(words(error)[:2000]) from None

@@ -1,4 +1,4 @@
-"""`servers.sql`: the user's databases, to be read and nothing else."""
+"""`servers.sql`: read-only access to the user's databases."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from msgspec.structs import replace
 
 from pinfold.events import Arrow, Json, Sent
 from pinfold.text import join_names
-from pinfold.tools.errors import BadCall
-from pinfold.tools.results import Result
-from pinfold.tools.sql.inventory import TABLES
-from pinfold.tools.sql.sources import Source
+from pinfold.tools.results import BadCall, Result
+from pinfold.tools.sql.sources import TABLES, Source
 from pinfold.tools.sql.workers import GRACE_S, Workers
 from pinfold.tools.tool import Tool, tool
 
 SERVER = "sql"
 _TOLD = 100
-"""Tables that the model is told of by name; code gets them all."""
+"""Tables that are listed for the model; code gets all."""
 
 
 _TEXT: Mapping[str, Json] = {"type": "string"}
@@ -54,7 +52,7 @@ class Databases(Protocol):
         ...
 
     async def about_to_read(self) -> None:
-        """From here on the session has seen something of the user's own."""
+        """Mark the session as having seen private data."""
         ...
 
     @property
@@ -64,7 +62,7 @@ class Databases(Protocol):
 
 
 def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
-    """Pure: they change nothing, here or there. Their results are private to the user and may hold anybody's words."""
+    """Pure: they change nothing. Their results are private to the user and untrusted."""
 
     async def query(name: str, sql: str, params: list[Any] | dict[str, Any] | None = None) -> Result:
         """Run one reading statement in a database of the user's, and give the rows as a pyarrow.Table.
@@ -126,7 +124,7 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
 
 
 def _sent_bytes(source: Source, sql: str, back: int) -> tuple[Sent, ...]:
-    """To a server; a file is asked nothing that leaves."""
+    """For a server; a database file sends nothing."""
     if not source.address.hosts:
         return ()
     to = f"{source.address.hosts[0]}:{source.address.port}"

@@ -1,7 +1,7 @@
-"""The process that talks to one database: started by the host, asked over a pipe, ended with the host's end of it.
+"""The process that talks to one database: started by the host, asked over a pipe, and ended by closing that pipe.
 
-A process of its own, because a driver blocks, may crash or run out of memory on what a server sends, and is only surely
-stopped by ending it. It holds the password; it has nothing else.
+It is a separate process because a driver blocks, may crash or run out of memory on what a server sends, and only ending
+the process surely stops it. It holds the password and no other secret.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import select
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pinfold.tools.sql.engines import Engine, open_engine
-from pinfold.tools.sql.faults import DatabaseFault
-from pinfold.tools.sql.messages import Asked, Told
-from pinfold.tools.sql.request import run_request
-from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.statement_pieces import Refused
+from pinfold.tools.sql.sources import Asked, Source, Told
+from pinfold.tools.sql.statements import DatabaseFault, Refused
+
+if TYPE_CHECKING:
+    from pinfold.tools.sql.engines import Engine
 
 IDLE_S = 60
 """After which it ends by itself."""
 _MEMORY = 1 << 30
-"""Beyond what the results may take, several times over while they are put together."""
+"""Beyond what results may take, which are held several times over while a table is made."""
 _GRACE_S = 1.5
 _MISSING = "reading {} needs {}, which is not installed; the user must: pinfold extras add sql"
 _FULL = "the rows take more memory than there is for them; select fewer or shorter ones"
@@ -45,6 +45,8 @@ class _Open:
             return engine
         if engine is not None:
             engine.close()
+        from pinfold.tools.sql.engines import open_engine
+
         return open_engine(source)
 
     def put_back(self, source: Source, engine: Engine) -> None:
@@ -74,7 +76,7 @@ class _Work:
             self.told = Told(refused=_MISSING.format(self._asked.source.kind, error.name))
         except (Refused, DatabaseFault) as error:
             self.told = Told(refused=str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a driver raises is told, not a reason to be silent
+        except Exception as error:  # noqa: BLE001 - drivers raise anything; it is reported
             said = str(error).lower()
             is_full = isinstance(error, MemoryError) or "memory" in said or "alloc" in said
             self.told = Told(refused=_FULL if is_full else f"{type(error).__name__}: {error}")
@@ -84,6 +86,8 @@ class _Work:
     def _execute(self) -> Told:
         asked = self._asked
         self._engine = engine = self._held.engine(asked.source)
+        from pinfold.tools.sql.engines import run_request
+
         try:
             return run_request(engine, asked.source, asked.sql, asked.params, self._shelf)
         finally:
@@ -101,40 +105,24 @@ class _Work:
 
 
 def main() -> None:
-    """Ends when the host's end of the pipe is closed. Its argument is a file that the host holds as well, for tables."""
+    """Serve requests until the host closes the pipe. The argument is a file that the host holds too, for tables."""
     shelf, held = int(sys.argv[1]), _Open()
-    # What a driver prints must not be taken for an answer.
-    speaking = os.dup(1)
+    # What a driver prints must not be taken for a reply.
+    replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-    while select.select([0], [], [], IDLE_S)[0] and (message := _read()):
-        asked = msgspec.msgpack.decode(message, type=Asked)
+    # The host sends nothing more before it has the reply, so nothing is left in the buffer when `select` waits.
+    while select.select([0], [], [], IDLE_S)[0] and (head := sys.stdin.buffer.read(4)):
+        asked = msgspec.msgpack.decode(sys.stdin.buffer.read(int.from_bytes(head, "big")), type=Asked)
         _limit_memory(asked.source)
         work = _Work(asked, held, shelf)
         if 0 in select.select([0, work.done_r], [], [])[0]:
-            # Nothing is said while a request is under way but that it is given up.
+            # The host closes the pipe while a request runs: the request is given up.
             work.cancel()
             os._exit(0)
         work.close()
-        _write(speaking, msgspec.msgpack.encode(work.told))
-
-
-def _read() -> bytes:
-    """The next message; empty when there is none any more."""
-    head = _exactly(4)
-    return _exactly(int.from_bytes(head, "big")) if len(head) == 4 else b""
-
-
-def _exactly(count: int) -> bytes:
-    data = b""
-    while len(data) < count and (more := os.read(0, count - len(data))):
-        data += more
-    return data
-
-
-def _write(fd: int, message: bytes) -> None:
-    data = len(message).to_bytes(4, "big") + message
-    while data:
-        data = data[os.write(fd, data) :]
+        message = msgspec.msgpack.encode(work.told)
+        replies.write(len(message).to_bytes(4, "big") + message)
+        replies.flush()
 
 
 def _limit_memory(source: Source) -> None:

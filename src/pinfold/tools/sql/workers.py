@@ -1,4 +1,4 @@
-"""The host's side: processes that talk to databases, a few at a time, kept while the session lives."""
+"""The host's side: a few processes that talk to databases, kept while the session lives."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import msgspec
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from pinfold.text import without_known
-from pinfold.tools.errors import BadCall
-from pinfold.tools.sql.messages import Asked, Told
-from pinfold.tools.sql.sources import Source
+from pinfold.tools.results import BadCall
+from pinfold.tools.sql.sources import Asked, Source, Told
 
 SIDE_BY_SIDE = 4
 """Statements at once; more wait."""
@@ -41,31 +41,26 @@ class Answered:
 class _Worker:
     process: anyio.abc.Process
     shelf: int
-    _held: bytearray = field(default_factory=bytearray)
+    """A file that both processes hold open; tables are passed in it."""
+    replies: BufferedByteReceiveStream
 
-    async def ask(self, asked: Asked) -> Told:
+    async def ask(self, asked: Asked) -> Answered:
         """Raises _Gone."""
         assert self.process.stdin is not None
         message = msgspec.msgpack.encode(asked)
         try:
             await self.process.stdin.send(len(message).to_bytes(4, "big") + message)
-            size = int.from_bytes(await self._exactly(4), "big")
+            size = int.from_bytes(await self.replies.receive_exactly(4), "big")
             if size > _LONGEST:
                 raise _Gone
-            return msgspec.msgpack.decode(await self._exactly(size), type=Told)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
+            told = msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=Told)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead) as error:
             raise _Gone from error
+        table = await anyio.to_thread.run_sync(self._read_table, told.bytes) if told.bytes else b""
+        return Answered(told=told, table=table)
 
-    async def _exactly(self, count: int) -> bytes:
-        assert self.process.stdout is not None
-        while len(self._held) < count:
-            self._held += await self.process.stdout.receive()
-        data = bytes(self._held[:count])
-        del self._held[:count]
-        return data
-
-    def table(self, size: int) -> bytes:
-        """What it put on the shelf, which is empty then."""
+    def _read_table(self, size: int) -> bytes:
+        """Take the table out of the shared file."""
         with os.fdopen(os.dup(self.shelf), "rb") as file:
             file.seek(0)
             data = file.read(size)
@@ -73,7 +68,7 @@ class _Worker:
         return data
 
     async def end(self) -> int:
-        """How it ended. It ends what it runs on the server first, if there is time."""
+        """End it, and return its exit code. It cancels its query on the server first, if there is time."""
         assert self.process.stdin is not None
         code = 0
         with anyio.CancelScope(shield=True):
@@ -101,7 +96,7 @@ class Workers:
             answered: Answered | None = None
             with anyio.move_on_after(source.timeout_s + GRACE_S):
                 try:
-                    answered = await _ask_worker(worker, Asked(source=source, sql=sql, params=params))
+                    answered = await worker.ask(Asked(source=source, sql=sql, params=params))
                     self._idle.setdefault(source.name, []).append(worker)
                 except _Gone:
                     code = await worker.end()
@@ -114,7 +109,7 @@ class Workers:
                     f"{source.name} did not answer in {source.timeout_s:g} s; ask for less, or aggregate in SQL"
                 )
         if answered.told.refused:
-            raise BadCall(_without_secrets(answered.told.refused, source))
+            raise BadCall(without_known(answered.told.refused, filter(None, [source.address.password])))
         return answered
 
     def _take_worker(self, source: Source) -> _Worker | None:
@@ -137,12 +132,6 @@ class Workers:
                 await workers.pop().end()
 
 
-async def _ask_worker(worker: _Worker, asked: Asked) -> Answered:
-    told = await worker.ask(asked)
-    table = await anyio.to_thread.run_sync(worker.table, told.bytes) if told.bytes else b""
-    return Answered(told=told, table=table)
-
-
 async def _start_worker() -> _Worker:
     shelf = os.memfd_create("pinfold-table") if hasattr(os, "memfd_create") else _temporary()
     # `-P`: a folder that the process happens to be started in gives it no modules.
@@ -156,7 +145,8 @@ async def _start_worker() -> _Worker:
         pass_fds=(shelf,),
         start_new_session=True,
     )
-    return _Worker(process=process, shelf=shelf)
+    assert process.stdout is not None
+    return _Worker(process=process, shelf=shelf, replies=BufferedByteReceiveStream(process.stdout))
 
 
 def _temporary() -> int:
@@ -165,14 +155,10 @@ def _temporary() -> int:
 
 
 def _environment(whole: Mapping[str, str]) -> dict[str, str]:
-    """What a driver may want of the user's: none of the keys of models."""
+    """The variables a driver may need; no API keys."""
     return {name: value for name, value in whole.items() if name in _NEEDED or name.startswith(_FAMILIES)}
 
 
 def _describe_exit(code: int) -> str:
     why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
     return f"what reads the database ended before it answered: {why}; ask for less"
-
-
-def _without_secrets(text: str, source: Source) -> str:
-    return without_known(text, (source.address.password,) if source.address.password else ())

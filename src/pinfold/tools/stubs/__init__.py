@@ -1,8 +1,14 @@
 """Tools as modules of Python: what `from servers.github import list_issues` imports in the session."""
 
-from pinfold.tools.stubs.descriptions import argument_lines, first_sentence
 from pinfold.tools.stubs.forms import Form, Parameter, form_of
-from pinfold.tools.stubs.modules import local_name, module_source, signature, tools_by_name
+from pinfold.tools.stubs.modules import (
+    argument_lines,
+    first_sentence,
+    local_name,
+    module_source,
+    signature,
+    tools_by_name,
+)
 from pinfold.tools.stubs.names import identifiers, module_names
 from pinfold.tools.stubs.notation import bare_call, short_call
 

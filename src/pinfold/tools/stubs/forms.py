@@ -1,12 +1,12 @@
-"""A tool as code calls it: parameters that Python can name, and the type of the result."""
+"""A tool as code calls it: parameters with Python names, and the type of the result."""
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
@@ -19,7 +19,6 @@ from pinfold.tools.tool import Tool
 PARAMETERS = 64
 """With a name of their own; what is beyond goes into `**more`."""
 DEFAULT_CHARS = 200
-DEFAULT_DEPTH = 5
 _TITLE = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
 
 
@@ -53,7 +52,7 @@ class Form(Struct, frozen=True, kw_only=True):
 
 
 PLAINEST = Form(parameters=(), more=("arguments", ANY), records={}, result=ANY, result_records={})
-"""Takes whatever it is given by name: for a tool whose schema is not worth its room."""
+"""Takes any keyword arguments: for a tool whose schema would take too much room."""
 
 
 def form_of(tool: Tool[..., Any], identifier: str) -> Form:
@@ -75,7 +74,7 @@ def form_of(tool: Tool[..., Any], identifier: str) -> Form:
 
 
 def _parameters(reader: Reader, schema: Mapping[str, Json], identifier: str) -> tuple[tuple[Parameter, ...], bool]:
-    """And whether there are more than can be named."""
+    """The parameters, and whether there are more than can be named."""
     known = as_object(schema.get("properties"))
     required = names_required(schema)
     keys = list(islice(_order_names(known, required), PARAMETERS))
@@ -102,7 +101,7 @@ def _name_of_more(parameters: Sequence[Parameter]) -> str:
 
 
 def _order_names(known: Mapping[str, Json], required: Mapping[str, None]) -> Iterator[str]:
-    """Those that must be given first, so that a cut does not take them."""
+    """Required names first, so that the limit does not drop them."""
     for key in (*required, *(key for key in known if key not in required)):
         if is_key(key):
             yield key
@@ -112,7 +111,7 @@ def _parameter(schema: Json, shape: Type, *, name: str, identifier: str, is_requ
     details = as_object(schema)
     description = details.get("description")
     default = None
-    # One that its own schema refuses is not sent: the tool knows better what it does without.
+    # A default that its own schema refuses is not sent; the tool has its own.
     if "default" in details and fits(details["default"], shape):
         default = literal(details["default"])
     return Parameter(
@@ -140,29 +139,8 @@ def _result_name(schema: Mapping[str, Json], identifier: str) -> str:
 
 def literal(value: Json) -> str | None:
     """A JSON value as Python, if it is short."""
-    text = _literal(value, DEFAULT_DEPTH)
-    return text if text is not None and len(text) <= DEFAULT_CHARS else None
-
-
-def _literal(value: Json, depth: int) -> str | None:
-    match value:
-        case None | bool():
-            return repr(value)
-        case int():
-            return int.__repr__(value) if value.bit_length() <= 64 else None
-        case float():
-            return float.__repr__(value) if math.isfinite(value) else None
-        case str():
-            return str.__repr__(value) if len(value) <= DEFAULT_CHARS else None
-        case list() if depth and len(cast("list[Json]", value)) <= DEFAULT_CHARS:
-            parts = [_literal(one, depth - 1) for one in cast("list[Json]", value)]
-            return None if None in parts else f"[{', '.join(map(str, parts))}]"
-        case dict() if depth and len(cast("dict[str, Json]", value)) <= DEFAULT_CHARS:
-            pairs = [
-                (_literal(key, 0), _literal(one, depth - 1)) for key, one in cast("dict[str, Json]", value).items()
-            ]
-            if any(None in pair for pair in pairs):
-                return None
-            return f"{{{', '.join(f'{key}: {one}' for key, one in pairs)}}}"
-        case _:
-            return None
+    try:
+        text = repr(json.loads(json.dumps(value, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return text if len(text) <= DEFAULT_CHARS else None

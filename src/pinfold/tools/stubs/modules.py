@@ -1,19 +1,21 @@
-"""The source of a module of `servers`, as code in the session imports it. Runs nothing and asks nobody.
+"""The source of a module of `servers`, as code in the session imports it.
 
-Everything a server says ends up in string literals; names, numbers and types are written anew from what was understood.
+Everything a server says ends up in string literals, bounded and printable; names, numbers and types are written anew
+from what was understood.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from pinfold.text import cap_text, printable, printable_line
-from pinfold.tools.stubs.annotations import Definitions, annotation
-from pinfold.tools.stubs.descriptions import docstring, first_sentence
-from pinfold.tools.stubs.forms import PLAINEST, Form, form_of
+from pinfold.tools.stubs.forms import PLAINEST, Form, Parameter, form_of
 from pinfold.tools.stubs.names import WRITTEN, identifiers
+from pinfold.tools.stubs.notation import short
+from pinfold.tools.stubs.shapes import ANY, Definitions, Records, Table, annotation, named_in
 from pinfold.tools.tool import Tool
 
 TOOLS = 2_000
@@ -27,6 +29,13 @@ LISTED = 100
 NAME_CHARS = 200
 """Of a tool; what is longer cannot be called."""
 DESCRIPTION_CHARS = 1_000
+TEXT_CHARS = 2_000
+ARGUMENT_CHARS = 240
+ARGUMENTS_CHARS = 4_000
+SENTENCE_CHARS = 100
+_READ = 4
+"""Times as many characters are looked at as are told: escapes are slow to write."""
+_END = re.compile(r"(?<=[^\s.][.!?])(?<!\.[a-z]\.)\s+(?=[^a-z\s])|\n\s*\n|:\n")
 _HEADER = """\
 from typing import Any, Literal, NotRequired, TypedDict
 from _pinfold_guest.servers import call as _call, OMITTED as _OMITTED
@@ -87,9 +96,9 @@ def _parameters(form: Form, names: Mapping[str, str] | None = None, *, omitted: 
     parts: list[str] = []
     for one in form.parameters:
         default = "" if one.is_required else f" = {omitted if one.default is None else one.default}"
-        parts.append(f"{one.identifier}: {annotation(one.type, names or {})}{default}")
+        parts.append(f"{one.identifier}: {annotation(one.type, names)}{default}")
     if form.more is not None:
-        parts.append(f"**{form.more[0]}: {annotation(form.more[1], names or {})}")
+        parts.append(f"**{form.more[0]}: {annotation(form.more[1], names)}")
     return ", ".join(parts)
 
 
@@ -116,3 +125,55 @@ def _module_docstring(server: str, description: str, tools: Mapping[str, Tool[..
         lines.append(f"{count - len(tools):,} others are left out: too many, or their names too long")
     head = head or f"Tools of {printable_line(server[:NAME_CHARS])}."
     return "\n".join([head, "", *lines]) if lines else head
+
+
+def docstring(description: str, form: Form) -> str:
+    text = cap_text(printable(description[: _READ * TEXT_CHARS]).strip(), TEXT_CHARS)
+    parts = [text] if text else []
+    if lines := _limit_lines(_argument(one, _objects(one, form.records)) for one in form.parameters):
+        parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
+    if _is_worth_telling(form):
+        parts.append(f"Returns:\n    {short(form.result, form.result_records)}")
+    return "\n\n".join(parts)
+
+
+def argument_lines(form: Form) -> list[str]:
+    """One line per argument with a description."""
+    return _limit_lines(_argument(one, "") for one in form.parameters)
+
+
+def first_sentence(description: str, limit: int = SENTENCE_CHARS) -> str:
+    """On one line, without its full stop."""
+    head = _END.split(printable(description.strip()[: _READ * limit]), maxsplit=1)[0]
+    line = " ".join(head.split()).rstrip(".:")
+    return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
+
+
+def _argument(parameter: Parameter, objects: str) -> str:
+    told = " ".join(printable(parameter.description[: _READ * ARGUMENT_CHARS]).split())
+    if len(told) > ARGUMENT_CHARS:
+        told = f"{told[: ARGUMENT_CHARS - 3]}..."
+    renamed = parameter.name != parameter.identifier
+    sent = f"(sent as {printable_line(repr(parameter.name))})" if renamed else ""
+    said = " ".join(part for part in (told, objects, sent) if part)
+    return f"{parameter.identifier}: {said}" if said else ""
+
+
+def _objects(parameter: Parameter, records: Records) -> str:
+    """Objects in full, where the type only names them."""
+    return short(parameter.type, records) if any(named_in(parameter.type)) else ""
+
+
+def _limit_lines(lines: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    left = ARGUMENTS_CHARS
+    for line in filter(None, lines):
+        left -= len(line)
+        if left < 0:
+            return [*found, "..."]
+        found.append(line)
+    return found
+
+
+def _is_worth_telling(form: Form) -> bool:
+    return isinstance(form.result, Table) or (form.result != ANY and any(named_in(form.result)))

@@ -1,4 +1,4 @@
-"""Names that somebody else chose, as Python can write them: ASCII, no keyword, no two alike."""
+"""Turns names from servers into Python identifiers: ASCII, no keyword, no two alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types in as few tokens as a reader needs: `'open'|'closed'`, `list[{name: str, size?: int}]`. Not Python."""
+"""Types in few tokens: `'open'|'closed'`, `list[{name: str, size?: int}]`. Not Python."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def short(shape: Type, records: Records, *, keys: bool = False) -> str:
 def _part(parameter: Parameter, records: Records) -> str:
     shape = parameter.type
     if parameter.default in (None, "None") and not parameter.is_required and isinstance(shape, Either):
-        # Leaving it out says as much.
+        # Leaving the argument out means the same.
         kept = tuple(member for member in shape.members if member != NONE)
         shape = kept[0] if len(kept) == 1 else Either(kept)
     typed = "" if shape == ANY else f": {short(shape, records)}"

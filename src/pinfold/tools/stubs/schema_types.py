@@ -1,4 +1,4 @@
-"""A JSON schema as types. Whatever a server sends has a type: what cannot be understood, or goes too far, is Any.
+"""A JSON schema as types. Every schema has one: what is not understood, or is too large, is Any.
 
 Bounded in depth and in the number of schemas looked at, so neither a huge nor an endless schema costs much.
 """
@@ -48,6 +48,15 @@ _SCALARS: Mapping[str, Type] = {
     "number": Plain("float"),
     "boolean": Plain("bool"),
     "null": NONE,
+}
+_VALUE_TYPES: Mapping[type, Type] = {
+    type(None): NONE,
+    bool: Plain("bool"),
+    int: Plain("int"),
+    float: Plain("float"),
+    str: Plain("str"),
+    list: ListOf(ANY),
+    dict: DictOf(ANY),
 }
 _SAYS_TYPE = {"type", "properties", "items", "prefixItems", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"}
 _KEYWORDS = (
@@ -138,7 +147,7 @@ class Reader:
                 return self._read_kind(_implied_kind(schema), schema, name, depth, ref)
 
     def _members(self, schema: Mapping[str, Json], name: str, depth: int) -> list[Type]:
-        """Of a union; none where they only say more of a type that stands beside them."""
+        """The types of a union; none where its members only refine a type beside them."""
         members = as_list(schema.get("anyOf") or schema.get("oneOf"))
         own = _keywords(schema, without=("anyOf", "oneOf", "nullable"))
         is_object = bool(as_object(own.get("properties")))
@@ -236,7 +245,7 @@ class Reader:
         return at
 
     def _merge_schemas(self, schema: Json, depth: int) -> dict[str, Json]:
-        """It and all that must hold besides, as one schema: keys of objects put together, else the first word counts."""
+        """The schema and its `allOf` and `$ref` as one: properties are combined, for other keywords the first counts."""
         merged: dict[str, Json] = {}
         for part in self._parts(schema, depth):
             for key, value in part.items():
@@ -308,7 +317,8 @@ def _choice(values: list[Json]) -> Type:
     chars = sum(len(repr(value)) for value in named)
     is_whole = len(values) <= VALUES and chars <= ALL_VALUES_CHARS
     return either(
-        Choice((value,)) if is_whole and _is_named(value) else _type_of(value) for value in islice(values, 10 * VALUES)
+        Choice((value,)) if is_whole and _is_named(value) else _VALUE_TYPES.get(type(cast("object", value)), ANY)
+        for value in islice(values, 10 * VALUES)
     )
 
 
@@ -316,23 +326,3 @@ def _is_named(value: Json) -> bool:
     if isinstance(value, str):
         return len(value) <= VALUE_CHARS
     return isinstance(value, bool) or (isinstance(value, int) and -_INTEGERS <= value < _INTEGERS)
-
-
-def _type_of(value: Json) -> Type:
-    match value:
-        case None:
-            return NONE
-        case bool():
-            return Plain("bool")
-        case int():
-            return Plain("int")
-        case float():
-            return Plain("float")
-        case str():
-            return Plain("str")
-        case list():
-            return ListOf(ANY)
-        case dict():
-            return DictOf(ANY)
-        case _:
-            return ANY

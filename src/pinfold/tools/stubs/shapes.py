@@ -1,8 +1,8 @@
-"""Types of values, as a JSON schema can say them and Python can write them."""
+"""Types of values, as a JSON schema can describe them, and as Python's annotations and TypedDicts write them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
@@ -108,3 +108,115 @@ def fits(value: object, shape: Type) -> bool:
             return name == "Any" or type(value) in _KINDS[name]
         case Table():
             return False
+
+
+def annotation(shape: Type, names: Mapping[str, str] | None = None) -> str:
+    """`names` are those that records have in the module, where they differ."""
+    match shape:
+        case Plain(name):
+            return name
+        case Table():
+            return "Any"
+        case Choice(values):
+            return f"Literal[{', '.join(map(repr, values))}]"
+        case ListOf(item):
+            return f"list[{annotation(item, names)}]"
+        case TupleOf(items):
+            return f"tuple[{', '.join(annotation(item, names) for item in items)}]"
+        case DictOf(value):
+            return f"dict[str, {annotation(value, names)}]"
+        case Either(members):
+            return " | ".join(annotation(member, names) for member in members)
+        case Record(name):
+            return (names or {}).get(name, name)
+
+
+def named_in(shape: Type) -> Iterator[str]:
+    """The records it names."""
+    match shape:
+        case Record(name):
+            yield name
+        case ListOf(inner) | DictOf(inner):
+            yield from named_in(inner)
+        case TupleOf(inner) | Either(inner):
+            for member in inner:
+                yield from named_in(member)
+        case Plain() | Table() | Choice():
+            pass
+
+
+class Definitions:
+    """The TypedDicts of one module; records that are alike in all they lead to share one."""
+
+    def __init__(self, taken: Collection[str]) -> None:
+        self._taken = set(taken)
+        self._placed: dict[str, str] = {}
+        self._lines: list[str] = []
+        self._begun: set[str] = set()
+        self._defined: set[str] = set()
+        self.chars = 0
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(self._lines)
+
+    def place(self, records: Records) -> Mapping[str, str]:
+        """The module's names for a tool's records; writes those that are not there yet."""
+        names: dict[str, str] = {}
+        written = {own: _write_fields(fields) for own, fields in records.items()}
+        for own in records:
+            meaning = _meaning(own, written)
+            if meaning not in self._placed:
+                self._placed[meaning] = self._free(own)
+            names[own] = self._placed[meaning]
+        for own in records:
+            self._write(own, records, names)
+        return names
+
+    def _free(self, name: str) -> str:
+        number, free = 1, name
+        while free in self._taken:
+            number += 1
+            free = f"{name}{number}"
+        self._taken.add(free)
+        return free
+
+    def _write(self, own: str, records: Records, names: Mapping[str, str]) -> None:
+        """Write the records it names first; only a record that leads back to itself is quoted."""
+        if names[own] in self._begun:
+            return
+        self._begun.add(names[own])
+        for field in records[own]:
+            for other in named_in(field.type):
+                self._write(other, records, names)
+        there = {name for name in records if names[name] in self._defined}
+        fields = ", ".join(_entry(field, names, there) for field in records[own])
+        line = f"{names[own]} = TypedDict({names[own]!r}, {{{fields}}})"
+        self._defined.add(names[own])
+        self._lines.append(line)
+        self.chars += len(line)
+
+
+def _entry(field: Field, names: Mapping[str, str], there: Collection[str]) -> str:
+    text = annotation(field.type, names)
+    if not all(name in there for name in named_in(field.type)):
+        text = repr(text)
+    return f"{field.name!r}: {text if field.is_required else f'NotRequired[{text}]'}"
+
+
+def _write_fields(fields: tuple[Field, ...]) -> tuple[str, Collection[str]]:
+    """The entries of a TypedDict with the tool's own names, and the records they name."""
+    others = dict.fromkeys(name for field in fields for name in named_in(field.type))
+    return ", ".join(_entry(field, {}, others) for field in fields), others
+
+
+def _meaning(own: str, written: Mapping[str, tuple[str, Collection[str]]]) -> str:
+    """It and all that it leads to."""
+    reached: dict[str, None] = {}
+    waiting = [own]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached[name] = None
+            waiting.extend(written[name][1])
+    return "\n".join(f"{name} {written[name][0]}" for name in reached)

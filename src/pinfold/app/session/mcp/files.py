@@ -1,4 +1,4 @@
-"""Where MCP servers are named: the user's own file, and a workspace's if the user has trusted it."""
+"""Where MCP servers are named: the user's own file, a trusted workspace's, and entries that the user typed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir
-from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.paths import config_dir, hold_file_lock, read_private, write_private
 from pinfold.app.session.catalogue import OWN_MODULES
-from pinfold.app.session.mcp.variables import NotSet, fill_variables, has_variables
+from pinfold.app.session.mcp.credentials import NotSet, fill_variables, has_variables
 from pinfold.app.trust.mcp_reach import apply_reach
 from pinfold.tools.mcp.server_config import read_servers
 from pinfold.tools.mcp.spec import ServerSpec, module_name
@@ -159,3 +158,55 @@ def _edit_entries() -> Generator[dict[str, Any]]:
             raise ConfigError(f'{path} should be {{"{_KEY}": {{NAME: ...}}}}; mend it first')
         yield cast("dict[str, Any]", entries)
         write_private(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryOptions:
+    what: tuple[str, ...]
+    """A URL, or a command and its arguments."""
+    env: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    transport: str | None = None
+    reach: str | None = None
+    hosts: tuple[str, ...] = ()
+
+
+def build_entry(given: EntryOptions) -> dict[str, Any]:
+    """Raises ConfigError."""
+    first, *args = given.what
+    is_url = first.startswith(("http://", "https://"))
+    if is_url and args:
+        raise ConfigError(f"{args[0]!r} does not go with a URL; leave it out")
+    transport = given.transport
+    if transport and (transport == "stdio") == is_url:
+        kind = "a URL" if is_url else "a command"
+        raise ConfigError(f"{first!r} is {kind}, which does not go with --transport {transport}")
+    if is_url and (given.env or given.reach or given.hosts):
+        raise ConfigError("--env, --reach and --host are for servers that are started here, not for a URL")
+    if not is_url and given.headers:
+        raise ConfigError("--header is for a URL; a command gets --env")
+    if given.reach == "network" and not given.hosts:
+        raise ConfigError("--reach network needs --host HOST, what it may reach")
+    entry: dict[str, Any] = {"url": first} if is_url else {"command": first, "args": args}
+    if is_url and transport:
+        entry["type"] = transport
+    if given.env:
+        entry["env"] = _pairs("--env", given.env)
+    if given.headers:
+        entry["headers"] = _pairs("--header", given.headers, also=":")
+    if given.reach or given.hosts:
+        entry["reach"] = given.reach or "network"
+    if given.hosts:
+        entry["hosts"] = list(given.hosts)
+    return entry
+
+
+def _pairs(option: str, given: Iterable[str], also: str = "=") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in given:
+        # Headers are written with a colon everywhere else.
+        at = min((place for sign in ("=", also) if (place := one.find(sign)) > 0), default=0)
+        if not at:
+            raise ConfigError(f"{option} {one!r} is wrong: write NAME=VALUE")
+        found[one[:at].strip()] = one[at + 1 :].strip()
+    return found

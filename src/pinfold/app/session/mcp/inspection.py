@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+from msgspec import Struct, field, to_builtins
 
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import workspace_at
 from pinfold.app.session.mcp.credentials import StoredCredentials
-from pinfold.app.session.mcp.failures import Failure, failure_of, note_failure, note_success
 from pinfold.app.session.mcp.files import NamedServers, load_servers
-from pinfold.app.session.mcp.pins import FilePins
+from pinfold.app.session.mcp.pins import Failure, FilePins, failure_of, note_failure, note_success
 from pinfold.app.session.mcp.placement import describe_place, registry_hint
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.session.mcp.servers import connections
-from pinfold.app.trust.policies import user_rules
+from pinfold.app.trust.grants import user_rules
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
 from pinfold.policy import Facts, judge
@@ -30,7 +29,7 @@ from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.tools import Registry, Result, Tool
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.ports import Person
+from pinfold.tools.mcp.ports import Person, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -43,22 +42,15 @@ class ServerFailed(PinfoldError):
 
 
 class AbsentPerson:
-    """Person and Sampler where there is neither."""
+    """Person and Sampler that answer nothing."""
 
-    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> None:  # noqa: ARG002
+    async def elicit(self, *_: object) -> None:
         return None
 
-    async def open_page(self, server: str, url: str, why: str) -> bool:  # noqa: ARG002
+    async def open_page(self, *_: object) -> bool:
         return False
 
-    async def sample(
-        self,
-        server: str,  # noqa: ARG002
-        messages: Sequence[Mapping[str, Json]],  # noqa: ARG002
-        *,
-        system: str,  # noqa: ARG002
-        max_tokens: int,  # noqa: ARG002
-    ) -> None:
+    async def sample(self, *_: object, **__: object) -> None:
         return None
 
 
@@ -103,41 +95,26 @@ def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
     pins = FilePins(specs)
     found: list[ServerListing] = []
     for spec in specs:
-        manifest = pins.get(spec.name)
-        tools: Any = None if manifest is None else manifest.get("tools", ())
-        found.append(
-            ServerListing(
-                spec=spec,
-                where=describe_place(spec),
-                trusted=pins.is_trusted(spec.name),
-                tools=None if tools is None else len(tools),
-                failure=failure_of(spec.name),
-            )
-        )
+        manifest: Any = pins.get(spec.name)
+        known = {"trusted": pins.is_trusted(spec.name), "failure": failure_of(spec.name)}
+        tools = None if manifest is None else len(manifest.get("tools", ()))
+        found.append(ServerListing(spec=spec, where=describe_place(spec), tools=tools, **known))
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOffer:
+class ToolOffer(Struct, frozen=True, kw_only=True):
     """A tool as the user is told of it."""
 
     name: str
     signature: str
-    summary: str
+    summary: str = field(name="description")
     parameters: Mapping[str, Json]
     effect: Effect
     held: bool
 
     @property
     def fields(self) -> dict[str, Json]:
-        return {
-            "name": self.name,
-            "signature": self.signature,
-            "description": self.summary,
-            "parameters": dict(self.parameters),
-            "effect": self.effect,
-            "held": self.held,
-        }
+        return to_builtins(self)
 
 
 class ServerInspector:
@@ -245,22 +222,23 @@ async def inspect_servers(
 ) -> AsyncGenerator[ServerInspector]:
     """In a folder that is no workspace, they get an empty one. Raises ConfigError."""
     config = load_config(workspace).config
-    nobody, pins = AbsentPerson(), FilePins(specs)
+    absent, pins = AbsentPerson(), FilePins(specs)
     stack = ExitStack()
     try:
         workspace = workspace_at(workspace)
     except ConfigError:
         workspace = stack.enter_context(folder("workspace"))
-    servers = connections(
-        specs,
+    world = World(
+        pins=pins,
+        credentials=StoredCredentials(specs),
         programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
-        person=person or nobody,
-        sampler=nobody,
+        person=person or absent,
+        sampler=absent,
         roots=(workspace,),
         on_changed=lambda _: None,
         notice=lambda _: None,
-        limits=limits,
     )
+    servers = Servers(specs, world, limits)
     with stack:
         async with servers:
             yield ServerInspector(specs, servers, pins)

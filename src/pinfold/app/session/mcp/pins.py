@@ -1,9 +1,11 @@
-"""What each server offered when the user agreed to it, in a folder that no session can see. Compares nothing."""
+"""What is remembered of MCP servers: what each offered when the user agreed to it, and how it failed last. No session can see it."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import data_dir
-from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.paths import data_dir, hold_file_lock, private_dir, read_private, state_dir, write_private
 from pinfold.app.session.mcp.files import user_file
 from pinfold.app.trust.secrets import secrets_in
 from pinfold.events import Json
@@ -90,3 +91,38 @@ def identity(spec: ServerSpec) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+_WORDS = 500
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    why: str
+    at: float
+    """Seconds since the epoch."""
+    until: float = 0.0
+    """It is left alone by the session in which it failed."""
+
+
+def _failure_path(server: str) -> Path:
+    return state_dir() / "mcp" / f"{server}.json"
+
+
+def failure_of(server: str) -> Failure | None:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(_failure_path(server).read_bytes(), type=Failure)
+    return None
+
+
+def note_failure(server: str, why: str, pause_s: float = 0.0) -> None:
+    now = time.time()
+    failure = Failure(why=why[:_WORDS], at=now, until=now + pause_s if pause_s else 0.0)
+    # What cannot be noted must not stop anything.
+    with contextlib.suppress(OSError):
+        private_dir(_failure_path(server).parent)
+        _failure_path(server).write_bytes(msgspec.json.encode(failure))
+
+
+def note_success(server: str) -> None:
+    with contextlib.suppress(OSError):
+        _failure_path(server).unlink(missing_ok=True)

@@ -158,7 +158,7 @@ def _from_workspace(spec: ServerSpec, program: Path, cwd: Path, workspace: Path)
         try:
             return bool(text) and (cwd / Path(text).expanduser()).resolve().is_relative_to(top)
         except (OSError, RuntimeError, ValueError):
-            return True  # nobody knows where it leads
+            return True  # it cannot be told where it leads
 
     if program.is_relative_to(workspace) or inside(str(program)):
         return str(program)

@@ -13,12 +13,11 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from pinfold.app.session.mcp.placement import Launch, launch_in_sandbox, launch_on_host
-from pinfold.app.session.mcp.sandboxed_program import run_sandboxed
-from pinfold.app.session.mcp.tails import Tail
+from pinfold.app.session.mcp.sandboxed_program import Tail, run_sandboxed
 from pinfold.app.tasks import background
 from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.sandbox import Limits, NotSupported, Provider, SandboxUnavailable, Spec
-from pinfold.sandbox.kernel.folders import Folder
+from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process
@@ -60,7 +59,7 @@ class Programs:
                 f"{spec.name} is to run in a sandbox of its own (reach {spec.reach}), and {provider.name} {lacks}; "
                 f"choose another --sandbox, or {_suggest_host_run(spec)}"
             )
-        folder = Folder("workspace")
+        folder = TemporaryFolder("workspace")
         async with AsyncExitStack() as stack:
             stack.callback(folder.remove)
             way = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
@@ -80,14 +79,14 @@ def _suggest_host_run(spec: ServerSpec) -> str:
 
 @asynccontextmanager
 async def _open_egress(spec: ServerSpec) -> AsyncGenerator[Path]:
-    """A proxy of its own that reaches exactly its hosts, asks nobody and is ended with it."""
+    """A proxy of its own that reaches exactly its hosts, asks for no approval and ends with it."""
     from pinfold.net import AllowList, BadPattern, Egress, Proxy
 
     try:
         listed = AllowList(spec.hosts)
     except BadPattern as error:
         raise BadCall(f"{spec.name}: `hosts` in {spec.origin}: {error}") from error
-    folder = Folder("egress")
+    folder = TemporaryFolder("egress")
     try:
         async with Proxy(Egress(listed)).listening(folder.path / "proxy"):
             yield folder.path / "proxy"
@@ -130,14 +129,14 @@ class _HostProcess:
                 break
             with anyio.move_on_after(grace_s):
                 await self._process.wait()
-                # Nobody tells of the end of what is not our child.
+                # The end of a process that is not our child is not reported.
                 while self._send_signal(0):  # noqa: ASYNC110
                     await anyio.sleep(_LOOK_S)
         with suppress(anyio.BrokenResourceError, OSError):
             await self._process.aclose()
 
     def _send_signal(self, sign: int) -> bool:
-        """Whether anybody of its group was there to hear it."""
+        """True if a process of its group was still there."""
         try:
             os.killpg(self._process.pid, sign)
         except ProcessLookupError:

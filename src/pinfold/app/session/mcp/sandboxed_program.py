@@ -1,4 +1,4 @@
-"""A program in a sandbox of its own, spoken to over its standard streams by the calls of one long cell."""
+"""A program in a sandbox of its own, whose standard streams are relayed by the calls of one long cell."""
 
 from __future__ import annotations
 
@@ -9,25 +9,41 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from pinfold.app.session.closing_notices import add_closing_notices
 from pinfold.app.session.mcp.placement import Launch
-from pinfold.app.session.mcp.tails import Tail
+from pinfold.app.session.protected_files import add_closing_notices
 from pinfold.app.tasks import background
 from pinfold.events import Json
 from pinfold.sandbox import Answer, GuardedSession, Outcome, Session, Stream
+
+TAIL_BYTES = 8_000
+
+
+class Tail:
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._kept += data
+        if len(self._kept) > 2 * TAIL_BYTES:
+            del self._kept[:-TAIL_BYTES]
+
+    @property
+    def text(self) -> str:
+        return bytes(self._kept[-TAIL_BYTES:]).decode("utf-8", "replace")
+
 
 logger = logging.getLogger(__name__)
 _PIECE = 256 << 10
 """Bytes that one call brings to the program."""
 _WAITING = 16
-"""Pieces of its output that nobody has read yet; then it has to wait."""
+"""Unread pieces of its output; with more it has to wait."""
 _HELD_S = 600.0
 """How long a call is kept that has nothing to come back with."""
 _LASTS_S = 7 * 24 * 3600.0
 """Of the cell's own time, which does not count what it spends in calls."""
 _GRACE_S = 1.0
 """For the program to end by itself when there is nothing more to read."""
-_START = "from _pinfold_guest import relay\nrelay.start({argv!r}, {env!r}, {cwd!r})\nrelay.relay()"
+_START = "from _pinfold_guest.tool_calls import relay\nrelay.start({argv!r}, {env!r}, {cwd!r})\nrelay.relay()"
 _GO_ON = "relay.relay()"
 
 
@@ -92,7 +108,7 @@ class SandboxedProgram:
             return Answer(status="refused", value="that is no stream of bytes")
         self._said.add(said)
         if written:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody reads it any more
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the reader is gone
                 await self._give.send(written)
         if isinstance(code := args.get("code"), int):
             self._code = code

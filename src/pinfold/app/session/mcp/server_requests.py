@@ -1,19 +1,39 @@
-"""What servers ask for while a call of theirs runs: a person's answer, a page to look at, words of a model.
+"""What servers ask for while a call of theirs runs: a person's answer, a page to open, a reply of a model.
 
-Each becomes an action of that call, so policy, approval and record are those of any other. With no call under way there
-is nobody to ask, and the answer is no.
+Each becomes an action of that call, so policy, approval and record are those of any other. Without a call under way the answer is no.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
+from msgspec import Struct
+
+from pinfold.app.models.session_models import CallOptions, SessionModels, SpendingLedger
 from pinfold.app.session.action_context import ActionContext, current_action
-from pinfold.app.session.mcp.forms import Field, InvalidAnswer, fields_of, is_yes
-from pinfold.engine import Performed
-from pinfold.events import AssistantMessage, CallTool, Json, Message, PinfoldError, Reply, Request, Sent, UserMessage
+from pinfold.engine import Journal, Performed
+from pinfold.events import (
+    AssistantMessage,
+    CallTool,
+    Json,
+    Message,
+    Noticed,
+    PinfoldError,
+    Reply,
+    Request,
+    RequestFailed,
+    Sent,
+    UserMessage,
+    plain_json,
+)
+from pinfold.model import destination_of
+from pinfold.sandbox import Limits, Provider
+from pinfold.text import cap_text
 
 SAMPLING = "sampling"
 _QUESTION = "ask_user"
@@ -140,7 +160,7 @@ async def _field(what: ActionContext, question: str, field: Field) -> dict[str, 
 
 
 def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None:
-    """None where there is more to them than text."""
+    """None if they hold more than text."""
     found: list[Message] = []
     for one in given:
         content: Any = one.get("content")
@@ -155,3 +175,141 @@ def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None
         text = "\n".join(texts)
         found.append(AssistantMessage(text=text) if one.get("role") == "assistant" else UserMessage(text=text))
     return tuple(found) or None
+
+
+MOST_FIELDS = 16
+_QUESTION_LENGTH = 500
+_YES = ("yes", "y", "true")
+
+
+class InvalidAnswer(Exception):
+    """What was expected instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    name: str
+    question: str
+    kind: str
+    options: Mapping[str, Json]
+    """What a person chooses from, and what that stands for."""
+    is_required: bool
+
+    def value(self, words: str) -> Json:
+        """Raises NotThat."""
+        said = words.strip()
+        if self.kind == "array":
+            return [self._one(part.strip()) for part in said.split(",") if part.strip()]
+        return self._one(said)
+
+    def _one(self, said: str) -> Json:
+        if self.options:
+            found = [value for shown, value in self.options.items() if said in (shown, str(value))]
+            if not found:
+                raise InvalidAnswer(f"choose one of {', '.join(self.options)}")
+            return found[0]
+        match self.kind:
+            case "integer" | "number":
+                return _number(said, whole=self.kind == "integer")
+            case _:
+                return said
+
+
+def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
+    """None for a form that cannot be asked as questions."""
+    given: Json = schema.get("properties", {})
+    if not isinstance(given, Mapping):
+        return None
+    properties = cast("Mapping[str, Json]", given)
+    if len(properties) > MOST_FIELDS:
+        return None
+    required = schema.get("required")
+    needed = cast("list[Json]", required) if isinstance(required, list) else []
+    found: list[Field] = []
+    for name, content in properties.items():
+        if not isinstance(content, Mapping):
+            return None
+        about = cast("Mapping[str, Json]", content)
+        found.append(
+            Field(
+                name=name,
+                question=_field_question(name, about),
+                kind=str(about.get("type", "string")),
+                options=_field_options(about),
+                is_required=name in needed,
+            )
+        )
+    return tuple(found)
+
+
+def _field_question(name: str, about: Mapping[str, Json]) -> str:
+    words = [str(about[key]) for key in ("title", "description") if about.get(key)]
+    if "default" in about:
+        words.append(f"(else {about['default']!r})")
+    return cap_text(": ".join([name, *words]), _QUESTION_LENGTH)
+
+
+def _field_options(about: Mapping[str, Json]) -> dict[str, Json]:
+    if about.get("type") == "boolean":
+        return {"yes": True, "no": False}
+    inside: Any = about.get("items") if about.get("type") == "array" else about
+    if not isinstance(inside, Mapping):
+        return {}
+    table = cast("Mapping[str, Json]", inside)
+    for key in ("oneOf", "anyOf"):
+        titled = table.get(key)
+        if isinstance(titled, list):
+            choices = [
+                cast("Mapping[str, Json]", one)
+                for one in cast("list[Any]", titled)
+                if isinstance(one, Mapping) and "const" in one
+            ]
+            return {str(one.get("title", one["const"])): one["const"] for one in choices}
+    values = table.get("enum")
+    if not isinstance(values, list):
+        return {}
+    listed, names = cast("list[Json]", values), table.get("enumNames")
+    shown: Sequence[Json] = cast("list[Json]", names) if isinstance(names, list) else listed
+    return {str(name): value for name, value in zip(shown, listed, strict=False)}
+
+
+def _number(said: str, *, whole: bool) -> int | float:
+    try:
+        number = int(said) if whole else float(said)
+    except ValueError:
+        raise InvalidAnswer("a whole number is wanted" if whole else "a number is wanted") from None
+    if not math.isfinite(number):
+        raise InvalidAnswer("a number is wanted")
+    return number
+
+
+def is_yes(words: str) -> bool:
+    return words.strip().lower() in _YES
+
+
+class ServerContext(Struct, frozen=True, kw_only=True):
+    workspace: Path
+    provider: Provider
+    limits: Limits
+    asked: SessionModels
+    calling: CallOptions
+    journal: Journal
+
+    async def notice(self, line: str) -> None:
+        await self.journal.append(Noticed(text=line))
+
+    async def answer(self, request: Request) -> tuple[Reply, str, tuple[Sent, ...]]:
+        """Its model's reply. Raises PinfoldError."""
+        model = self.asked.model
+        async for piece in model.stream(request):
+            if isinstance(piece, Reply):
+                if not piece.from_cache:
+                    SpendingLedger().add(piece.usage, piece.cost)
+                to = destination_of(model.name, access=self.calling.access())
+                out, back = len(plain_json(request).encode()), len(piece.text.encode("utf-8", "replace"))
+                return piece, model.name, (Sent(to=to, out=out, back=back),) if to else ()
+        raise RequestFailed("the reply broke off")
+
+
+def project_file(workspace: Path) -> str:
+    return str(workspace / ".mcp.json")

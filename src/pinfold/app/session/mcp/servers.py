@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,19 +17,16 @@ from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.mcp.credentials import StoredCredentials
-from pinfold.app.session.mcp.failures import note_failure, note_success
 from pinfold.app.session.mcp.files import NamedServers
-from pinfold.app.session.mcp.pins import FilePins, identity
+from pinfold.app.session.mcp.pins import FilePins, identity, note_failure, note_success
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.session.mcp.server_requests import ServerRequests
-from pinfold.app.session.mcp.session import ServerContext, project_file
+from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests, project_file
 from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.engine import Performed
 from pinfold.events import CallTool, Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
-from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.ports import Person, Sampler
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -85,7 +81,7 @@ class SessionServers:
         self._registry.put(name, tuple(map(self._wrap_tool, found or ())))
 
     def find_unknown(self) -> Sequence[str]:
-        """Those of which nobody knows what they offer before they are started."""
+        """Servers whose tools are unknown until they are started."""
         return tuple(name for name in self.names if name not in self._known)
 
     @asynccontextmanager
@@ -215,8 +211,9 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
         except anyio.WouldBlock:
             logger.warning("%s", line)
 
-    servers = connections(
-        named.specs,
+    world = World(
+        pins=FilePins(named.specs),
+        credentials=StoredCredentials(named.specs),
         programs=Programs(around.workspace, around.provider, around.limits),
         person=asking,
         sampler=asking,
@@ -224,6 +221,7 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
         on_changed=on_tools_changed,
         notice=notify,
     )
+    servers = Servers(named.specs, world)
     async with heard, said, servers:
         mine = SessionServers(named, servers, asking, notify, project_file(around.workspace))
         task_status.started(mine)
@@ -232,29 +230,3 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
                 await around.notice(line)
             except PinfoldError as error:  # the session has more to lose than a line
                 logger.warning("%s (not recorded: %s)", line, error)
-
-
-def connections(
-    specs: Sequence[ServerSpec],
-    *,
-    programs: Programs,
-    person: Person,
-    sampler: Sampler,
-    roots: Sequence[Path],
-    on_changed: Callable[[str], None],
-    notice: Callable[[str], None],
-    limits: Limits | None = None,
-) -> Servers:
-    """The servers with what they are known by: pins and credentials of the user's."""
-    return Servers(
-        specs,
-        programs=programs,
-        pins=FilePins(specs),
-        credentials=StoredCredentials(specs),
-        person=person,
-        sampler=sampler,
-        roots=roots,
-        on_changed=on_changed,
-        notice=notice,
-        limits=limits,
-    )

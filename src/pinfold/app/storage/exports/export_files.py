@@ -1,22 +1,130 @@
-"""A session into a file: what it is called, where it lies, and never over another one unasked."""
+"""A session, or one display of it, into a file: format, name, place, and never over another file unasked.
+
+Files are written whole or not at all, and never through a link that code of a session made.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+import secrets
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Literal, Self, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.session.live_session import is_imported
-from pinfold.app.storage.exports.formats import EXPORT_FORMS, render_session
-from pinfold.app.storage.exports.target import Target
+from pinfold.app.paths import private_dir
+from pinfold.app.session.options import is_imported
+from pinfold.app.storage.exports.displays import Form, best_of, display_label, suffix_of
+from pinfold.app.storage.exports.transcript import ReadBlob, ShownDisplay, build_transcript, display_form
 from pinfold.app.storage.session_reader import read_session
-from pinfold.events import ActionFinished, Entry, SessionId, SessionOpened
+from pinfold.app.trust.untrusted_files import mark_host_write
+from pinfold.events import ActionFinished, DisplayRef, Entry, PinfoldError, SessionId, SessionOpened
 from pinfold.log import Damage, Log, export_bundle, summarise
 from pinfold.model import record
 from pinfold.text import first_line, presentable_line
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ELSEWHERE = "name another place with -o"
+
+
+class Target:
+    """Its folder is held from now on, so that what code does later cannot send the file elsewhere.
+
+    `writable` are the folders code may change: below them no link is followed. Raises ConfigError.
+    """
+
+    def __init__(self, path: Path, writable: Iterable[Path] = (), *, make_folder: bool = False) -> None:
+        self.path = path
+        whole = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
+        self._name = whole.name
+        self._is_device = _is_device(whole)
+        with self._explain_errors():
+            self._folder = _open_folder(whole.parent, [*writable], make_folder=make_folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._folder)
+
+    def check(self) -> None:
+        """Raises ConfigError if something is there that `file` would refuse to replace."""
+        with contextlib.suppress(FileNotFoundError):
+            if not self._is_device:
+                os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+                raise ConfigError(f"{self.path} is there already: --force writes over it, or {_ELSEWHERE}")
+
+    def write(self, data: bytes, *, force: bool = False, outside: str = "") -> None:
+        with self.file(force=force, outside=outside) as file:
+            file.write(data)
+
+    @contextlib.contextmanager
+    def file(self, *, force: bool = False, outside: str = "") -> Generator[IO[bytes]]:
+        """To write into; it takes its place at the end. Raises ConfigError.
+
+        `force`: in place of what is there. `outside`: the session whose outside text may be in it.
+        """
+        with self._explain_errors():
+            if self._is_device:
+                with self.path.open("wb") as file:
+                    yield file
+                return
+            partial = f".pinfold-{secrets.token_hex(8)}"
+            fd = os.open(partial, _NEW, 0o666, dir_fd=self._folder)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    yield file
+                if not force:
+                    self.check()
+                with mark_host_write(outside, self.path) if outside else contextlib.nullcontext():
+                    os.rename(partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(partial, dir_fd=self._folder)
+
+    @contextlib.contextmanager
+    def _explain_errors(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}; {_ELSEWHERE}") from error
+
+
+def _is_device(whole: Path) -> bool:
+    """`/dev/stdout`, or a pipe the shell made: meant as they are. One that lies elsewhere is a file in the way."""
+    text = str(whole)
+    return text.startswith(("/dev/", "/proc/")) and not text.startswith("/dev/shm/") and not whole.is_file()  # noqa: S108
+
+
+def _open_folder(folder: Path, writable: list[Path], *, make_folder: bool) -> int:
+    top = next((one for one in reversed((folder, *folder.parents)) if _is_any(one, writable)), folder)
+    if make_folder and top == folder and not writable:
+        top = folder.parent
+    fd = os.open(top, _FOLDER)
+    parts = folder.relative_to(top).parts
+    for depth, part in enumerate(parts, 1):
+        try:
+            if make_folder and depth == len(parts):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=fd)
+            below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+        except NotADirectoryError:
+            here = top.joinpath(*parts[:depth])
+            raise ConfigError(f"{here} is a link: name the place it leads to, or {_ELSEWHERE}") from None
+        finally:
+            os.close(fd)
+        fd = below
+    return fd
+
+
+def _is_any(folder: Path, others: list[Path]) -> bool:
+    return any(folder.exists() and other.exists() and folder.samefile(other) for other in others)
+
 
 SessionExport: TypeAlias = Literal["ipynb", "md", "html", "py", "bundle", "json", "jsonl", "replay"]
 _SUFFIXES = {"bundle": "pinfold", "replay": "jsonl"}
@@ -75,7 +183,7 @@ def writable_folders(entries: Iterable[Entry]) -> list[Path]:
 
 
 def find_outside_source(session: SessionId, entries: Iterable[Entry]) -> str:
-    """The session, if others' words may be in it."""
+    """The session's id, if outside text may be in it; else empty."""
     for event in (entry.event for entry in entries):
         match event:
             case SessionOpened(imported=True) | SessionOpened(untrusted=True) | ActionFinished(untrusted=True):
@@ -103,3 +211,72 @@ def form_for(target: Path) -> SessionExport:
     """By the end of its name; a bundle where that says nothing."""
     suffix = target.suffix.lower().removeprefix(".")
     return suffix if suffix in (*EXPORT_FORMS, "json", "jsonl") else "bundle"
+
+
+ExportForm: TypeAlias = Literal["ipynb", "md", "html", "py"]
+EXPORT_FORMS: tuple[ExportForm, ...] = ("ipynb", "md", "html", "py")
+
+
+class RenderedSession(Struct, frozen=True, kw_only=True):
+    data: bytes
+    files: Mapping[str, bytes] = {}
+    """That lie beside it, by their relative path."""
+
+
+def render_session(
+    form: ExportForm, entries: Sequence[Entry], blob: ReadBlob, *, folder: str | None = None
+) -> RenderedSession:
+    """A session as a file. `folder`: where pictures of markdown go; None puts them inside."""
+    told = build_transcript(entries, blob)
+    match form:
+        case "ipynb":
+            from pinfold.app.storage.exports.ipynb import to_ipynb
+
+            return RenderedSession(data=to_ipynb(told))
+        case "md":
+            from pinfold.app.storage.exports.md import to_md
+
+            data, beside = to_md(told, folder)
+            return RenderedSession(data=data, files=beside)
+        case "html":
+            from pinfold.app.storage.exports.html import to_html
+
+            return RenderedSession(data=to_html(told))
+        case "py":
+            from pinfold.app.storage.exports.percent import to_py
+
+            return RenderedSession(data=to_py(told))
+        case _:
+            assert_never(form)
+
+
+_RUNS = ("text/html", "image/svg+xml")
+"""What a browser would run."""
+
+
+def display_file(
+    folder: Path, entries: Sequence[Entry], blob: ReadBlob, number: int, mime: str | None = None, *, safe: bool
+) -> Path:
+    """In the session's own folder. `safe`: what a browser would run comes inside a page in which nothing runs."""
+    form = display_form(entries, blob, number, mime)
+    place = private_dir(folder / "displays")
+    if safe and form.mime in _RUNS:
+        from pinfold.app.storage.exports.html import display_page
+
+        path = place / f"{number}-safe.html"
+        data = display_page(ShownDisplay(number=number, forms={form.mime: form}))
+    else:
+        path, data = place / f"{number}.{suffix_of(form.mime)}", form.data
+    with Target(path) as target:
+        target.write(data, force=True)
+    return path
+
+
+def label_stored_display(number: int, display: DisplayRef, blob: ReadBlob) -> str:
+    """`display 3: image/png 640x480`."""
+    best = best_of(display.mime)
+    forms: dict[str, Form] = {}
+    if best is not None:
+        with contextlib.suppress(PinfoldError):
+            forms[best] = Form(mime=best, data=blob(display.mime[best]))
+    return display_label(number, forms)

@@ -10,8 +10,7 @@ from importlib.resources import files
 from typing import assert_never
 
 from pinfold.app.storage.exports.displays import PICTURES, Form, best_of, display_label
-from pinfold.app.storage.exports.markdown_html import highlight_code, render_markdown
-from pinfold.app.storage.exports.markup import frame_html, inline_html
+from pinfold.app.storage.exports.markup import frame_html, highlight_code, inline_html, render_markdown
 from pinfold.app.storage.exports.md import heading
 from pinfold.app.storage.exports.transcript import (
     Answer,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, assert_never
 
 from pinfold.app.storage.exports.displays import Form, is_text
-from pinfold.app.storage.exports.fences import (
+from pinfold.app.storage.exports.markup import (
     block_quote,
     escape_markdown,
     fence_code,

@@ -1,67 +1,214 @@
-"""HTML that a program displayed, made harmless: plain tables and text as a part of the page, all else in a frame of its own."""
+"""Markdown and HTML of unknown origin, made harmless: nothing in it runs, loads or leads elsewhere. Code is highlighted."""
 
 from __future__ import annotations
 
 import re
-from html import escape, unescape
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from html import escape
+from importlib import import_module
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
 
-_PLAIN = frozenset(
-    [
-        "table",
-        "thead",
-        "tbody",
-        "tfoot",
-        "tr",
-        "th",
-        "td",
-        "caption",
-        "colgroup",
-        "p",
-        "div",
-        "span",
-        "b",
-        "strong",
-        "i",
-        "em",
-        "u",
-        "s",
-        "code",
-        "pre",
-        "sub",
-        "sup",
-        "small",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "ul",
-        "ol",
-        "li",
-        "dl",
-        "dt",
-        "dd",
-        "blockquote",
-    ]
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+_RENDERED = 200_000
+"""Characters beyond which a text is shown as it was written: an adversary's could take for ever."""
+_MARKS = "[*_~`<!&"
+_MARKED = 4000
+"""The same for marks: what it takes to match them grows with their square."""
+_MARKUP = ("html_block", "html_inline", "image")
+_DEEPEST = 15
+"""Blocks in each other; a little further in, our reader looks no more, and another may."""
+_TAG_OR_PICTURE = re.compile(r"<[A-Za-z/!?]|!\[")
+_HIGHLIGHTED = 20_000
+_LANGUAGES = "python py python3 json bash sh console sql yaml toml ini diff js html css"
+"""Not any that a text may name: there are hundreds, each with patterns of its own."""
+_PLAIN_TAGS = (
+    "table thead tbody tfoot tr th td caption colgroup col p div span b strong i em u s code pre sub sup small br hr "
+    "h1 h2 h3 h4 h5 h6 ul ol li dl dt dd blockquote"
 )
-_EMPTY = frozenset(("br", "hr", "col"))
-_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][A-Za-z0-9]*)(?P<attributes>(?:\s[^<>]{0,500})?)/?>")
-_SPAN = re.compile(r"\s(colspan|rowspan)\s*=\s*[\"']?([0-9]{1,4})[\"']?(?=\s|$)", re.IGNORECASE)
+_PLAIN = frozenset(_PLAIN_TAGS.split())
+_CELL_SPANS = {"colspan", "rowspan"}
+_ANY_TAG = re.compile(r"<(/?)([A-Za-z0-9]*)")
 _SCOPED = re.compile(r"<style scoped>[^<]*</style>")
 """What pandas adds to every table."""
-_DEEPEST = 100
+_DEEPEST_TAGS = 100
 _LARGEST = 500_000
 _FRAMED = 5_000_000
 """Characters."""
 _FRAME = "<style>body{font:14px system-ui,sans-serif;color:#1c1c1e;background:#fff;margin:8px}</style>"
 
 
+def render_markdown(text: str) -> str:
+    """Markdown as HTML. Where a link goes is told beside it; it is not one."""
+    if _is_too_much(text):
+        return f"<pre>{escape(text)}</pre>"
+    return _renderer().render(text, {"links": []})
+
+
+def has_markup(text: str) -> bool:
+    """Whether a reader of this markdown finds HTML or a picture in it, with tables or without; also where it is too much to tell."""
+    if _is_too_much(text):
+        return bool(_TAG_OR_PICTURE.search(text))
+    return any(
+        token.type in _MARKUP or token.level > _DEEPEST
+        for reader in _readers()
+        for token in _tokens(reader.parse(text))
+    )
+
+
+def _tokens(found: Iterable[Token]) -> Iterator[Token]:
+    for token in found:
+        yield token
+        yield from _tokens(token.children or ())
+
+
+def _is_too_much(text: str) -> bool:
+    return len(text) > _RENDERED or sum(map(text.count, _MARKS)) > _MARKED
+
+
+def highlight_code(code: str, language: str = "python") -> str:
+    """Code as HTML, without anything around it."""
+    if len(code) > _HIGHLIGHTED or language not in _LANGUAGES.split():
+        return escape(code)
+    # Its types are partly unknown.
+    pygments: Any = import_module("pygments")
+    lexer = import_module("pygments.lexers").get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    plain = import_module("pygments.formatters").HtmlFormatter(nowrap=True, classprefix="k-")
+    return str(pygments.highlight(code, lexer, plain))
+
+
+@lru_cache(1)
+def _readers() -> tuple[MarkdownIt, MarkdownIt]:
+    from markdown_it import MarkdownIt
+
+    plain, tables = (MarkdownIt("commonmark", {"html": True}) for _ in range(2))
+    return plain, tables.enable("table")
+
+
+@lru_cache(1)
+def _renderer() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    renderer = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": _fence})
+    renderer.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
+    renderer.add_render_rule("link_open", _link_open)
+    renderer.add_render_rule("link_close", _link_close)
+    return renderer
+
+
+def _fence(code: str, language: str, _: str) -> str:
+    return highlight_code(code, language) if language else escape(code)
+
+
+def _link_open(_: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:  # noqa: ARG001
+    token = tokens[place]
+    said = tokens[place + 1].content if place + 1 < len(tokens) else ""
+    env["links"].append("" if token.info == "auto" or said == token.attrGet("href") else token.attrGet("href"))
+    return '<span class="link">'
+
+
+def _link_close(_: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:  # noqa: ARG001
+    target = env["links"].pop() if env["links"] else ""
+    return f'</span> <span class="url">({escape(str(target))})</span>' if target else "</span>"
+
+
+_TICKS = re.compile(r"`+")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_SPANS = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_TICKED = 2000
+"""Beyond that code in a line is not told apart: it would take for ever."""
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_MARKUP_CHARACTERS = re.compile(r"([\\`*_\[\]#|~])|<(?=[A-Za-z/!?])")
+
+
+def fence_code(text: str, language: str = "") -> str:
+    """A block of code, whatever is in it."""
+    longest = max((len(run) for run in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text: what would be markup is shown as it is."""
+    return _MARKUP_CHARACTERS.sub(lambda match: f"\\{match[1]}" if match[1] else "&lt;", text)
+
+
+def block_quote(text: str) -> str:
+    """Plain text as a quote, line by line."""
+    return keep_line_breaks("\n".join(f"> {line}".rstrip() for line in escape_markdown(text).split("\n")))
+
+
+def sanitize_markdown(text: str) -> str:
+    """Markdown as it is, but without HTML and without pictures from elsewhere."""
+    kept = _escape_outside_code(text)
+    # What looks like code here may be none where blocks lie in each other: then code loses its tags as well.
+    return _escape_tags(text) if has_markup(kept) else kept
+
+
+def keep_line_breaks(text: str) -> str:
+    """Markdown in which each line of a paragraph stays a line."""
+    lines = text.split("\n")
+    fence = ""
+    for number, (line, after) in enumerate(pairwise(text.split("\n"))):
+        mark = _FENCE.match(line)
+        if mark and (not fence or (mark[1][0] == fence[0] and len(mark[1]) >= len(fence))):
+            fence = "" if fence else mark[1]
+        elif not fence and line.strip() and after.strip():
+            lines[number] = f"{line.rstrip()}  "
+    return "\n".join(lines)
+
+
+def _escape_outside_code(text: str) -> str:
+    lines: list[str] = []
+    block: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            lines.append(line)
+            if mark and mark[1][0] == fence[0] and len(mark[1]) >= len(fence) and not line.strip(" `~"):
+                fence = ""
+        elif mark:
+            lines += _escape_outside_spans("\n".join(block)).split("\n") if block else []
+            lines.append(line)
+            block, fence = [], mark[1]
+        else:
+            block.append(line)
+    if block:
+        lines += _escape_outside_spans("\n".join(block)).split("\n")
+    # A block that is never closed would swallow what comes after it.
+    return "\n".join([*lines, fence] if fence else lines)
+
+
+def _escape_outside_spans(text: str) -> str:
+    if text.count("`") > _TICKED:
+        return _escape_tags(text)
+    parts: list[str] = []
+    end = 0
+    for span in _SPANS.finditer(text):
+        parts += [_escape_tags(text[end : span.start()]), span[0]]
+        end = span.end()
+    return "".join([*parts, _escape_tags(text[end:])])
+
+
+def _escape_tags(text: str) -> str:
+    return _TAG.sub("&lt;", text).replace("![", "!\\[")
+
+
 def inline_html(html: str) -> str | None:
-    """The same with nothing but text, tables and emphasis in it; None where that would not be the same."""
-    if len(html) > _LARGEST:
+    """HTML with nothing but text, tables and emphasis in it; None if there is more to it, which belongs in a frame."""
+    import nh3
+
+    html = _SCOPED.sub("", html)
+    tags = [(end, name.lower()) for end, name in _ANY_TAG.findall(html)]
+    depths = accumulate(-1 if end else 1 for end, name in tags if name not in ("br", "hr", "col"))
+    if len(html) > _LARGEST or any(name not in _PLAIN for _, name in tags) or max(depths, default=0) > _DEEPEST_TAGS:
         return None
-    return _HtmlCleaner().clean_html(_SCOPED.sub("", html))
+    return nh3.clean(html, tags=set(_PLAIN), attributes={"td": _CELL_SPANS, "th": _CELL_SPANS}, link_rel=None)
 
 
 def frame_html(html: str) -> str | None:
@@ -72,48 +219,3 @@ def frame_html(html: str) -> str | None:
     height = max(120, min(640, 40 + 26 * rows))
     inside = escape(f"<!doctype html><meta charset=utf-8>{_FRAME}{html}")
     return f'<iframe sandbox title="HTML" height="{height}" srcdoc="{inside}"></iframe>'
-
-
-class _HtmlCleaner:
-    """Strict on purpose: what is not plainly one of our tags, or text, is for the frame."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._open: list[str] = []
-
-    def clean_html(self, html: str) -> str | None:
-        end = 0
-        for tag in _TAG.finditer(html):
-            if not self._text(html[end : tag.start()]):
-                return None
-            end = tag.end()
-            name = tag["name"].lower()
-            if name not in _PLAIN and name not in _EMPTY:
-                return None
-            if tag["end"]:
-                self._close(name)
-            elif len(self._open) < _DEEPEST:
-                self._begin(name, tag["attributes"])
-            else:
-                return None
-        if not self._text(html[end:]):
-            return None
-        return "".join([*self._parts, *(f"</{tag}>" for tag in reversed(self._open))])
-
-    def _text(self, text: str) -> bool:
-        """Whether it is text: no mark of another tag is in it."""
-        self._parts.append(escape(unescape(text)))
-        return "<" not in text
-
-    def _begin(self, name: str, attributes: str) -> None:
-        kept = "".join(f' {span[1].lower()}="{span[2]}"' for span in _SPAN.finditer(attributes))
-        self._parts.append(f"<{name}{kept}>")
-        if name not in _EMPTY:
-            self._open.append(name)
-
-    def _close(self, name: str) -> None:
-        while name in self._open:
-            last = self._open.pop()
-            self._parts.append(f"</{last}>")
-            if last == name:
-                break

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from pinfold.app.storage.exports.displays import PICTURES, Form, best_of, display_label, suffix_of
-from pinfold.app.storage.exports.fences import (
+from pinfold.app.storage.exports.markup import (
     block_quote,
     escape_markdown,
     fence_code,

@@ -6,18 +6,17 @@ for secrets, because it is to be run again.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.observations import describe_display
-from pinfold.app.storage.exports.cell_output import split_observation
 from pinfold.app.storage.exports.displays import Form, best_of, is_text
+from pinfold.app.storage.exports.transcript_text import clean_code, clean_text, remove_code, split_observation
 from pinfold.engine import fold, rewound_in_words
 from pinfold.events import (
     ActionDenied,
@@ -46,26 +45,15 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.sandbox import Display
-from pinfold.text import cap_text, first_line, presentable, presentable_line, redact
+from pinfold.text import first_line, presentable_line, redact
 
 ReadBlob: TypeAlias = Callable[[BlobId], bytes]
 """Raises PinfoldError for what is not there."""
 Standing: TypeAlias = Literal["kept", "undone", "not run"]
 """Of a cell or a call: its effects are there, are there no more, or never were."""
-SHOWN = 1_000_000
-"""Characters of one text that are exported."""
 _TELLING = ("command", "path", "url", "pattern", "query", "text")
 _ANSWER = "answer"
 UNTITLED = "Untitled session"
-_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
-_FENCED = re.compile(r"(?P<run>```+|~~~+)[^\n`]*\n(?P<body>.*?)(?:\n?(?P=run)\n?|\Z)", re.DOTALL)
-_TAGGED = re.compile(
-    r"(?<!`)<(tool_call|function_call|tool_use|tool)(?:[ \t=:][^<>\n]{0,200}+)?+>.*?(?:</\1>\n?|\Z)", re.DOTALL
-)
-_OBJECT = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
-_JSON = json.JSONDecoder(strict=False)
-_OBJECTS = 64
-"""Places of a reply where JSON is looked for."""
 _MIME = re.compile(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*")
 _SERVERS = re.compile(r"^\s*(?:from|import)\s+servers\b|\bservers\.\w", re.MULTILINE)
 
@@ -246,16 +234,16 @@ class _TranscriptBuilder:
         match event:
             case UserSpoke(text=text, images=images, turn=turn):
                 seen = tuple(form for one in images if (form := self._form(one.mime, one.blob)))
-                self._add(entry.seq, Prompt(text=_clean(text), images=seen), turn)
+                self._add(entry.seq, Prompt(text=clean_text(text), images=seen), turn)
             case ModelReplied(text=text, model=model, turn=turn):
                 self.models.append(presentable_line(model))
-                said = _remove_code(event)
+                said = remove_code(event)
                 self._last_words[turn] = text
                 if said.strip():
-                    self._add(entry.seq, Answer(text=_clean(said), model=presentable_line(model)), turn)
+                    self._add(entry.seq, Answer(text=clean_text(said), model=presentable_line(model)), turn)
             case TurnEnded(text=text, turn=turn):
                 if text.strip() and text != self._last_words.get(turn):
-                    self._add(entry.seq, Answer(text=_clean(text)), turn)
+                    self._add(entry.seq, Answer(text=clean_text(text)), turn)
             case TurnFailed(error=error, turn=turn):
                 self._note(entry, "failed", error, turn)
             case TurnInterrupted(reason=reason, turn=turn):
@@ -268,17 +256,17 @@ class _TranscriptBuilder:
             self._turns[key] = turn
 
     def _note(self, entry: Entry, label: str, text: str, turn: TurnId | None = None) -> None:
-        self._add(entry.seq, Note(label=label, text=_clean(text)), turn)
+        self._add(entry.seq, Note(label=label, text=clean_text(text)), turn)
 
     def _add_action(self, event: ActionProposed) -> None:
         match event.action:
             case RunCell(code=code):
-                item = Cell(code=_code(code), by_user=event.by == "user", uses_servers=bool(_SERVERS.search(code)))
+                item = Cell(code=clean_code(code), by_user=event.by == "user", uses_servers=bool(_SERVERS.search(code)))
             case CallTool(tool=tool, args=args) as call:
                 about = next((call.given[name] for name in _TELLING if call.given.get(name)), None)
                 item = Step(
                     tool=presentable_line(tool),
-                    args=_clean(plain_json(args)),
+                    args=clean_text(plain_json(args)),
                     about=presentable_line(first_line(str(about), 100)) if about else "",
                 )
         if event.parent is not None and event.parent in self._items:
@@ -292,12 +280,12 @@ class _TranscriptBuilder:
                 more = {"number": number} if isinstance(item, Cell) else {}
                 self._items[event.id] = replace(item, standing=standing, **more)
             case Cell() as item, ActionDenied(reason=reason):
-                self._items[event.id] = replace(item, why=_clean(reason))
+                self._items[event.id] = replace(item, why=clean_text(reason))
             case Step() as item, ActionDenied(reason=reason):
-                self._items[event.id] = replace(item, text=_clean(reason), outcome="denied")
+                self._items[event.id] = replace(item, text=clean_text(reason), outcome="denied")
             case Step() as item, ActionFinished(outcome=outcome, observation=text):
                 self._displays += len(event.displays)
-                self._end_step(event.id, replace(item, outcome=outcome, text=_clean(self._whole(event, text))))
+                self._end_step(event.id, replace(item, outcome=outcome, text=clean_text(self._whole(event, text))))
             case Cell() as item, ActionFinished():
                 self._items[event.id] = self._finish_cell(item, event)
             case _, ActionFinished():
@@ -329,16 +317,16 @@ class _TranscriptBuilder:
         # The last expression comes as a display too, where it is more than text.
         is_value = [event.value is not None and _plain(forms) == event.value for forms in raw]
         result = shown[-1] if is_value and is_value[-1] else None
-        why = cell.why or (_clean(event.observation) if event.outcome in ("denied", "not_run") else "")
+        why = cell.why or (clean_text(event.observation) if event.outcome in ("denied", "not_run") else "")
         return replace(
             cell,
             outcome=event.outcome,
             why=why,
-            stdout=_clean("" if why else split.stdout),
-            stderr=_clean(split.stderr),
-            notices=tuple(map(_clean, split.notices)),
-            value=None if event.value is None else _clean(event.value),
-            error=None if event.error is None else _clean(event.error),
+            stdout=clean_text("" if why else split.stdout),
+            stderr=clean_text(split.stderr),
+            notices=tuple(map(clean_text, split.notices)),
+            value=None if event.value is None else clean_text(event.value),
+            error=None if event.error is None else clean_text(event.error),
             result=result,
             displays=tuple(shown[:-1] if result else shown),
             files=_files(event),
@@ -379,59 +367,3 @@ def _files(event: ActionFinished) -> tuple[str, ...]:
 def _plain(forms: Mapping[str, bytes]) -> str | None:
     data = forms.get("text/plain")
     return None if data is None else data.decode("utf-8", "replace")
-
-
-def _remove_code(event: ModelReplied) -> str:
-    """A reply without the code it runs, which is told as a cell, and without calls that were read out of its text."""
-    calls = (CallTool(tool=call.tool, args=call.args) for call in event.actions)
-    codes = {code for call in calls if (code := str(call.given.get("code", "")).strip())}
-    text = event.text
-    if event.in_text:
-        text = _remove_objects(_TAGGED.sub("", text), codes)
-    if not codes:
-        return text
-    return _FENCED.sub(lambda found: "" if _is_one_of(found["body"], codes) else found[0], text)
-
-
-def _is_one_of(body: str, codes: set[str]) -> bool:
-    """The code itself, or a call written as JSON that holds it."""
-    return body.strip() in codes or not _remove_objects(body, codes).strip()
-
-
-def _remove_objects(text: str, codes: set[str]) -> str:
-    """Without JSON at the beginning of a line that holds one of the codes."""
-    for found in reversed([*_OBJECT.finditer(text)][:_OBJECTS]):
-        try:
-            value, end = _JSON.raw_decode(text, found.end())
-        except (ValueError, RecursionError):
-            continue
-        if codes & {one.strip() for one in _texts_in(value)}:
-            text = text[: found.start()] + text[end:]
-    return text
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for one in cast("dict[str, object]", value).values():
-                yield from _texts_in(one)
-        case list():
-            for one in cast("list[object]", value):
-                yield from _texts_in(one)
-        case _:
-            pass
-
-
-def _clean(text: str) -> str:
-    if "\x1b" in text:
-        text = _COLOURS.sub("", text)
-    if "\r" in text:
-        # What a progress bar wrote over itself: the last of it counts, as on a screen.
-        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return presentable(cap_text(redact(text), SHOWN) if len(text) > SHOWN else text)
-
-
-def _code(code: str) -> str:
-    return redact(code).encode("utf-8", "replace").decode()

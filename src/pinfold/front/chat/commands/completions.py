@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from pinfold.app import SessionStore
 from pinfold.app.clients.session_history import SessionHistory, build_history, entries_of
 from pinfold.app.session.checkpoints import checkpoints_in
-from pinfold.app.storage.session_tree import SessionNode, list_nodes
+from pinfold.app.storage.session_store import SessionNode, list_nodes
 from pinfold.events import PinfoldError, SessionId
 from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.front.chat.commands.user_commands import find_commands

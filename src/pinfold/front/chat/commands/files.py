@@ -166,7 +166,7 @@ def _file(talk: ChatContext, name: str) -> Path:
 
 
 async def init_command(talk: ChatContext, _: str) -> None:
-    from pinfold.app.diagnostics.agents_file import NAME, draft
+    from pinfold.app.diagnostics.first_run import NAME, draft
 
     text = await anyio.to_thread.run_sync(draft, talk.workspace)
     write_lines(talk, text.splitlines())

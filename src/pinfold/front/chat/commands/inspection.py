@@ -158,7 +158,7 @@ async def _list(talk: ChatContext) -> None:
 async def _trust(talk: ChatContext, name: str) -> None:
     """As `pinfold mcp trust`. Trusts exactly what was shown: the connection stays open meanwhile."""
     from pinfold.app.session.mcp.inspection import ServerFailed, find_spec, inspect_servers, load_servers_for
-    from pinfold.app.trust.mcp_summary import describe_server
+    from pinfold.app.trust.mcp_reach import describe_server
 
     spec = find_spec(load_servers_for(talk.workspace), name)
     write_note(talk, f"starting {spec.name} to read its tools")

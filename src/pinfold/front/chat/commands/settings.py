@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import anyio.to_thread
 
 from pinfold.app import check_paths, load_config, mounts_of, parse_named_paths
-from pinfold.app.session.mounts import refuse_overlap
+from pinfold.app.session.options import refuse_overlap
 from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.inspection import query_session
 from pinfold.front.chat.commands.output import (
@@ -54,8 +54,7 @@ async def mode_command(talk: ChatContext, rest: str) -> None:
 async def model_command(talk: ChatContext, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
-        from pinfold.app.models.default_model import SUGGESTED
-        from pinfold.app.models.local_models import reachable_models
+        from pinfold.app.models.local_models import SUGGESTED, reachable_models
 
         now = (await talk.link.status()).model
         reachable = await reachable_models()

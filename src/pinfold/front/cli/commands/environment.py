@@ -14,7 +14,7 @@ from pinfold.app import (
     environment_status,
     load_config,
 )
-from pinfold.app.config.layers import SandboxConfig
+from pinfold.app.config.schema import SandboxConfig
 from pinfold.app.models.extras import EXTRAS, add_extras, installation, missing_modules, requirements
 from pinfold.app.session.environment import BUILDING, build_for_session
 from pinfold.events import plain_json

@@ -17,8 +17,14 @@ from anyio import to_thread
 
 from pinfold.app import ConfigError, background, current_folder
 from pinfold.app.config.layers import load_config
-from pinfold.app.session.mcp.entries import EntryOptions, build_entry
-from pinfold.app.session.mcp.files import find_project_server, remove_entry, spec_of, write_entry
+from pinfold.app.session.mcp.files import (
+    EntryOptions,
+    build_entry,
+    find_project_server,
+    remove_entry,
+    spec_of,
+    write_entry,
+)
 from pinfold.app.session.mcp.inspection import (
     ServerFailed,
     ServerInspector,
@@ -30,8 +36,7 @@ from pinfold.app.session.mcp.inspection import (
     load_servers_for,
 )
 from pinfold.app.session.mcp.placement import registry_hint
-from pinfold.app.trust.mcp_reach import grant_reach
-from pinfold.app.trust.mcp_summary import describe_server
+from pinfold.app.trust.mcp_reach import describe_server, grant_reach
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import Reach, plain_json
 from pinfold.front.cli.commands.mcp_elicitation import TerminalElicitation

@@ -179,7 +179,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
 def with_model(options: Options) -> Options:
     """Choose a model if none is named, and fetch the weights of a built-in one."""
     if not options.model:
-        from pinfold.app.models.default_model import choose_model
+        from pinfold.app.models.local_models import choose_model
 
         model = anyio.run(choose_model)
         options = replace(options, model=model.name, notices=(*options.notices, model.why))

@@ -1,0 +1,180 @@
+"""The keys of the configuration: a struct for each section, with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from pinfold.app.config.databases import DataConfig
+from pinfold.events import Mode
+from pinfold.sandbox import Limits, default_memory
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+_SETTINGS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "stop")
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which model, and the settings sent with every request."""
+
+    name: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+    protocol: Literal["auto", "native", "text"] = "auto"
+    """How it calls tools."""
+    profile: Literal["auto", "full", "small"] = "auto"
+    """How much it can be told at once."""
+    key_env: str = ""
+    """The variable with the key for a model named by its address."""
+    cache: bool = True
+    """Whether replies to deterministic requests are remembered."""
+
+    def settings(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in _SETTINGS}
+        return {**{name: value for name, value in given.items() if value not in (None, ())}, **self.extra}
+
+
+class ModelsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models besides the one that is asked."""
+
+    fallback: tuple[str, ...] = ()
+    """Asked in this order when it cannot be."""
+    escalate: str = ""
+    """Asked when it goes round in circles."""
+    aliases: dict[str, str] = {}
+
+
+class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be spent beyond one turn; costs are in US dollars."""
+
+    session_tokens: int | None = None
+    session_cost: float | None = None
+    day_tokens: int | None = None
+    day_cost: float | None = None
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a turn may go."""
+
+    mode: Mode = "auto"
+    guards: Literal["off", "strict"] = "off"
+    """Guard rails for code; no boundary, which is the sandbox."""
+    imports: tuple[str, ...] | None = None
+    """The only modules that code may import, with what is in them: a guard rail too. Any unless set."""
+    max_steps: int = 20
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+
+
+class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be called, by names or patterns such as `web_*`."""
+
+    enable: tuple[str, ...] | None = None
+    """Nothing but these; all unless set."""
+    disable: tuple[str, ...] = ()
+    """Not these; a project's come on top of the user's."""
+
+
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where code and tools may go."""
+
+    allow: tuple[str, ...] = ()
+    """Hosts that are reached without asking in the modes auto and full: `api.github.com`, `*.example.org`, `10.0.0.0/8`."""
+
+
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a session may take of the machine, besides what `[sandbox]` bounds."""
+
+    disk_mb: int | None = None
+    """By which the workspace and writable mounts may grow; the smaller of 10,000 and half of the free disk unless set."""
+    output_bytes: int | None = None
+    """Of one result, that the model sees; 10,000 characters unless set. All of it is kept."""
+    output_lines: int | None = None
+    output_tokens: int | None = None
+    """About four bytes each."""
+
+
+class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where code runs."""
+
+    provider: str = "auto"
+    packages: tuple[str, ...] = ()
+    """Added to those every environment has; a project's come on top of the user's."""
+    python: str = ""
+    """Runs the cells instead of the environment's."""
+    build: Literal["auto", "off"] = "auto"
+    """Build the environment when code first needs it, or only by `pinfold env build`."""
+    warm: Literal["auto", "off"] = "auto"
+    """The warm helper, which the first command leaves behind so that later ones start faster."""
+    cell_s: float = 120.0
+    shell_s: float = 30.0
+    interrupt_grace_s: float = 0.4
+    start_s: float = 30.0
+    reply_s: float = 10.0
+    memory_mb: int = msgspec.field(default_factory=lambda: default_memory() >> 20)
+    """The smaller of 4096 and half of the machine's memory unless set."""
+    processes: int = 256
+    output_mb: int = 64
+    file_mb: int = 64
+
+    def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:  # noqa: B008 - frozen
+        sizes = {"memory": self.memory_mb, "output": self.output_mb, "file": self.file_mb, "disk": more.disk_mb}
+        in_bytes = {f"{name}_bytes": None if size is None else size << 20 for name, size in sizes.items()}
+        return msgspec.convert({**msgspec.structs.asdict(self), **in_bytes}, Limits)
+
+
+class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long sessions are kept; `pinfold sessions gc` removes what is beyond."""
+
+    keep_days: float = 30.0
+    quota_gb: float = 10.0
+
+
+class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of the workspace besides what undo keeps."""
+
+    git: bool = False
+    """Commits on a side ref after each cell that changed files."""
+
+
+PictureMode: TypeAlias = Literal["auto", "kitty", "iterm", "sixel", "blocks", "path"]
+
+
+class ChatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a session looks like in the terminal."""
+
+    pictures: PictureMode = "auto"
+    """How they are drawn; `path` only says where they are, `auto` goes by what the terminal is."""
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The operator log, for finding faults in Pinfold itself."""
+
+    level: LogLevel = "warning"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    model: ModelConfig = ModelConfig()
+    models: ModelsConfig = ModelsConfig()
+    budget: BudgetConfig = BudgetConfig()
+    run: RunConfig = RunConfig()
+    tools: ToolsConfig = ToolsConfig()
+    network: NetworkConfig = NetworkConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    limits: LimitsConfig = LimitsConfig()
+    sessions: SessionsConfig = SessionsConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    chat: ChatConfig = ChatConfig()
+    log: LogConfig = LogConfig()
+    data: dict[str, DataConfig] = {}
+
+
+NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
+"""Sections of tables that the user names: `[data.NAME]`."""

@@ -1,0 +1,252 @@
+"""The sandbox of one session: started with the first cell, rewound, restored, described, closed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.app.errors import CheckpointError, ConfigError
+from pinfold.app.session.checkpoints import Checkpoints, Restored
+from pinfold.app.session.egress import SessionEgress
+from pinfold.app.session.observations import (
+    describe_files,
+    diff_variables,
+    file_of,
+    inventory,
+)
+from pinfold.app.session.options import data_inside
+from pinfold.app.session.protected_files import add_closing_notices
+from pinfold.app.trust.privacy import Privacy
+from pinfold.app.trust.untrusted_files import Writer
+from pinfold.engine import Journal, Performed, Rewound
+from pinfold.events import (
+    BlobId,
+    Changed,
+    FileChange,
+    Noticed,
+    PinfoldError,
+    Redo,
+    Undo,
+)
+from pinfold.log import BlobMissing, Blobs, LogUnwritable
+from pinfold.sandbox import (
+    CommandOutcome,
+    GuardedSession,
+    Limits,
+    NotSupported,
+    Provider,
+    Resumable,
+    Resumed,
+    SandboxUnavailable,
+    Savable,
+    Session,
+    Spec,
+    Variable,
+)
+from pinfold.sandbox.providers.auto import Auto
+
+logger = logging.getLogger(__name__)
+
+
+class SandboxSession(Struct, kw_only=True, dict=True):
+    provider: Provider
+    spec: Spec
+    way: SessionEgress
+    privacy: Privacy
+    journal: Journal
+    blobs: Blobs
+    checkpoints: Checkpoints | None = None
+    """Of the workspace's files, if it may be changed."""
+    glances: bool = False
+    """The model is told of the files without asking."""
+    writer: Writer | None = None
+    """Marks files that are written after the session has read outside text."""
+    closing: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """Closes what tools hold, with the session."""
+
+    def __post_init__(self) -> None:
+        self._session: Session | None = None
+        self._lasting: Resumable | None = None
+        """The same session, if it can be resumed; looked up once, because the check takes longer than many cells."""
+        self._variables: dict[str, Variable] = {}
+        """After the last cell."""
+
+    @property
+    def limits(self) -> Limits:
+        return self.spec.limits
+
+    async def ensure_session(self) -> Session:
+        # Not before the first cell: a session that is only renamed or read starts no process.
+        if self._session is None:
+            if self.spec.site:
+                self.spec.site.mkdir(exist_ok=True)
+                # A session of root's runs under an id of its own, and must be able to read it.
+                self.spec.site.chmod(0o755)
+            if self.spec.servers:
+                self.spec.servers.mkdir(exist_ok=True)
+                self.spec.servers.chmod(0o755)
+            if self.spec.view:
+                self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
+            known = self.provider.notice or ""
+            provider, spec = self.provider, self.spec
+            if isinstance(provider, Auto) or provider.capabilities.egress:
+                spec = replace(spec, egress=await self.way.socket())
+            if isinstance(provider, Auto):
+                provider = await provider.resolve(spec)
+            self._session = await provider.open(spec if provider.capabilities.egress else self.spec)
+            logger.info("started %s in %s", self.provider.name, self.spec.workspace)
+            new = (self.provider.notice or "").removeprefix(known).strip()
+            lines = [new] if new else []
+            self._lasting = self._session if isinstance(self._session, Resumable) else None
+            if self._lasting and self._lasting.resumed is None:
+                lines += await self._lasting.describe_uncovered()
+                if writable := [str(mount.path) for mount in self.spec.mounts if mount.writable]:
+                    lines.append(f"Undo does not cover {', '.join(writable)}.")
+            if lines:
+                await self.journal.append(*(Noticed(text=line) for line in lines))
+        return self._session
+
+    async def close(self) -> None:
+        if self._session:
+            session, self._session, self._lasting = self._session, None, None
+            await session.close()
+            if isinstance(session, GuardedSession):
+                add_closing_notices(session.parting, is_broken=bool(session.lost_files))
+                await self.journal.append(*(Noticed(text=line) for line in session.parting))
+        for close in self.closing:
+            await close()
+        if self.writer:
+            try:
+                await anyio.to_thread.run_sync(self.writer.end)
+            except ConfigError as error:  # the next session that looks finds what it wrote
+                logger.warning("%s", error)
+
+    async def rewind(self, command: Undo | Redo) -> Rewound:
+        await self.ensure_session()
+        self.privacy.check_workspace()
+        session = self._lasting
+        if session is None:
+            raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
+        before = session.path
+        if isinstance(command, Undo):
+            said = await session.undo(command.to, command.what)
+        else:
+            said = await session.redo()
+        self.privacy.note_own_files()
+        await self._refresh_variables()
+        after = session.path
+        to = after[-1] if after else 0
+        if isinstance(command, Undo) and command.what == "files":
+            to = command.to if command.to is not None else (0, *before)[-2]
+        return Rewound(
+            to=to,
+            undone=tuple(cell for cell in before if cell not in after),
+            redone=tuple(cell for cell in after if cell not in before),
+            notices=said or (),
+        )
+
+    async def undo_cell(self, cell: int) -> tuple[str, ...] | None:
+        # What is written to a mount is not undone, so it would be written twice.
+        is_covered = not any(mount.writable for mount in self.spec.mounts)
+        if not is_covered or self._lasting is None or self._lasting.path[-1:] != (cell,):
+            return None
+        try:
+            return (await self.rewind(Undo())).notices
+        except PinfoldError as error:
+            logger.info("cell %d is not run again: %s", cell, error)
+            return None
+
+    async def restore(self, number: int) -> Restored:
+        """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
+        if self.checkpoints is None:
+            raise CheckpointError("the workspace may not be changed in mode read-only")
+        self.privacy.check_workspace()
+        restored = await self.checkpoints.restore(await self.ensure_session(), number, self.limits.shell_s)
+        self.privacy.note_own_files()
+        return restored
+
+    async def save(self) -> None:
+        """Save the variables, for a session that goes on from here."""
+        if isinstance(self._session, Savable):
+            await self._session.save()
+
+    async def restore_variables(self) -> Resumed | None:
+        """What there is of the variables of a session that goes on; None if nothing was kept. Raises SandboxUnavailable."""
+        if self.spec.state is None or not self.spec.state.is_dir():
+            return None
+        await self._refresh_variables()
+        return self._lasting.resumed if self._lasting else None
+
+    async def _refresh_variables(self) -> Changed | None:
+        """What has changed since the last time, if anything has and can be seen."""
+        session, before = await self.ensure_session(), self._variables
+        try:
+            self._variables = {one.name: one for one in await session.variables()}
+        except SandboxUnavailable:  # the next cell says so
+            return None
+        return diff_variables(before, self._variables)
+
+    def inventory(self) -> str:
+        return inventory(self._variables)
+
+    async def summarize_files(self) -> str:
+        return await self._files() if self.glances else ""
+
+    async def describe_state(self, about: str) -> str:
+        # What the model has not asked for stays here, unless it was told of all files anyway.
+        files = (await self._files()).split("\n")
+        told = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
+        return "\n".join(filter(None, (*told, self.inventory())))
+
+    async def _files(self) -> str:
+        """How they are made, a line each."""
+        if self.privacy.about_to_read():
+            await self.way.disconnect_all()
+        try:
+            session = await self.ensure_session()
+            return await describe_files(session, data_inside(self.spec.data, session.capabilities))
+        except (SandboxUnavailable, NotSupported):
+            return ""
+
+    async def shell(self, command: str) -> CommandOutcome:
+        session = await self.ensure_session()
+        return await session.command(["/bin/sh", "-c", command], timeout_s=self.limits.cell_s)
+
+    @asynccontextmanager
+    async def _make_checkpoints(self, what: str) -> AsyncGenerator[None]:
+        """What changes files ends in a checkpoint, if it comes to its end and they are made."""
+        if self.checkpoints:
+            await self.checkpoints.before(await self.ensure_session(), self.limits.shell_s)
+        yield
+        if self.checkpoints:
+            await self.checkpoints.after(await self.ensure_session(), what, self.limits.shell_s)
+
+    def _with_files(self, performed: Performed) -> Performed:
+        """And what became of the workspace's files."""
+        if self._lasting is None or not (changed := self._lasting.changed_files).files:
+            return performed
+        files = tuple(
+            FileChange(
+                path=one.path, how=one.how, before=self._store_content(one.before), after=self._store_content(one.after)
+            )
+            for one in changed.files
+        )
+        return replace(performed, files=files, more_files=changed.more)
+
+    def _store_content(self, content: bytes | None) -> BlobId | None:
+        try:
+            return None if content is None else self.blobs.put(content)
+        except LogUnwritable:  # the change itself is told
+            return None
+
+    def picture(self, blob: BlobId) -> bytes | None:
+        try:
+            return self.blobs.get(blob)
+        except BlobMissing:
+            return None

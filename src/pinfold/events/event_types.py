@@ -1,0 +1,384 @@
+"""The events of the log and the deltas beside it. Plain data: no behaviour, no rendering.
+
+Fields are only ever added, with a default; a rename goes through an upcaster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from pinfold.events.actions import Action, BreakerState, Effect, Mode, Result, Scope, What
+from pinfold.events.messages import ActionId, BlobId, Call, Finish, Image, Json, SessionId, TurnId, Usage
+
+
+class DisplayRef(Struct, frozen=True, kw_only=True):
+    """Something rich an action showed: its representations by mime type, kept as blobs."""
+
+    mime: Mapping[str, BlobId]
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """Bytes that left this machine, and bytes that came back."""
+
+    to: str
+    """`host:port`."""
+    out: int
+    back: int = 0
+
+
+class FileChange(Struct, frozen=True, kw_only=True):
+    """How a workspace file changed."""
+
+    path: str
+    how: Literal["added", "changed", "removed"]
+    before: BlobId | None = None
+    """The content, for small text files."""
+    after: BlobId | None = None
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """Names of changed variables, judged by type, shape and size."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    shapes: tuple[tuple[str, str], ...] = ()
+    """Name and shape of tables and arrays: `DataFrame 1000 x 5`. All the model knows of data it has not printed."""
+
+
+class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
+    pass
+
+
+class SessionOpened(_Event, frozen=True, kw_only=True):
+    """An owner took the session. One for each owner; the first event of a log that began here."""
+
+    version: str
+    workspace: str
+    model: str
+    mode: Mode
+    sandbox: str
+    prompt: str = ""
+    """The system prompt in force from here on; the context is a projection of the log alone."""
+    data: dict[str, str] = {}
+    """Read-only mounts by name."""
+    mounts: dict[str, bool] = {}
+    """Paths seen at their own place, each with whether it may be changed."""
+    restored: tuple[str, ...] = ()
+    replayed: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    imported: bool = False
+    """The events before this were written elsewhere: they are shown, but grant nothing and start nothing."""
+    untrusted: bool = False
+    """The workspace holds outside text."""
+
+
+class SessionChanged(_Event, frozen=True, kw_only=True):
+    title: str
+    checkpoints: bool | None = None
+    """Whether git checkpoints are made from here on; None: as before."""
+    mode: Mode | None = None
+    """What the agent may do without asking, from here on; None: as before."""
+    revoked: tuple[str, ...] = ()
+    """Patterns that were granted to this session and are not any more."""
+    model: str = ""
+    """The model in use from here on; empty: as before."""
+    prompt: str = ""
+    """Its system prompt; empty: as before."""
+
+
+class SessionRewound(_Event, frozen=True, kw_only=True):
+    """Undo, or redo where cells came back. What they did stays on record; the cells to come are numbered on."""
+
+    to: int
+    """It is now as after this cell, 0 being the start."""
+    what: What | Literal["chat"] = "all"
+    undone: tuple[int, ...] = ()
+    redone: tuple[int, ...] = ()
+    effects: tuple[str, ...] = ()
+    """Effects of the undone cells that cannot be undone."""
+    notices: tuple[str, ...] = ()
+    forgotten: tuple[TurnId, ...] = ()
+    """Turns that the model is not told of any more."""
+    recalled: tuple[TurnId, ...] = ()
+    """Those it is told of again."""
+    again: bool = False
+    """It took an undo back."""
+
+
+class SessionForked(_Event, frozen=True, kw_only=True):
+    """The events before this were copied from another session."""
+
+    source: SessionId = field(name="from")
+    last: int = 0
+    """Number of the last event copied."""
+
+
+class ContextCompacted(_Event, frozen=True, kw_only=True):
+    """The model no longer sees the turns before this; they stay on record."""
+
+    summary: str = ""
+    """What it sees instead."""
+
+
+class Noticed(_Event, frozen=True, kw_only=True):
+    """A notice to the user that is not the outcome of an action."""
+
+    text: str
+
+
+class Checkpointed(_Event, frozen=True, kw_only=True):
+    """The workspace files were committed to the session's side ref."""
+
+    number: int
+    """Counted from 1 in the session."""
+    commit: str
+    message: str
+    """Its first line."""
+    restored: int | None = None
+    """The user restored the files to this checkpoint."""
+
+
+class UserSpoke(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    text: str
+    images: tuple[Image, ...] = ()
+    glance: str = ""
+    """The file list that the model gets with the message, if any."""
+    tools: str = ""
+    """Hints on useful tools that the model may not know."""
+    private: bool = False
+    """The model was given private data."""
+
+
+class ModelCalled(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    model: str
+    attempt: int = 1
+    size: int = 0
+    """Bytes of the request with its pictures, before conversion to the provider's format."""
+    to: str = ""
+    """Where they go if they leave this machine: `host:port`, a provider, or at least the model's name."""
+
+
+class ModelReplied(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    model: str
+    text: str
+    actions: tuple[Call, ...] = ()
+    usage: Usage = Usage()
+    cost: float | None = None
+    request_id: str = ""
+    reasoning: str = ""
+    finish: Finish = "stop"
+    in_text: bool = False
+    """The actions were read out of the text."""
+    correction: str = ""
+    """The correction the model gets; the reply does not count as an answer."""
+    unreadable: bool = False
+    """A call was meant but could not be parsed: the text is not an answer."""
+    from_cache: bool = False
+    echo: Json = None
+    """Provider data to send back with this message."""
+
+
+class ModelFailed(_Event, frozen=True, kw_only=True):
+    """One call of a model failed; `retry_in_s` is None when it will not be tried again."""
+
+    turn: TurnId
+    model: str
+    error: str
+    status: int | None = None
+    retry_in_s: float | None = None
+    request_id: str = ""
+    breaker: BreakerState = "closed"
+    """The circuit breaker of this model after the failure."""
+    instead: str = ""
+    """The fallback model asked next, if any."""
+
+
+class ActionProposed(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    action: Action
+    by: Literal["model", "user", "cell"] = "model"
+    turn: TurnId | None = None
+    parent: ActionId | None = None
+
+
+class ActionAllowed(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    rule: str = ""
+    read_only: bool = False
+    """It runs with all files read-only. If it fails for that reason, a question or a second verdict follows."""
+
+
+class ActionDenied(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    reason: str
+
+
+class ApprovalRequested(_Event, frozen=True, kw_only=True):
+    """The user must decide; `digest` binds the decision to the exact bytes of the action and its preview."""
+
+    id: ActionId
+    reason: str
+    digest: str
+    shows: str = ""
+    """A preview: a diff, a parsed command, what would be deleted."""
+    pattern: str = ""
+    """What "session" and "always" would allow; empty if only "once" is offered."""
+    stored: str = ""
+    """Where "always" is stored; empty if it is not offered."""
+    bundled: bool = False
+    """Allowing once covers all calls of this pattern by the same cell."""
+    question: bool = False
+    """The agent asks the user; the words of the decision are the answer."""
+    options: tuple[str, ...] = ()
+    """Suggested answers."""
+
+
+class ApprovalDecided(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    verdict: Literal["allow", "deny"]
+    scope: Scope = "once"
+    by: str = "user"
+    words: str = ""
+
+
+class ActionStarted(_Event, frozen=True, kw_only=True):
+    """For `keyed` and `once` actions this is on disk before the effect begins."""
+
+    id: ActionId
+    effect: Effect
+    cell: int | None = None
+    """The cell this is or belongs to, counted from 1; undoing that cell undoes this."""
+    instead_of: int | None = None
+    """The action's earlier cell, which was undone to run it again."""
+
+
+class ActionFinished(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    outcome: Result
+    observation: str
+    value: str | None = None
+    """Of a cell: the value of its last expression, as text."""
+    error: str | None = None
+    """Of a cell: its traceback, or why it is gone."""
+    blobs: tuple[BlobId, ...] = ()
+    displays: tuple[DisplayRef, ...] = ()
+    variables: Changed | None = None
+    """Of a cell: variables it changed, if any."""
+    files: tuple[FileChange, ...] = ()
+    """Workspace files it changed; the first of them."""
+    more_files: int = 0
+    """How many more files it changed."""
+    rolled_back: bool = False
+    """Of a cell: its changes were rolled back."""
+    notices: tuple[str, ...] = ()
+    """Of a cell: notices of the sandbox, one line each; also part of the observation."""
+    lacked: str = ""
+    """What was unavailable: a broken tool, the network."""
+    private: bool = False
+    """It may have read private data."""
+    untrusted: bool = False
+    """It brought in outside text."""
+    sent: tuple[Sent, ...] = ()
+    """What it sent out of this machine."""
+    usage: Usage | None = None
+    """Tokens of a model that the action itself called."""
+    cost: float | None = None
+    duration_s: float = 0.0
+
+
+class ApproachChanged(_Event, frozen=True, kw_only=True):
+    """The same error kept coming: the model gets a fresh look at the state, or starts the turn over."""
+
+    turn: TurnId
+    error: str
+    """The last line of the error."""
+    times: int
+    look: str = ""
+    """Current files and variables."""
+    started_over: bool = False
+    """The attempts were removed from the conversation; a SessionRewound before this means they were undone too."""
+    private: bool = False
+    """The model was given private data."""
+
+
+class TurnEnded(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    text: str
+    usage: Usage = Usage()
+    cost: float | None = None
+    without: tuple[str, ...] = ()
+    """Tools or models that were unavailable during the turn."""
+    printed: bool = False
+    """The text is what the last cell printed, verbatim, in the form the prompt asked for; the model did not write it."""
+
+
+class TurnInterrupted(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    reason: str = "interrupted"
+    usage: Usage = Usage()
+
+
+class TurnFailed(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    error: str
+    temporary: bool = False
+    """The turn may succeed later: an overloaded model, a full disk."""
+    usage: Usage = Usage()
+
+
+class TextDelta(_Event, frozen=True, kw_only=True):
+    """Broadcast only; ModelReplied has the whole text."""
+
+    turn: TurnId
+    text: str
+    reasoning: bool = False
+
+
+class OutputDelta(_Event, frozen=True, kw_only=True):
+    """Broadcast only; ActionFinished has the whole output."""
+
+    id: ActionId
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+class Unknown(Struct, frozen=True, kw_only=True):
+    """An event of a newer version: kept and passed on unchanged, never interpreted."""
+
+    kind: str
+    body: Mapping[str, Json]
+
+
+Event: TypeAlias = (
+    SessionOpened
+    | SessionChanged
+    | SessionRewound
+    | SessionForked
+    | ContextCompacted
+    | Noticed
+    | Checkpointed
+    | UserSpoke
+    | ModelCalled
+    | ModelReplied
+    | ModelFailed
+    | ActionProposed
+    | ActionAllowed
+    | ActionDenied
+    | ApprovalRequested
+    | ApprovalDecided
+    | ActionStarted
+    | ActionFinished
+    | ApproachChanged
+    | TurnEnded
+    | TurnInterrupted
+    | TurnFailed
+    | Unknown
+)
+Delta: TypeAlias = TextDelta | OutputDelta

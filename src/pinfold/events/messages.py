@@ -1,0 +1,156 @@
+"""Ids, and the messages that go to a model and come back, independent of any provider's format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, NewType, TypeAlias
+
+from msgspec import Struct
+
+SessionId = NewType("SessionId", str)
+TurnId = NewType("TurnId", str)
+ActionId = NewType("ActionId", str)
+BlobId = NewType("BlobId", str)
+"""`sha256:` and the hex digest of the content."""
+
+Json: TypeAlias = Any
+"""Plain JSON data; the codec checks it, not the type."""
+
+
+class Arrow(bytes):
+    """A table as an Arrow IPC stream. Code that receives it gets a `pyarrow.Table`."""
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens as the provider counted them."""
+
+    input_tokens: int = 0
+    """Including those read from a cache."""
+    output_tokens: int = 0
+    """Including reasoning."""
+    cached_tokens: int = 0
+    """Of the input: read from the provider's cache."""
+    written_tokens: int = 0
+    """Of the input: written to the provider's cache, where that is priced separately."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            written_tokens=self.written_tokens + other.written_tokens,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A tool call as the model wrote it, not yet validated."""
+
+    id: ActionId
+    tool: str
+    args: Json
+
+
+class Image(Struct, frozen=True, kw_only=True):
+    """A picture for the model; its bytes are in the request's `blobs`."""
+
+    mime: str
+    blob: BlobId
+
+
+FILES_TOLD = "[Files in the current folder:"
+"""Begins the file list in a user message; `]` ends it."""
+
+
+class UserMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="user"):
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
+    text: str
+    calls: tuple[Call, ...] = ()
+    in_text: bool = False
+    """The calls were parsed from the text, which is unchanged."""
+    echo: Json = None
+    """Provider data to send back with this message, unchanged."""
+
+
+class ToolMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="tool"):
+    """The result of the call `id`."""
+
+    id: ActionId
+    text: str
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+
+
+class ToolSchema(Struct, frozen=True, kw_only=True):
+    """A tool as described to the model."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One request to a model."""
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    settings: Mapping[str, Json] = {}
+    blobs: Mapping[BlobId, bytes] = {}
+    """The pictures of the messages."""
+
+
+class Thought(Struct, frozen=True):
+    """A streamed piece of a model's reasoning."""
+
+    text: str
+
+
+Finish: TypeAlias = Literal["stop", "length", "filter"]
+"""Why a reply ended: it is complete, it hit the token limit, or the provider's filter cut it off."""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """A model's complete reply."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    usage: Usage = Usage()
+    cost: float | None = None
+    """In US dollars; None when the price is not known."""
+    request_id: str = ""
+    reasoning: str = ""
+    finish: Finish = "stop"
+    in_text: bool = False
+    """The calls were parsed from the text."""
+    correction: str = ""
+    """The correction to send back instead of accepting this reply, if it has no calls."""
+    unreadable: bool = False
+    """A call was meant but could not be parsed: the text is not an answer."""
+    from_cache: bool = False
+    """Taken from the response cache; no model was called."""
+    echo: Json = None
+    """Provider data to send back with this message."""
+    notices: tuple[str, ...] = ()
+    """For the user."""
+
+
+def new_session_id() -> SessionId:
+    return SessionId(f"s_{os.urandom(6).hex()}")
+
+
+def new_turn_id() -> TurnId:
+    return TurnId(f"t_{os.urandom(6).hex()}")
+
+
+def new_action_id() -> ActionId:
+    return ActionId(f"a_{os.urandom(6).hex()}")

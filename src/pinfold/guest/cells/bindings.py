@@ -1,0 +1,131 @@
+"""Which cell bound a name last, and which cells only bind names. Judges by names and code, never by what names hold."""
+
+from __future__ import annotations
+
+import ast
+from opcode import opmap
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from types import CodeType
+
+STORES = bytes((opmap["STORE_NAME"], opmap["STORE_GLOBAL"]))
+EXTENDED = opmap["EXTENDED_ARG"]
+VALUE = "<value>"
+"""Where a cell leaves its last value for us: not a name the program could write."""
+MOST = 20_000
+"""Characters of a cell worth looking at."""
+STATEMENTS = 50
+_OPERATORS = frozenset((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod))
+_NUMBERS = frozenset((int, float, complex))
+
+
+class Origins:
+    """By name, the cell that bound it."""
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        self._namespace = namespace
+        self._cells: dict[str, int] = dict.fromkeys(namespace, 0)
+        self._code: CodeType | None = None
+        self._before: list[int] = []
+
+    def begin(self, code: CodeType) -> None:
+        # Numbers of objects, not objects: the cell must be able to free what it rebinds.
+        self._before = list(map(id, map(self._namespace.get, code.co_names)))
+        self._code = code  # last: an interrupt may come here, and the two must belong together
+
+    def end(self, cell: int, *, failed: bool) -> None:
+        """A cell that failed counts for what it got to; any other for every name its code binds."""
+        code, self._code = self._code, None
+        if code is not None:
+            before = dict(zip(code.co_names, self._before, strict=True))
+            for name in find_bound_names(code):
+                if not failed or id(self._namespace.get(name)) != before[name]:
+                    self._cells[name] = cell
+        self._credit_new(cell)
+
+    @property
+    def cells(self) -> dict[str, int]:
+        """By name, of what is there now."""
+        return {name: cell for name, cell in self._cells.items() if cell and name in self._namespace}
+
+    def adopt(self, cells: dict[str, int]) -> None:
+        """What is there now was bound by these, in another process."""
+        self._cells = {**dict.fromkeys(self._namespace, 0), **cells}
+
+    def cell_of(self, name: str) -> int | None:
+        return self._cells.get(name) or None
+
+    def _credit_new(self, cell: int) -> None:
+        """Names bound otherwise, by `global`, `import *` or `globals()`: new ones are the last of a dictionary."""
+        try:
+            for name in reversed(self._namespace):
+                if type(name) is not str or name in self._cells:
+                    break
+                self._cells[name] = cell
+        except RuntimeError:  # a thread of the program's binds names meanwhile; the next cell finds them
+            return
+
+
+def find_bound_names(code: CodeType) -> list[str]:
+    """The names a cell's own code binds, in any branch of it."""
+    instructions, names = code.co_code, code.co_names
+    operations = instructions[::2]
+    found: list[str] = []
+    for operation in STORES:
+        place = operations.find(operation)
+        while place >= 0:
+            argument, shift, before = instructions[2 * place + 1], 8, place - 1
+            while before >= 0 and operations[before] == EXTENDED:
+                argument |= instructions[2 * before + 1] << shift
+                shift, before = shift + 8, before - 1
+            found.append(names[argument])
+            place = operations.find(operation, place + 1)
+    return found
+
+
+def is_trivial(source: str) -> bool:
+    if len(source) > MOST:
+        return False
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False  # a magic, or nothing that ran
+    return only_binds(tree)
+
+
+def only_binds(tree: ast.Module) -> bool:
+    return len(tree.body) <= STATEMENTS and all(map(_is_plain, tree.body))
+
+
+def _is_plain(statement: ast.stmt) -> bool:
+    if type(statement) is ast.Assign:
+        value = statement.value
+        for target in statement.targets:
+            if type(target) is not ast.Name:
+                return False
+            if target.id == VALUE:
+                return _is_written(value)  # shown, which may call the program's own code
+        return _is_bound(value)
+    if type(statement) is ast.Expr:
+        return _is_written(statement.value)
+    return type(statement) is ast.Pass
+
+
+def _is_bound(value: ast.expr) -> bool:
+    """A name is bound to what it stands for, which nothing of the program's own is asked about."""
+    if type(value) is ast.List or type(value) is ast.Tuple:
+        return all(map(_is_bound, value.elts))
+    return type(value) is ast.Name or _is_written(value)
+
+
+def _is_written(value: ast.expr) -> bool:
+    if type(value) is ast.Constant:
+        return True
+    if type(value) is ast.BinOp:
+        return type(value.op) in _OPERATORS and _is_number(value.left) and _is_number(value.right)
+    return type(value) is ast.UnaryOp and _is_number(value.operand)
+
+
+def _is_number(value: ast.expr) -> bool:
+    return type(value) is ast.Constant and type(value.value) in _NUMBERS

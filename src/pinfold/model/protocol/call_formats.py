@@ -1,0 +1,304 @@
+"""JSON values that are tool calls, in the spellings models use. Everything else is data, and left alone."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, cast
+
+from pinfold.events import Finish, Json
+from pinfold.model.protocol import python_calls
+from pinfold.model.protocol.fences import OPENING, fence_at
+from pinfold.model.protocol.known_tools import BARE, Effort, Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
+from pinfold.model.protocol.python_calls import with_sound_code
+
+Meant: TypeAlias = Literal["surely", "perhaps"]
+"""Whether where it stands says that it is a call, as `<tool_call>` does."""
+
+_NAMES = ("name", "tool", "function", "tool_name", "function_name", "action")
+_ARGS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
+_MANY = ("tool_calls", "tool_call", "function_call", "calls")
+_QUOTE = "[\"'“”‘’]"  # noqa: RUF001
+_CLEARLY = re.compile(
+    rf"{_QUOTE}?+(?:{'|'.join(_NAMES)}){_QUOTE}?+\s*+[:=]\s*+{_QUOTE}(?P<name>[\w.-]{{1,64}}+){_QUOTE}"
+)
+_HAS_ARGS = re.compile(rf"{_QUOTE}(?:{'|'.join(_ARGS)}){_QUOTE}?+\s*+:|{_QUOTE}?+arguments{_QUOTE}?+\s*+:")
+_LOOKED_AT = 2_000
+
+
+def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
+    """The calls a value stands for; none if it is data."""
+    if isinstance(value, list):
+        return _calls_in_list(cast("list[Json]", value), known, meant, effort)
+    if not isinstance(value, dict):
+        return []
+    found = cast("dict[str, Json]", value)
+    for key in _MANY:
+        inner = found.get(key)
+        if isinstance(inner, list | dict):
+            return calls_in(inner, known, meant, effort)
+    if isinstance(function := found.get("function"), dict):
+        return calls_in(function, known, meant, effort)
+    call = _call(found, known, meant, effort)
+    return [with_sound_code(call, known, effort)] if call else []
+
+
+def _calls_in_list(values: list[Json], known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
+    found: list[ParsedCall | Fault] = []
+    for value in values:
+        calls = calls_in(value, known, meant, effort) if isinstance(value, dict) and effort.step() else []
+        if not calls:
+            return []
+        found += calls
+    return found
+
+
+def find_meant_tool(text: str, start: int, stop: int, known: KnownTools) -> str | None:
+    """The tool of a call that could not be read as JSON, if it surely was meant as one."""
+    stop = min(stop, start + _LOOKED_AT)
+    name = _CLEARLY.search(text, start, stop)
+    tool = known.find_tool(name["name"]) if name else None
+    return tool if tool and _HAS_ARGS.search(text, start, stop) else None
+
+
+def _call(found: Mapping[str, Json], known: KnownTools, meant: Meant, effort: Effort) -> ParsedCall | Fault | None:
+    key = next((key for key in _NAMES if isinstance(found.get(key), str)), None)
+    if key is None:
+        return None
+    tool = known.find_tool(found[key])
+    args_key = next((name for name in _ARGS if name in found), None)
+    if tool is None:
+        is_one = meant == "surely" or set(found) == {key, "arguments"}
+        return _call_unknown_tool(str(found[key]), found[args_key] if args_key else {}) if is_one else None
+    if args_key is None:
+        return _flat(tool, {name: item for name, item in found.items() if name != key}, known, meant)
+    return with_args(tool, found[args_key], known, effort)
+
+
+def _call_unknown_tool(tool: str, args: Json) -> ParsedCall:
+    """A tool whose schema the model was not shown. The engine knows whether there is one of that name."""
+    if isinstance(args, dict):
+        return ParsedCall(tool, cast("dict[str, Json]", args))
+    return ParsedCall(tool, {} if args in (None, "") else {BARE: args})
+
+
+def _flat(tool: str, rest: Mapping[str, Json], known: KnownTools, meant: Meant) -> ParsedCall | Fault | None:
+    """The arguments beside the name, or none at all."""
+    fits = rest.keys() <= set(known.properties(tool)) and rest.keys() >= set(known.list_required(tool))
+    if fits and (rest or known.list_required(tool) == ()):
+        return ParsedCall(tool, dict(rest))
+    if meant == "surely":
+        return known.fault(tool, "it has no `arguments`")
+    return None
+
+
+def with_args(tool: str, args: Json, known: KnownTools, effort: Effort) -> ParsedCall | Fault | None:
+    """The call with its arguments as they were given: an object, the JSON text of one, or the one text it takes."""
+    if args is None or args == "":
+        args = {}
+    if isinstance(args, str):
+        args = _parse_arguments(tool, args, known, effort)
+    if not isinstance(args, dict):
+        return known.fault(tool, "its arguments are not a JSON object")
+    given = cast("dict[str, Json]", args)
+    if given.get("type") == "object" and isinstance(given.get("properties"), dict):
+        return None  # the tool's own schema, told again
+    return ParsedCall(tool, given)
+
+
+def _parse_arguments(tool: str, text: str, known: KnownTools, effort: Effort) -> Json:
+    stripped = text.strip()
+    if stripped.startswith("{"):
+        try:
+            found = value_at(stripped, 0, len(stripped), place="block", effort=effort)
+        except Unreadable:
+            pass
+        else:
+            if not stripped[found.end :].strip():
+                return found.value
+    name = known.only_text(tool)
+    return {name: text} if name else None
+
+
+_NAMED = re.compile(r"\b(?:name|tool|function)[ \t]*+[=:][ \t]*+[\"'“”‘’]?+(?P<name>[\w.-]{1,64}+)")  # noqa: RUF001
+_NAMED_FIRST = re.compile(r"[=:]?+[ \t]*+[\"'“”‘’]?+(?P<name>[\w.-]{1,64}+)[\"'“”‘’]?+/?+\Z")  # noqa: RUF001
+_VALUE = re.compile(r"[\s,;]*+[{\[]")
+_KEYWORDS = re.compile(r"\s*+[A-Za-z_]\w*+\s*+=(?!=)")
+_CLOSERS_TRIED = 8
+_MOST = 64
+_LONGEST_TEXT = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    calls: tuple[ParsedCall | Fault, ...]
+    end: int
+    explicit: bool = False
+    """It names its tool, as the form that is asked for does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The text between two tags."""
+
+    text: str
+    start: int
+    stop: int
+    """Of what may be looked at."""
+    end: int
+    """Of the body, as far as the closing tag tells."""
+    after: int
+    closed: bool
+
+
+def tag_at(text: str, opening: re.Match[str], stop: int, known: KnownTools, *, finish: Finish, effort: Effort) -> Tag:
+    attributes = opening["attributes"].strip()
+    if text[opening.start() - 1 : opening.start()] == "`" and text[opening.end() : opening.end() + 1] == "`":
+        return Tag((), opening.end())
+    name = _NAMED.search(attributes) or _NAMED_FIRST.match(attributes)
+    body = _body(text, opening, stop, effort)
+    if name is None:
+        return _read_unnamed_tag(body, known, finish, effort)
+    tool = known.find_tool(name["name"])
+    if attributes.endswith("/"):
+        call = _without_args(tool, known) if tool else ParsedCall(name["name"], {})
+        return Tag((call,), opening.end(), explicit=True)
+    if tool is None:
+        return _read_unknown_tool(name["name"], body, finish, effort)
+    return _read_named_tag(tool, body, known, finish, effort)
+
+
+def _body(text: str, opening: re.Match[str], stop: int, effort: Effort) -> _Place:
+    closing = f"</{opening['tag'].lower()}>"
+    start = opening.end()
+    end = at = start
+    for _ in range(_CLOSERS_TRIED):
+        at = effort.find(text, closing, at, stop)
+        if at < 0:
+            break
+        end, at = at, at + len(closing)
+        # Within a string of the code it closes nothing.
+        if text[at : at + 1] not in ("'", '"', ")"):
+            break
+    else:
+        at = -1
+    again = effort.find(text, f"\n<{opening['tag']} ", start, stop)
+    if at < 0 and again < 0:
+        return _Place(text, start, stop, stop, stop, closed=False)
+    if at < 0 or 0 <= again < end:
+        return _Place(text, start, stop, again, again, closed=True)
+    return _Place(text, start, stop, end, at, closed=True)
+
+
+def _read_unnamed_tag(body: _Place, known: KnownTools, finish: Finish, effort: Effort) -> Tag:
+    """`<tool_call>` and the like: the name is in the JSON, or it is a call as Python writes it."""
+    at = body.start
+    calls: list[ParsedCall | Fault] = []
+    while len(calls) < _MOST and (begins := _VALUE.match(body.text, at, body.end)):
+        value, at = _json(body, begins.end() - 1, finish, effort)
+        if isinstance(value, Unreadable):
+            return Tag((*calls, Fault(_unreadable(value, finish))), body.after)
+        calls += calls_in(value, known, "surely", effort) or [Fault(_NOT_A_CALL)]
+    if calls:
+        return Tag(tuple(calls), _behind(body, at))
+    content = body.text[body.start : body.end].strip()
+    if not content:
+        return Tag((), body.after)
+    return Tag(tuple(python_calls.calls_of(content, known, effort) or [Fault(_NOT_A_CALL)]), body.after)
+
+
+_NOT_A_CALL = 'What stands in <tool_call> is no call. Write {"name": ..., "arguments": {...}} there, as valid JSON.'
+
+
+def _unreadable(error: Unreadable, finish: Finish) -> str:
+    if error.cut and finish == "length":
+        return "The reply was cut off within a call, which was not run. Write it again, shorter."
+    return f'A call was not run: {error}. Write {{"name": ..., "arguments": {{...}}}} as valid JSON.'
+
+
+def _read_named_tag(tool: str, body: _Place, known: KnownTools, finish: Finish, effort: Effort) -> Tag:
+    value, at = _object(body, finish, effort)
+    if value is not None:
+        if isinstance(value, dict):
+            args = cast("dict[str, Json]", value)
+            # The whole call once more, where only its arguments belong.
+            nested = "arguments" in args and "arguments" not in known.properties(tool)
+            inner = calls_in(args, known, "perhaps", effort) if nested else []
+            if inner or tool != known.python or isinstance(args.get("code"), str):
+                return Tag(tuple(inner or [ParsedCall(tool, args)]), _behind(body, at), explicit=True)
+        elif tool != known.python:
+            why = "the reply was cut off within it; make it shorter"
+            cut = isinstance(value, Unreadable) and value.cut and finish == "length"
+            return Tag((known.fault(tool, why if cut else str(value)),), body.after)
+    content = body.text[body.start : body.end]
+    if tool == known.python:
+        return Tag((_code(content, known, effort),), body.after, explicit=True)
+    return Tag((_from_text(tool, content, known, effort),), body.after, explicit=True)
+
+
+def _read_unknown_tool(tool: str, body: _Place, finish: Finish, effort: Effort) -> Tag:
+    """A tool whose schema the model was not shown. The engine knows whether there is one of that name."""
+    value, at = _object(body, finish, effort)
+    if isinstance(value, Unreadable):
+        return Tag((Fault(_unreadable(value, finish)),), body.after)
+    if value is not None:
+        return Tag((ParsedCall(tool, cast("dict[str, Json]", value)),), _behind(body, at), explicit=True)
+    text = body.text[body.start : body.end].strip()
+    return Tag((ParsedCall(tool, {BARE: text} if text else {}),), body.after, explicit=True)
+
+
+def _object(body: _Place, finish: Finish, effort: Effort) -> tuple[Json | Unreadable, int]:
+    """The JSON object that the body begins with, and where it ends; None if it begins with something else."""
+    begins = _VALUE.match(body.text, body.start, body.end)
+    if not begins or begins.group().endswith("["):
+        return None, body.start
+    return _json(body, begins.end() - 1, finish, effort)
+
+
+def _json(body: _Place, start: int, finish: Finish, effort: Effort) -> tuple[Json | Unreadable, int]:
+    place: Place = "prose" if not body.closed and finish == "length" else "block"
+    try:
+        found = value_at(body.text, start, body.stop, place=place, effort=effort, mend_to=body.end)
+    except Unreadable as error:
+        return error, start
+    return found.value, found.end
+
+
+def _behind(body: _Place, at: int) -> int:
+    """Where to go on: JSON says by itself where it ends, whatever closing tags its strings hold."""
+    closing = re.compile(r"[\s\]};,]*+(?:</\w{1,20}+>)?+").match(body.text, at, body.stop)
+    return closing.end() if closing else at
+
+
+def _code(content: str, known: KnownTools, effort: Effort) -> ParsedCall | Fault:
+    text = content.strip()
+    opening = OPENING.match(text)
+    fence = fence_at(text, opening, len(text), effort) if opening else None
+    code = fence.body if fence else content.strip("\r\n").rstrip()
+    if not code.strip():
+        return known.fault("python", "it has no code")
+    return ParsedCall("python", {"code": textwrap.dedent(code) if code[0] in " \t" else code})
+
+
+def _without_args(tool: str, known: KnownTools) -> ParsedCall | Fault:
+    if needed := known.list_required(tool):
+        return known.fault(tool, f"it needs {', '.join(needed)}")
+    return ParsedCall(tool, {})
+
+
+def _from_text(tool: str, content: str, known: KnownTools, effort: Effort) -> ParsedCall | Fault:
+    text = content.strip()
+    if not text:
+        return _without_args(tool, known)
+    source = f"{tool}({text})" if _KEYWORDS.match(text) else text
+    calls = python_calls.calls_of(source, known, effort) if len(text) <= _LONGEST_TEXT else []
+    if len(calls) == 1:
+        return calls[0]
+    name = known.only_text(tool)
+    if name and "\n" not in text and "<" not in text and len(text) <= _LONGEST_TEXT:
+        quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+        return ParsedCall(tool, {name: text[1:-1] if quoted else text})
+    return known.fault(tool, "its arguments are not a JSON object")

@@ -1,0 +1,199 @@
+"""A streamed chat answer: server-sent events, or bare JSON, read into a reply."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Literal, TypeAlias
+
+import anyio
+from msgspec.structs import replace
+
+from pinfold.events import BadEvent, Json, Reply, Request, RequestFailed, Thought
+from pinfold.model.wire.failures import holds_error, one_line, refusal
+from pinfold.model.wire.http import Answer, Wire
+from pinfold.model.wire.payload import an_object, parse_payload
+from pinfold.model.wire.reply_assembler import ReplyAssembler
+
+Done: TypeAlias = Literal["[DONE]"]
+DONE: Done = "[DONE]"
+DRAIN_S = 0.5
+"""For the end of an answer after its last word, so that the next request can have the connection."""
+_LOST = 3
+"""Pieces that are passed over: what they held is lost, and the rest of the answer is not."""
+_STREAMS = ("text/event-stream", "application/x-ndjson")
+LOST = "{} of the pieces that the server sent could not be read: something may be missing in the answer"
+
+
+class StreamedModel:
+    """A model whose server streams its replies. Subclasses send the request, and turn what comes into OpenAI's chunks."""
+
+    tail_s: float
+    """For what may follow a finished answer."""
+
+    def __init__(self, name: str, model: str, wire: Wire) -> None:
+        self.name = name
+        self.model = model
+        self._wire = wire
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
+        """Pieces as they come, then the whole reply. Raises RequestFailed."""
+        async with AsyncExitStack() as stack:
+            answer = await self._answer(request, stack)
+            assembler = ReplyAssembler()
+            try:
+                async with aclosing(events(answer, lambda: assembler.finished, tail_s=self.tail_s)) as chunks:
+                    async for chunk in chunks:
+                        if chunk == DONE:
+                            assembler.finished = True
+                            continue
+                        if holds_error(chunk):
+                            raise refusal(None, chunk, url=answer.url, secrets=self._wire.secrets)
+                        for piece in assembler.add(self._to_chunk(chunk)):
+                            yield piece
+                self._check_whole(assembler, answer)
+            except RequestFailed as failure:
+                # What breaks after the last word breaks nothing.
+                if not (assembler.begun and assembler.finished):
+                    failure.request_id = failure.request_id or answer.request_id or assembler.id
+                    raise
+            for piece in assembler.end():
+                yield piece
+            reply = assembler.reply(model=self.name, request_id=answer.request_id)
+            yield await self._complete(
+                replace(reply, notices=(LOST.format(answer.lost),)) if answer.lost else reply, request
+            )
+
+    async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
+        raise NotImplementedError
+
+    def _to_chunk(self, sent: dict[str, Json]) -> dict[str, Json]:
+        return sent
+
+    def _check_whole(self, assembler: ReplyAssembler, answer: Answer) -> None:
+        if not assembler.begun and answer.kind == "application/json":
+            raise not_a_chat(answer, "there are no choices in it")
+        if not assembler.finished:
+            raise RequestFailed("the reply broke off")
+        if not assembler.begun:
+            raise RequestFailed("the server sent an empty reply")
+
+    async def _complete(self, reply: Reply, request: Request) -> Reply:
+        """The reply with what the server did not say itself."""
+        raise NotImplementedError
+
+
+async def events(
+    answer: Answer, finished: Callable[[], bool], *, tail_s: float
+) -> AsyncGenerator[dict[str, Json] | Done]:
+    """Every object the server sends, and DONE where it says so. Raises RequestFailed for what is no such stream.
+
+    Once the reader has `finished`, more is waited for no longer than `tail_s`.
+    """
+    reader = _Reader(answer)
+    first = b""
+    seen = False
+    limit_s = math.inf
+    async with aclosing(answer.lines()) as source:
+        while True:
+            lines = None
+            with anyio.move_on_after(limit_s):
+                lines = await anext(source, None)
+            if lines is None:
+                break
+            for line in lines:
+                # Comments and blank lines keep a connection awake; there may be very many.
+                if line.startswith(b":") or not (line or reader.waiting):
+                    continue
+                first = first or _first(line, answer)
+                for event in reader.take(line):
+                    seen = True
+                    yield event
+                    limit_s = DRAIN_S if event == DONE else tail_s if finished() else limit_s
+    for event in reader.end():
+        seen = True
+        yield event
+    if first and not seen and answer.kind not in _STREAMS:
+        raise not_a_chat(answer, one_line(first.decode("utf-8", "replace")))
+
+
+def _first(line: bytes, answer: Answer) -> bytes:
+    """What an answer begins with; often that is enough to see that it is none."""
+    beginning = line.strip()
+    if beginning and ("html" in answer.kind or beginning.startswith(b"<")):
+        raise not_a_chat(answer, "a web page")
+    return beginning
+
+
+def not_a_chat(answer: Answer, what: str) -> RequestFailed:
+    """A server answers there, but not as a model."""
+    return RequestFailed(
+        f"{answer.url} answers with something else than a chat reply ({what}); is the URL right?",
+        status=404,
+        request_id=answer.request_id,
+    )
+
+
+class _Reader:
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._pending: list[str] = []
+        self._bare = False
+        self._begun = False
+
+    @property
+    def waiting(self) -> bool:
+        """An event has begun and not ended."""
+        return bool(self._pending)
+
+    def take(self, line: bytes) -> Sequence[dict[str, Json] | Done]:
+        if not self._begun:
+            self._begun = True
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.startswith(b"data:"):
+            return self._data(line[5:].removeprefix(b" "))
+        if self._bare or (not self._pending and line.lstrip().startswith(b"{")):
+            self._bare = True
+            return self._data(line)
+        if line.startswith(b"error:"):
+            # Not in the standard, but sent.
+            return self._data(b'{"error": %b}' % line[6:])
+        return self.end() if self._pending and not line.strip() else ()
+
+    def end(self) -> Sequence[dict[str, Json] | Done]:
+        """What was waiting for more lines."""
+        text = "\n".join(self._pending)
+        self._pending.clear()
+        if not text:
+            return ()
+        try:
+            return (_check_object(parse_payload(text)),)
+        except BadEvent:
+            self._answer.lost += 1
+            if self._answer.lost > _LOST:
+                words = f"the server sent pieces that are not JSON: {one_line(text[:120])!r}"
+                raise RequestFailed(words) from None
+            return ()
+
+    def _data(self, value: bytes) -> Sequence[dict[str, Json] | Done]:
+        text = value.decode("utf-8", "replace")
+        if not self._pending:
+            # Nearly always one line is one object. If it is not, it is one part of several.
+            try:
+                return (_check_object(parse_payload(text)),)
+            except BadEvent:
+                pass
+        if text.strip() == DONE:
+            return (*self.end(), DONE)
+        self._pending.extend([text] if text.strip() else [])
+        return ()
+
+
+def _check_object(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise BadEvent("not an object")
+    return an_object(value)

@@ -1,0 +1,208 @@
+"""Looks at one file of the workspace: what it is, whether it is open for writing, what it holds. Contents go into the store."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+
+from pinfold.sandbox.file_history.entries import File, FileIndex, Link, Uncovered, Why, owner_of, whole
+from pinfold.sandbox.file_history.store import (
+    NoRoom,
+    ReadResult,
+    Store,
+    count_written,
+    file_of,
+    is_fresh,
+    read_file,
+    reason,
+)
+from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.kernel.inotify import FILES, Watch
+from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, is_open_for_writing, reopen
+
+_START_SHARE = 0.75
+"""Of the store, for the contents at the start; the rest is for what cells make of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that is being read for the first time."""
+
+    path: str
+    fd: int
+    stamp: Stamp
+
+
+class Effort:
+    """What one look at the workspace may cost. Any thread may end it."""
+
+    def __init__(self, limit_s: float, size: int) -> None:
+        self._limit_s = limit_s
+        self._size = size
+        self.is_over = False
+        """A caller waits: nothing more is read in this look."""
+        self.begin()
+
+    def begin(self, *, reads: bool = True) -> None:
+        self._until = monotonic() + self._limit_s if reads else 0.0
+        self._left = self._size
+
+    def allows(self, size: int) -> bool:
+        """Whether so much may still be read. If not, everything else is only looked at."""
+        if self.is_over or monotonic() > self._until or size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
+class FileScanner:
+    """`make_room` is asked for bytes in the store and says whether there may be some now."""
+
+    def __init__(
+        self,
+        top: SafeFolder,
+        store: Store,
+        known: FileIndex,
+        effort: Effort,
+        *,
+        largest: int,
+        watches: int,
+        make_room: Callable[[int], bool],
+    ) -> None:
+        self.known = known
+        self.largest = largest
+        self.unread: list[str] = []
+        self.listed: set[int] = set()
+        """The inodes of files that were only listed: wherever one turns up, it is not new, and never removed."""
+        self.started = False
+        self.watch: Watch | None = None
+        with suppress(OSError):
+            self.watch = Watch(watches, FILES)
+        self._top = top
+        self._store = store
+        self._effort = effort
+        self._make_room = make_room
+
+    def next_unread(self) -> Unread | None:
+        """Opened; to be given to `read_unread` by any thread, then to `finish`."""
+        while self.unread:
+            path = self.unread.pop()
+            if not self.known.is_unread(path):
+                continue
+            with suppress(OSError), self._top.open_below(path) as fd:
+                if Stamp.of(os.fstat(fd)) == self.known.stamps[path]:
+                    return Unread(path, reopen(fd), self.known.stamps[path])
+            self.read(path)
+        return None
+
+    def read_unread(self, unread: Unread) -> ReadResult:
+        """Looks at nothing but the open file, so that cells need not wait for it."""
+        return read_file(unread.fd, lambda fd: self._store.take(fd, share=_START_SHARE))
+
+    def finish(self, unread: Unread, found: ReadResult) -> bool:
+        """Whether it is read now, as it was at the start."""
+        os.close(unread.fd)
+        if self.watch:
+            self.watch.collect(ours=unread.path)
+        path, entry = unread.path, found.entry
+        if not self.known.is_unread(path) or self.known.stamps[path] != unread.stamp:
+            return False  # it was changed meanwhile, and looked at
+        is_kept = not isinstance(entry, File) or self._store.has(entry.digest or "")
+        if found.stamp == unread.stamp and is_kept:
+            self.known.note(path, entry, unread.stamp)
+            self.hold(path, found.is_held)
+        else:  # it was changed, or room was made just when it was taken in
+            self.read(path)
+        return not self.known.has_changed(path) and not self.known.is_unread(path)
+
+    def see(self, path: str, status: os.stat_result, *, written: bool) -> bool:
+        """Whether it was looked at closely. `written`: perhaps; what was only renamed or made has another stamp for sure."""
+        stamp = Stamp.of(status)
+        if self.known.stamps.get(path) == stamp and not (written and path in self.known.unsure):
+            return False
+        if status.st_ino in self.listed:
+            self.known.note(path, Uncovered("changed before it was read", stamp.thing), stamp)
+        elif stat.S_ISREG(status.st_mode):
+            why = self._why_not(path, status)
+            if why:
+                self.known.note(path, Uncovered(why, stamp.thing), stamp)
+            elif self.started and not self._effort.allows(status.st_blocks * 512):
+                self.known.note(path, Uncovered("too much at once", stamp.thing), stamp)
+            elif self.started or is_fresh(stamp):
+                self.read(path)
+            else:
+                self.known.note(path, file_of(None, status), stamp)
+                self.unread.append(path)
+        elif stat.S_ISLNK(status.st_mode):
+            with suppress(OSError), self._top.open_below(path) as fd:
+                target = os.fsdecode(os.readlink(b"", dir_fd=fd))
+                self.known.note(path, Link(target, owner_of(status)), stamp)
+        else:
+            self.known.note(path, Uncovered("special file", stamp.thing), stamp)
+        return True
+
+    def _why_not(self, path: str, status: os.stat_result) -> Why | None:
+        if status.st_nlink > 1:
+            return "hard link"
+        if status.st_size > self.largest:
+            return "too large"
+        # Secrets are not copied anywhere. In a git folder such a name is a branch.
+        return "secret" if whole(path) == path and is_masked(path) else None
+
+    def knows(self, path: str, stamp: Stamp) -> bool:
+        """A file of a folder that was renamed: nothing about it changed but its path."""
+        if not self.started or stamp not in self.known.files_by_stamp():
+            return False
+        entry, is_held = self.known.files_by_stamp()[stamp]
+        self.known.note(path, entry, stamp)
+        self.hold(path, is_held)
+        return True
+
+    def read(self, path: str) -> None:
+        with suppress(OSError), self._open_for_reading(path) as fd:
+            if fd is not None:
+                found = read_file(fd, self._take)
+                self.known.note(path, found.entry, found.stamp, is_fresh=found.is_fresh)
+                self.hold(path, found.is_held)
+
+    def _take(self, fd: int) -> str:
+        share = 1.0 if self.started else _START_SHARE
+        try:
+            return self._store.take(fd, share=share)
+        except NoRoom:
+            if not self._make_room(count_written(fd)):
+                raise
+            return self._store.take(fd, share=share)
+
+    @contextmanager
+    def _open_for_reading(self, path: str) -> Generator[int | None]:
+        """The file, opened for reading; None: it cannot be, which is noted."""
+        if self.watch:
+            self.watch.collect()
+        with self._top.open_below(path) as named:
+            status = os.fstat(named)
+            try:
+                fd = reopen(named) if stat.S_ISREG(status.st_mode) else None
+            except OSError as error:
+                stamp = Stamp.of(status)
+                self.known.note(path, Uncovered(reason(error), stamp.thing), stamp)
+                fd = None
+        try:
+            yield fd
+        finally:
+            if fd is not None:
+                os.close(fd)
+            if self.watch:
+                self.watch.collect(ours=path)
+
+    def probe(self, path: str) -> None:
+        """Note whether a process has it open for writing."""
+        with suppress(OSError), self._open_for_reading(path) as fd:
+            self.hold(path, fd is not None and is_open_for_writing(fd))
+
+    def hold(self, path: str, is_held: bool) -> None:
+        (self.known.held.add if is_held else self.known.held.discard)(path)

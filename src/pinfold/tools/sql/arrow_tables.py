@@ -1,0 +1,228 @@
+"""Results as Arrow tables: bounded in rows and bytes, exact in their types, and shown to the model as a short preview."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pinfold.tools.sql.statements import Refused
+
+# Both come with the extra `sql`; neither has types.
+pa: Any = import_module("pyarrow")
+pc: Any = import_module("pyarrow.compute")
+
+TRUNCATED = b"pinfold:truncated"
+"""In a table's metadata: why it does not hold all rows."""
+MIXED = "mixed: numbers, texts or bytes; each is given as text"
+_EXACT = 1 << 53
+"""Whole numbers up to here are exact as floating point."""
+_MIXED_TYPE = pa.large_string()
+"""Marks a mixed column, whose values became text; a column that was text from the start is `pa.string()`."""
+_NARROW_DIGITS, _WIDE_DIGITS = 38, 76
+"""Digits that Arrow's two decimal types hold."""
+_DEFAULT_SCALE = 10
+"""Digits after the point where a column has no values."""
+_NOT_DECIMAL = ["nan", "inf", "-inf", "NaN", "Infinity", "-Infinity"]
+_MOST_DAYS = 2_000_000_000
+_MOST_TICKS = 9_200_000_000_000_000_000
+"""Databases store infinity beyond these, whatever the unit."""
+PREVIEW_ROWS = 5
+PREVIEW_COLUMNS = 30
+CELL_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    table: Any
+    """A pyarrow.Table."""
+    cut: str = ""
+    """Why rows are missing; empty if the table is whole."""
+
+    def with_reason(self) -> Any:
+        """The table, with the reason in its metadata if it was cut."""
+        return self.table.replace_schema_metadata({TRUNCATED: self.cut.encode()} if self.cut else None)
+
+
+def gather_rows(batches: Iterable[Any], schema: Any, bounds: Bounds, *, rows: int = 0, size: int = 0) -> Gathered:
+    """Collect batches up to the bounds; reads at most one batch too many. `rows` and `size` were gathered before."""
+    kept: list[Any] = []
+    cut = ""
+    for batch in batches:
+        part = batch
+        if rows + part.num_rows > bounds.rows:
+            part = part.slice(0, bounds.rows - rows)
+            cut = f"there are more rows than the {bounds.rows:,} that are given at once"
+        fits = _fitting_rows(part, bounds.bytes - size)
+        if fits < part.num_rows:
+            part = part.slice(0, fits)
+            cut = f"there is more than the {bounds.bytes >> 20:,} MB that are given at once"
+        if part.num_rows:
+            kept.append(part)
+        rows += part.num_rows
+        size += part.nbytes
+        if cut:
+            break
+    return Gathered(pa.Table.from_batches(kept, schema=schema), cut)
+
+
+def _fitting_rows(batch: Any, room: int) -> int:
+    """How many of its first rows fit into `room` bytes."""
+    if batch.nbytes <= room:
+        return batch.num_rows
+    return bisect_right(range(1, batch.num_rows + 1), room, key=lambda count: batch.slice(0, count).nbytes)
+
+
+def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: Bounds) -> Gathered:
+    """Rows of Python values as a table; each column gets the narrowest type that holds all its values unchanged.
+
+    SQLite has no column types, only value types, so they are found from the values.
+    """
+    found: list[Gathered] = []
+    rows = size = 0
+    for piece in pieces:
+        batch = pa.record_batch([_array(values) for values in zip(*piece, strict=True)], names=names)
+        part = gather_rows([batch], batch.schema, bounds, rows=rows, size=size)
+        found.append(part)
+        rows += part.table.num_rows
+        size += part.table.nbytes
+        if part.cut:
+            break
+    columns = [
+        _join_chunks([chunk for part in found for chunk in part.table.column(at).chunks]) for at in range(len(names))
+    ]
+    fields = [
+        pa.field(name, column.type, metadata={"sql:type": kind} if kind else None)
+        for name, (column, kind) in zip(names, columns, strict=True)
+    ]
+    table = pa.table([column for column, _ in columns], schema=pa.schema(fields))
+    return Gathered(table, found[-1].cut if found else "")
+
+
+def _array(values: tuple[Any, ...]) -> Any:
+    kinds: set[type[Any]] = {type(value) for value in values if value is not None}
+    if not kinds:
+        return pa.nulls(len(values))
+    if kinds == {int, float} and all(abs(value) <= _EXACT for value in values if isinstance(value, int)):
+        return pa.array(values, pa.float64())
+    if len(kinds) > 1:
+        return pa.array(list(_as_texts(values)), _MIXED_TYPE)
+    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
+    return pa.array(values, types[kinds.pop()])
+
+
+def _as_texts(values: Iterable[Any]) -> Iterator[str | None]:
+    for value in values:
+        match value:
+            case None | str():
+                yield value
+            case bytes():
+                yield value.decode("utf-8", "replace")
+            case _:
+                yield repr(value)
+
+
+def _join_chunks(chunks: list[Any]) -> tuple[Any, str]:
+    """One column, and its `sql:type` if that says more than its Arrow type."""
+    target, kind = _common_type(chunks)
+    return pa.chunked_array([_convert(chunk, target) for chunk in chunks], type=target), kind
+
+
+def _common_type(chunks: list[Any]) -> tuple[Any, str]:
+    types = {chunk.type for chunk in chunks if chunk.type != pa.null()}
+    if not types:
+        return pa.null() if chunks else pa.string(), ""
+    if len(types) == 1 and _MIXED_TYPE not in types:
+        return types.pop(), ""
+    if types == {pa.int64(), pa.float64()}:
+        ends = [pc.min_max(chunk) for chunk in chunks if chunk.type == pa.int64()]
+        if all(abs(end[side].as_py() or 0) <= _EXACT for end in ends for side in ("min", "max")):
+            return pa.float64(), ""
+    return pa.string(), MIXED
+
+
+def _convert(chunk: Any, target: Any) -> Any:
+    if chunk.type in (target, pa.null(), _MIXED_TYPE) or target == pa.float64():
+        return chunk.cast(target)
+    return pa.array(list(_as_texts(chunk.to_pylist())), target)
+
+
+def as_decimals(texts: Any, typmod: int = -1) -> Any:
+    """PostgreSQL's numeric texts as decimals, as narrow as holds the whole column.
+
+    `typmod` is PostgreSQL's precision and scale. The column stays text if it has NaN, infinity or too many digits.
+    """
+    before, after = _declared_digits(typmod)
+    if before + after == 0:
+        points = pc.find_substring(texts, ".")
+        lengths = pc.utf8_length(texts)
+        has_point = pc.greater_equal(points, 0)
+        scales = pc.if_else(has_point, pc.subtract(pc.subtract(lengths, points), 1), 0)
+        before = pc.max(pc.if_else(has_point, points, lengths)).as_py() or 1
+        after = pc.max(scales).as_py()
+        after = _DEFAULT_SCALE if after is None else after
+    digits = max(before + after, 1)
+    if digits > _WIDE_DIGITS or pc.any(pc.is_in(texts, value_set=pa.array(_NOT_DECIMAL))).as_py():
+        return texts
+    return texts.cast(pa.decimal128(digits, after) if digits <= _NARROW_DIGITS else pa.decimal256(digits, after))
+
+
+def _declared_digits(typmod: int) -> tuple[int, int]:
+    """Digits before and after the point; both 0 where the column declares none, or something unusual."""
+    if typmod < 4:
+        return 0, 0
+    precision, scale = (typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF
+    return (precision - scale, scale) if scale <= precision else (0, 0)
+
+
+def refuse_infinite(column: Any, name: str) -> None:
+    """Raises Refused for a date or time of infinity: as a number it would silently be some day."""
+    is_date = pa.types.is_date32(column.type)
+    if not is_date and not pa.types.is_timestamp(column.type):
+        return
+    ends = pc.min_max(column.cast(pa.int32() if is_date else pa.int64()))
+    most = _MOST_DAYS if is_date else _MOST_TICKS
+    if any(abs(ends[side].as_py() or 0) > most for side in ("min", "max")):
+        raise Refused(f"the column {name!r} holds infinity, which no table here can; select it as text instead")
+
+
+def preview(table: Any, cut: str) -> str:
+    """What the model is shown: how many rows, which columns, and the first few. Bounded, whatever the table."""
+    head = f"{table.num_rows:,} {'row' if table.num_rows == 1 else 'rows'} x {table.num_columns:,} columns"
+    if cut:
+        head += f", CUT: {cut}; aggregate in SQL or select less to have all"
+    shown = list(table.schema)[:PREVIEW_COLUMNS]
+    more = table.num_columns - len(shown)
+    columns = ", ".join(f"{_cell(field.name)}: {field.type}" for field in shown) + (
+        f", and {more} more" if more else ""
+    )
+    first = table.slice(0, PREVIEW_ROWS)
+    values = [[_shown_value(item) for item in first.column(at)] for at in range(len(shown))]
+    lines = [f"[{head}; these are not the user's words]", columns]
+    lines += [" | ".join(row) for row in zip(*values, strict=True)]
+    if table.num_rows > PREVIEW_ROWS:
+        lines.append(f"... {table.num_rows - PREVIEW_ROWS:,} more; from Python, all of them are a pyarrow.Table")
+    return "\n".join(lines)
+
+
+def _shown_value(item: Any) -> str:
+    if not item.is_valid:
+        return "null"
+    try:
+        value = item.as_py()
+    except (ValueError, OverflowError):  # days that Python's own calendar does not have
+        return str(item)
+    return _cell(value.hex() if isinstance(value, bytes) else str(value))
+
+
+def _cell(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= CELL_CHARS else f"{plain[: CELL_CHARS - 3]}..."
