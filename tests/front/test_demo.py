@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
+import random
 import re
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +20,41 @@ import pytest
 from tests.conftest import command
 
 from pinfold.app import ConfigError
-from pinfold.app.diagnostics.demo import TABLE, provide_table, sales
+from pinfold.app.diagnostics import demo
+from pinfold.app.diagnostics.demo import COLUMNS, TABLE, provide_table
 from pinfold.model.scripted import read_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
-BUNDLED = Path(sales.__file__).with_name(TABLE)
+BUNDLED = Path(demo.__file__).with_name(TABLE)
+ROWS = 204
+_SEED = 1789
+_REGIONS = {"North": 1.2, "South": 0.8, "East": 1.0, "West": 1.5, "Online": 1.9}
+_PRODUCTS = {"kettle": 29.9, "toaster": 39.5, "lamp": 54.0, "chair": 89.0, "desk": 249.0, "shelf": 74.5}
+_SEASON = (0.8, 0.7, 0.9, 1.0, 1.0, 0.9, 0.8, 0.9, 1.1, 1.2, 1.5, 1.8)
+"""By month."""
+
+
+def sales_csv() -> str:
+    """The sales of a made-up shop, by a seeded generator: `sales.csv` is what it makes."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_rows())
+    return written.getvalue()
+
+
+def _rows() -> Iterator[tuple[str, str, str, int, str, str]]:
+    chance = random.Random(_SEED)
+    first = date(2025, 1, 1)
+    for day in sorted(chance.randrange(365) for _ in range(ROWS)):
+        at = first + timedelta(days=day)
+        region = chance.choices(list(_REGIONS), list(_REGIONS.values()))[0]
+        product = chance.choices(list(_PRODUCTS), [6, 5, 4, 3, 1, 3])[0]
+        growth = 1 + day / 365 * 0.4
+        units = max(1, round(chance.gauss(6, 2.5) * _SEASON[at.month - 1] * growth))
+        price = _PRODUCTS[product] * chance.choice((1, 1, 1, 1.05, 0.95))
+        discount = chance.choices((0, 0.05, 0.1, 0.2), (12, 4, 3, 1))[0]
+        yield at.isoformat(), region, product, units, f"{price:.2f}", f"{discount:g}"
 
 
 def regions_of(table: Path) -> dict[str, float]:
@@ -84,7 +118,7 @@ def test_ctrl_c_leaves_cleanly(start: Any) -> None:
 
 
 def test_the_bundled_table_is_what_its_generator_makes() -> None:
-    assert BUNDLED.read_text(encoding="utf-8") == sales.sales_csv()
+    assert BUNDLED.read_text(encoding="utf-8") == sales_csv()
     replies = [read_lines(path) for path in BUNDLED.parent.glob("recorded/*.jsonl")]
     code = [str(call.args["code"]) for lines in replies for kept in lines for call in kept.calls]
     assert len(code) == 5
@@ -96,9 +130,9 @@ def test_the_bundled_table_is_what_its_generator_makes() -> None:
     ("text", "words"),
     [
         ("date,region\n", "no column 'product'"),
-        (",".join(sales.COLUMNS) + "\n", "has no rows"),
-        (",".join(sales.COLUMNS) + "\n2025-01-01,North,lamp,many,1,0\n", "line 2: invalid literal for int()"),
-        (",".join(sales.COLUMNS) + "\n2025-01-01,North,lamp\n", "line 2"),
+        (",".join(COLUMNS) + "\n", "has no rows"),
+        (",".join(COLUMNS) + "\n2025-01-01,North,lamp,many,1,0\n", "line 2: invalid literal for int()"),
+        (",".join(COLUMNS) + "\n2025-01-01,North,lamp\n", "line 2"),
     ],
 )
 def test_a_table_the_recorded_model_cannot_use_is_refused_before(tmp_path: Path, text: str, words: str) -> None:

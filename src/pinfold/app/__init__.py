@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pinfold.app.clients.agent import Agent, RunResult
     from pinfold.app.clients.session_fork import fork
-    from pinfold.app.clients.submit import Opening, Submission, submit_and_follow
+    from pinfold.app.clients.submit import Opening, Submission, event_of, follow, is_end, rewind, submit_and_follow
     from pinfold.app.config.layers import Loaded, config_schema, load_config
     from pinfold.app.config.schema import ChatConfig, Config, PictureMode
     from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         forget_scratch,
         input_of,
         is_too_wide,
+        private_dir,
         remove_unstarted,
         scratch_folder,
+        warm_dir,
     )
     from pinfold.app.session.approvals import Approval, Approve, Decision
     from pinfold.app.session.environment import EnvironmentStatus, build_environment, environment_status

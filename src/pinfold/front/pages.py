@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from rich.cells import cell_len, set_cell_size
 
 from pinfold.app import OutboundTotal
-from pinfold.app.clients.session_history import ModelBill, SessionHistory, TurnRecord
-from pinfold.app.storage.session_store import SessionNode, SessionTree
+from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
+from pinfold.app.storage import SessionNode, SessionTree
 from pinfold.events import BlobId, FileChange, Json, Rewindable
 from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.diagnostics.system_map import SystemMap
+    from pinfold.app.diagnostics import SystemMap
 
 WIDTH = 80
 _GAP = 2

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
     from pinfold.app.clients.client_session import CellResult, ClientSession
     from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, server_token
-    from pinfold.app.clients.mcp_passthrough import Line, Speech, Upstream
+    from pinfold.app.clients.mcp_passthrough import LATEST, Line, Speech, Upstream
     from pinfold.app.clients.notebooks import (
         AttachedNotebook,
         Notebook,

@@ -145,7 +145,9 @@ async def build_session_map(link: Link) -> SystemMap:
     for server in dict.fromkeys((*tools, *states)):
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
-        _add_tools(drawing, server, names, how, kind="server" if state else "tools", faulty=bool(state and how[-1]))
+        _add_tools(
+            drawing, server, names, how, kind="server" if state else "tools", faulty=bool(state and state["problem"])
+        )
     granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, Any]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)

@@ -61,7 +61,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     def __post_init__(self) -> None:
         self.is_untrusted = False
         """True if the session had read outside text at the last verdict."""
-        self.has_met_others_words = False
+        self.has_met_outside_text = False
         """Set outside of any call, as by a file of another session; recorded when the action ends."""
         self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
         """Of tools that do the same whatever they are given."""
@@ -73,7 +73,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = Facts(effect="once", reach="workspace") if given.stopped else self._with_flow(action)
-        self.is_untrusted = given.untrusted or self.has_met_others_words
+        self.is_untrusted = given.untrusted or self.has_met_outside_text
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
         if connects and taint.is_full and given.mode != "full" and not facts.may_leave:

@@ -147,10 +147,19 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         if self.writer and not is_part:
             self.writer.begin_action()
             await self._check_for_outside_text()
-        performed = await self._perform_action(id, action, on_output, on_call, cell, read_only=read_only)
+        what = ActionContext(
+            on_call=on_call,
+            on_output=on_output,
+            cell=cell,
+            cleared=self.judging.find_destinations(action),
+            wanted=self.way.wanted,
+            # A workspace that cannot be written needs no further protection.
+            read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
+        )
+        performed = await self._perform_action(id, action, what)
         if not is_part:
             await self._check_for_outside_text()
-        if self.judging.has_met_others_words:
+        if self.judging.has_met_outside_text:
             performed = replace(performed, untrusted=True)
         if self.writer and performed.untrusted:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
@@ -158,7 +167,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     async def _check_for_outside_text(self) -> None:
         """Another session may have written outside text into the folder since this one began."""
-        if self.writer is None or self.judging.has_met_others_words or not self.writer.has_news:
+        if self.writer is None or self.judging.has_met_outside_text or not self.writer.has_news:
             return
         try:
             found = await anyio.to_thread.run_sync(self.writer.find_marked)
@@ -173,20 +182,11 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     async def _note_outside_text(self) -> None:
         """Later actions are judged accordingly at once; the log records it when this action ends."""
-        self.judging.has_met_others_words = True
+        self.judging.has_met_outside_text = True
         if self.writer:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
 
-    async def _perform_action(
-        self,
-        id: ActionId,  # noqa: A002
-        action: Action,
-        on_output: OnOutput,
-        on_call: OnCall,
-        cell: int | None,
-        *,
-        read_only: bool,
-    ) -> Performed:
+    async def _perform_action(self, id_: ActionId, action: Action, what: ActionContext) -> Performed:
         if isinstance(action, CallTool) and action.tool == NETWORK:
             # Whatever comes back through a connection is outside text.
             return Performed(outcome="ok", observation="", untrusted=True)
@@ -195,22 +195,13 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
         if reads and (not isinstance(action, RunCell) or "/mnt" in action.code):
             await self._write_server_modules()
-        what = ActionContext(
-            on_call=on_call,
-            on_output=on_output,
-            cell=cell,
-            cleared=self.judging.find_destinations(action),
-            wanted=self.way.wanted,
-            # Where nothing may be written at all, there is nothing to add to it.
-            read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
-        )
         if self.way.is_running:  # what it is a part of has seen to the rest
             sent = ()
             with action_scope(what):
-                performed = await self._dispatch_action(id, action, what)
+                performed = await self._dispatch_action(id_, action, what)
         else:
             async with self._track_egress(what, reads=reads) as running:
-                performed = await self._dispatch_action(id, action, what)
+                performed = await self._dispatch_action(id_, action, what)
                 if isinstance(action, RunCell):
                     performed = add_refusals(performed, running.refused)
             sent = running.list_sent()
@@ -222,7 +213,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     async def _write_server_modules(self) -> None:
         """Only before code that may read them: it takes longer than many cells."""
         if self.catalogue and self.spec.servers:
-            is_met = self.judging.has_met_others_words
+            is_met = self.judging.has_met_outside_text
             await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
 
     async def _dispatch_action(self, id_: ActionId, action: Action, what: ActionContext) -> Performed:

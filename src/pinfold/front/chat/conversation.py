@@ -58,8 +58,8 @@ from pinfold.front.chat.turns import Turns
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.clients.notebooks import AttachedNotebook
-    from pinfold.app.session.options import Mount
+    from pinfold.app.clients import AttachedNotebook
+    from pinfold.app.session import Mount
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
@@ -254,7 +254,7 @@ class Conversation(UserDialog):
 
     async def _bring_notebook(self, notebook: str) -> None:
         """Run its cells; the first prompt shows them to the model."""
-        from pinfold.app.clients.notebooks import AttachedNotebook
+        from pinfold.app.clients import AttachedNotebook
 
         brought = await anyio.to_thread.run_sync(
             partial(AttachedNotebook, Path(notebook), run=not self._given["no_run"], say=self.tell)

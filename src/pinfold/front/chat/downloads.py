@@ -14,12 +14,12 @@ from pinfold.front.progress import TimeLeft, make_reporter
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.models.session_models import CallOptions
+    from pinfold.app.models import CallOptions
 
 
 async def fetch_weights(model: str, user: UserInteraction) -> None:
     """Raises PinfoldError."""
-    from pinfold.app.models.local_models import Pulling, pull_model
+    from pinfold.app.models import Pulling, pull_model
 
     show = _make_reporter(user)
 
@@ -33,7 +33,7 @@ async def fetch_weights(model: str, user: UserInteraction) -> None:
 
 async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserInteraction) -> None:
     """Build the Python environment of a new session, if it is wanted and missing."""
-    from pinfold.app.session.environment import BUILDING, build_for_session, packages_to_build
+    from pinfold.app.session import BUILDING, build_for_session, packages_to_build
 
     packages = await anyio.to_thread.run_sync(lambda: packages_to_build(workspace, sandbox, model=model))
     if packages is None:
@@ -47,7 +47,7 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
 
 async def offer_extra(name: str, user: UserInteraction) -> bool:
     """Ask, and install after a yes. Raises ExtraFailed."""
-    from pinfold.app.models.extras import EXTRAS, add_extras, installation
+    from pinfold.app.models import EXTRAS, add_extras, installation
 
     here = installation()
     question = f"This needs the extra `{name}` ({EXTRAS[name].words}). Install it into {here.folder} now"
@@ -61,8 +61,8 @@ async def offer_extra(name: str, user: UserInteraction) -> bool:
 
 async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -> bool:
     """Ask for the provider's key if it is missing, and store it. False if the user gave none. Raises PinfoldError."""
-    from pinfold.app.models.session_models import is_usable
-    from pinfold.app.trust.secrets import Secrets
+    from pinfold.app.models import is_usable
+    from pinfold.app.trust import Secrets
 
     missing = None if is_usable(model, calling) else calling.missing_key(model)
     if missing is None:

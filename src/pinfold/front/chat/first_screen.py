@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from pinfold.app.diagnostics.first_run import DetectedSetup, Server
+from pinfold.app.diagnostics import DetectedSetup, Server
 from pinfold.text import join_names, presentable_line
 
 ROWS = 24

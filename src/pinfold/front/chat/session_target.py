@@ -26,8 +26,7 @@ from pinfold.app import (
     read_session,
     resume_options,
 )
-from pinfold.app.models.extras import extra_for, missing_modules
-from pinfold.app.models.session_models import is_usable
+from pinfold.app.models import extra_for, is_usable, missing_modules
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -103,7 +102,7 @@ async def resolve_session(given: Mapping[str, Any], name: str | None, user: User
 
 async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
     """Ask once whether to follow the folder's instructions; again when they change."""
-    from pinfold.app.trust.workspace_trust import question, trust
+    from pinfold.app.trust import question, trust
 
     asked = await anyio.to_thread.run_sync(question, workspace)
     if asked is None:
@@ -141,7 +140,7 @@ def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget
 async def _choose_model(options: Options, user: UserInteraction) -> Options:
     """If no model is named: show what was found, and ask only if text would leave this machine."""
     if not options.model:
-        from pinfold.app.diagnostics.first_run import agree_on_model, detect_setup
+        from pinfold.app.diagnostics import agree_on_model, detect_setup
         from pinfold.front.chat.first_screen import first_screen
 
         there = await detect_setup()

@@ -28,16 +28,10 @@ from typing import NoReturn, TypeAlias
 
 import anyio
 
-from pinfold.app.ownership.warm_helper import (
-    IDLE_S,
-    PRELOADED,
-    can_rehearse,
-    keep_launcher,
-    list_watched_files,
-    rehearsal_folder,
-)
-from pinfold.app.paths import private_dir, warm_dir
-from pinfold.app.storage.lock import Claim, claim
+from pinfold.app import private_dir, warm_dir
+from pinfold.app.ownership import PRELOADED, can_rehearse, keep_launcher, list_watched_files, rehearsal_folder
+from pinfold.app.ownership.warm_helper import IDLE_S
+from pinfold.app.storage import Claim, claim
 from pinfold.front.cli.main import run_command_line
 from pinfold.front.cli.relay import EXIT, GO, SOCKET, TAKEN
 

@@ -13,8 +13,8 @@ import click
 import msgspec
 
 from pinfold.app import SessionStore, StoredSession, connect, read_session, resume_options
-from pinfold.app.clients.session_history import SessionHistory, build_history, entries_on_disk
-from pinfold.app.storage.session_store import build_session_tree, list_nodes
+from pinfold.app.clients import SessionHistory, build_history, entries_on_disk
+from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.events import FileChange, Json, PinfoldError, SessionId, plain_json
 from pinfold.front.pages import (
     Contents,

@@ -59,7 +59,7 @@ class TurnInput:
         stdin = self._wait_for_stdin() if self._beside else None
         if stdin is None and not self._attached:
             return
-        from pinfold.app.clients.attachments import collect_attachments, refuse_reserved_name, save_stdin
+        from pinfold.app.clients import collect_attachments, refuse_reserved_name, save_stdin
 
         self._piped = save_stdin(lambda size: _read(stdin, size), folder) if stdin else None
         if self._piped:
@@ -102,7 +102,7 @@ class TurnInput:
 
         @asynccontextmanager
         async def with_pictures() -> AsyncGenerator[Link]:
-            from pinfold.app.clients.attachments import store_pictures
+            from pinfold.app.clients import store_pictures
 
             async with opening() as link:
                 images[:] = store_pictures(link, folder, self._pictures)

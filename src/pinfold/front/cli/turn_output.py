@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from pinfold.app import changed_in_words
-from pinfold.app.clients.submit import event_of
+from pinfold.app import changed_in_words, event_of
 from pinfold.events import (
     ActionDenied,
     ActionFinished,

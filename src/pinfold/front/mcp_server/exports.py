@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pinfold import __version__
 from pinfold.app import CommandRefused, ConfigError
-from pinfold.app.clients.client_sessions import ClientSessions
-from pinfold.app.clients.mcp_passthrough import LATEST, Line, Speech, Upstream
+from pinfold.app.clients import LATEST, ClientSessions, Line, Speech, Upstream
 from pinfold.events import PinfoldError
 from pinfold.front.mcp_server.calls import Calls, Context, failure
 from pinfold.front.mcp_server.clients import Client, ClientPeer, RequestPeer, client_of

@@ -20,7 +20,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 
 from pinfold import __version__
 from pinfold.app import ConfigError, background
-from pinfold.app.clients.client_sessions import ClientSessions
+from pinfold.app.clients import ClientSessions
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
 from pinfold.front.mcp_server.http_guard import RETRY_MS, App, Guard, RecentEvents

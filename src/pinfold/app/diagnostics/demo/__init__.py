@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
-import random
 import shutil
 from collections.abc import Iterator
-from datetime import date, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,12 +14,6 @@ from pinfold.app.paths import scratch_folder, scratch_of
 from pinfold.sandbox.kernel.folders import in_use
 
 COLUMNS = ("date", "region", "product", "units", "price", "discount")
-ROWS = 204
-_SEED = 1789
-_REGIONS = {"North": 1.2, "South": 0.8, "East": 1.0, "West": 1.5, "Online": 1.9}
-_PRODUCTS = {"kettle": 29.9, "toaster": 39.5, "lamp": 54.0, "chair": 89.0, "desk": 249.0, "shelf": 74.5}
-_SEASON = (0.8, 0.7, 0.9, 1.0, 1.0, 0.9, 0.8, 0.9, 1.1, 1.2, 1.5, 1.8)
-"""By month."""
 TABLE = "sales.csv"
 _HERE = Path(__file__).parent
 Part: TypeAlias = Literal["regions", "months", "mistake", "mean", "trend"]
@@ -84,26 +75,3 @@ def _check(table: Path) -> None:
         raise ConfigError(f"sales.csv, line {line}: {error}; {afresh}") from error
     if line == 1:
         raise ConfigError(f"sales.csv has no rows; {afresh}")
-
-
-def sales_csv() -> str:
-    """The sales of a made-up shop, by a seeded generator: `sales.csv` is what it makes."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_sales())
-    return written.getvalue()
-
-
-def _sales() -> Iterator[tuple[str, str, str, int, str, str]]:
-    chance = random.Random(_SEED)  # noqa: S311 - made-up sales
-    first = date(2025, 1, 1)
-    for day in sorted(chance.randrange(365) for _ in range(ROWS)):
-        at = first + timedelta(days=day)
-        region = chance.choices(list(_REGIONS), list(_REGIONS.values()))[0]
-        product = chance.choices(list(_PRODUCTS), [6, 5, 4, 3, 1, 3])[0]
-        growth = 1 + day / 365 * 0.4
-        units = max(1, round(chance.gauss(6, 2.5) * _SEASON[at.month - 1] * growth))
-        price = _PRODUCTS[product] * chance.choice((1, 1, 1, 1.05, 0.95))
-        discount = chance.choices((0, 0.05, 0.1, 0.2), (12, 4, 3, 1))[0]
-        yield at.isoformat(), region, product, units, f"{price:.2f}", f"{discount:g}"

@@ -44,10 +44,10 @@ class ServerFailed(PinfoldError):
 class AbsentPerson:
     """Person and Sampler that answer nothing."""
 
-    async def elicit(self, *_: object) -> None:
+    async def elicit(self, *_: object, **__: object) -> None:
         return None
 
-    async def open_page(self, *_: object) -> bool:
+    async def open_page(self, *_: object, **__: object) -> bool:
         return False
 
     async def sample(self, *_: object, **__: object) -> None:
@@ -96,9 +96,9 @@ def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
     found: list[ServerListing] = []
     for spec in specs:
         manifest: Any = pins.get(spec.name)
-        known = {"trusted": pins.is_trusted(spec.name), "failure": failure_of(spec.name)}
         tools = None if manifest is None else len(manifest.get("tools", ()))
-        found.append(ServerListing(spec=spec, where=describe_place(spec), tools=tools, **known))
+        where, trusted, failure = describe_place(spec), pins.is_trusted(spec.name), failure_of(spec.name)
+        found.append(ServerListing(spec=spec, where=where, trusted=trusted, tools=tools, failure=failure))
     return tuple(found)
 
 

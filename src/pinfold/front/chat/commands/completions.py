@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, get_args
 
 from pinfold.app import SessionStore
-from pinfold.app.clients.session_history import SessionHistory, build_history, entries_of
-from pinfold.app.session.checkpoints import checkpoints_in
-from pinfold.app.storage.session_store import SessionNode, list_nodes
+from pinfold.app.clients import SessionHistory, build_history, entries_of
+from pinfold.app.session import checkpoints_in
+from pinfold.app.storage import SessionNode, list_nodes
 from pinfold.events import PinfoldError, SessionId
 from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.front.chat.commands.user_commands import find_commands
@@ -102,7 +102,7 @@ def grants(_: ChatContext, typed: str) -> Sequence[str]:
 
 
 def servers(talk: ChatContext, typed: str) -> Sequence[str]:
-    from pinfold.app.session.mcp.inspection import load_servers_for
+    from pinfold.app.session.mcp import load_servers_for
 
     return _filter_by_prefix([f"trust {spec.name}" for spec in load_servers_for(talk.workspace).specs], typed)
 
@@ -112,7 +112,7 @@ def modes(_: ChatContext, typed: str) -> Sequence[str]:
 
 
 def models(_: ChatContext, typed: str) -> Sequence[str]:
-    from pinfold.app.models.local_models import list_model_names
+    from pinfold.app.models import list_model_names
 
     return _filter_by_prefix(list_model_names(), typed)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pinfold.app import Link
-from pinfold.app.session.options import Mount
+from pinfold.app.session import Mount
 from pinfold.events import SessionId
 from pinfold.front.chat.dialogs import UserInteraction
 

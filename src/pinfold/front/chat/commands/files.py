@@ -152,7 +152,7 @@ def _file(talk: ChatContext, name: str) -> Path:
         return path
     if kind not in _PAGES:
         raise BadArguments(f"{kind or 'such'} files may run something when opened; open it yourself: {path}")
-    from pinfold.app.paths import private_dir
+    from pinfold.app import private_dir
     from pinfold.app.storage.exports.html import display_page
     from pinfold.app.storage.exports.transcript import ShownDisplay
 

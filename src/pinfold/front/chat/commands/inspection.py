@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import anyio.to_thread
 
 from pinfold.app import Link, sum_outbound
-from pinfold.app.session.session_queries import Sight
+from pinfold.app.session import Sight
 from pinfold.events import FLOW, BlobId, Json
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.output import (
@@ -157,8 +157,8 @@ async def _list(talk: ChatContext) -> None:
 
 async def _trust(talk: ChatContext, name: str) -> None:
     """As `pinfold mcp trust`. Trusts exactly what was shown: the connection stays open meanwhile."""
-    from pinfold.app.session.mcp.inspection import ServerFailed, find_spec, inspect_servers, load_servers_for
-    from pinfold.app.trust.mcp_reach import describe_server
+    from pinfold.app.session.mcp import ServerFailed, find_spec, inspect_servers, load_servers_for
+    from pinfold.app.trust import describe_server
 
     spec = find_spec(load_servers_for(talk.workspace), name)
     write_note(talk, f"starting {spec.name} to read its tools")

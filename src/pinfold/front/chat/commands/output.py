@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from rich.text import Text
 
-from pinfold.app.clients.session_history import SessionHistory, build_history, entries_of
+from pinfold.app.clients import SessionHistory, build_history, entries_of
 from pinfold.events import Entry, PinfoldError
 from pinfold.text import presentable, presentable_line
 

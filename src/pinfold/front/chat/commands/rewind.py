@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
-from pinfold.app.clients.session_history import SessionHistory, TurnRecord
-from pinfold.app.session.checkpoints import checkpoints_in
+from pinfold.app.clients import SessionHistory, TurnRecord
+from pinfold.app.session import checkpoints_in
 from pinfold.events import Configure, Redo, Rewind, Rewindable, Undo
 from pinfold.front.chat.commands.output import (
     BadArguments,

@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 
 from pinfold.app import SessionStore, fork
-from pinfold.app.storage.session_store import build_session_tree, list_nodes
+from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.events import Clear, Rename, SessionId
 from pinfold.front.chat.commands.output import (
     BadArguments,

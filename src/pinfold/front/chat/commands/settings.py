@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import anyio.to_thread
 
 from pinfold.app import check_paths, load_config, mounts_of, parse_named_paths
-from pinfold.app.session.options import refuse_overlap
+from pinfold.app.session import refuse_overlap
 from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.inspection import query_session
 from pinfold.front.chat.commands.output import (
@@ -25,7 +25,7 @@ from pinfold.front.pages import columns
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.models.local_models import Reachable
+    from pinfold.app.models import Reachable
     from pinfold.front.chat.commands.context import ChatContext
 
 
@@ -54,7 +54,7 @@ async def mode_command(talk: ChatContext, rest: str) -> None:
 async def model_command(talk: ChatContext, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
-        from pinfold.app.models.local_models import SUGGESTED, reachable_models
+        from pinfold.app.models import SUGGESTED, reachable_models
 
         now = (await talk.link.status()).model
         reachable = await reachable_models()
@@ -73,8 +73,7 @@ async def model_command(talk: ChatContext, rest: str) -> None:
 
 async def _can_be_had(talk: ChatContext, model: str) -> bool:
     """Offer to install what it needs and ask for its key; a wrong name is reported when the model is set."""
-    from pinfold.app.models.extras import extra_for
-    from pinfold.app.models.session_models import CallOptions
+    from pinfold.app.models import CallOptions, extra_for
     from pinfold.front.chat.downloads import ask_for_key, offer_extra
 
     loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
@@ -126,7 +125,7 @@ async def _revoke(talk: ChatContext, pattern: str, scope: str) -> None:
     if scope == "this run":
         raise BadArguments(f"{pattern!r} was given on the command line; it ends with this chat")
     if scope == "always":
-        from pinfold.app.trust.grants import Grants
+        from pinfold.app.trust import Grants
 
         await anyio.to_thread.run_sync(Grants().revoke, pattern, talk.workspace)
     if pattern in (await load_story(talk)).granted:
@@ -141,7 +140,7 @@ async def doctor_command(talk: ChatContext, _: str) -> None:
 
 
 async def map_command(talk: ChatContext, _: str) -> None:
-    from pinfold.app.diagnostics.system_map import build_session_map
+    from pinfold.app.diagnostics import build_session_map
     from pinfold.front.pages import map_page
 
     write_lines(talk, map_page(await build_session_map(talk.link), talk.paper.width))

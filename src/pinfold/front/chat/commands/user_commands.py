@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
+from pinfold.app.clients import UserCommands, fill_command, load_user_commands
 from pinfold.events import PinfoldError
 from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.text import join_names

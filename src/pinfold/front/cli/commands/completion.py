@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
 if TYPE_CHECKING:
-    from pinfold.app.storage.session_store import SessionNode
+    from pinfold.app.storage import SessionNode
 
 
 _MOST = 60
@@ -40,7 +40,7 @@ def with_completers(command: click.Command) -> click.Command:
 def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
     """Ids with their titles, titles, and `last`."""
     from pinfold.app import SessionStore
-    from pinfold.app.storage.session_store import list_nodes
+    from pinfold.app.storage import list_nodes
     from pinfold.events import PinfoldError
 
     try:
@@ -73,7 +73,7 @@ def _is_plain(title: str, more: str = "") -> bool:
 
 
 def _models(_: click.Context, incomplete: str) -> list[CompletionItem]:
-    from pinfold.app.models.local_models import list_model_names
+    from pinfold.app.models import list_model_names
     from pinfold.events import PinfoldError
 
     try:

@@ -43,7 +43,7 @@ def show(origin: bool) -> None:
 @click.argument("key")
 def get(key: str) -> None:
     """Print one setting as it applies in this folder; anything but text as JSON."""
-    from pinfold.app.config.settings import value_of
+    from pinfold.app.config import value_of
 
     value, _ = value_of(key, current_folder())
     click.echo(presentable_line(value if isinstance(value, str) else plain_json(value)))
@@ -59,7 +59,7 @@ def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
 
     VALUE is text, a number, true or false; a list is written A,B or ["A", "B"].
     """
-    from pinfold.app.config.settings import set_value
+    from pinfold.app.config import set_value
 
     if unset == (value is not None):
         raise click.UsageError("give either a VALUE or --unset")
@@ -81,7 +81,7 @@ def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
 @config_command.command("path")
 def path_() -> None:
     """Print the path of your config.toml, whether it exists or not."""
-    from pinfold.app.config.settings import config_file
+    from pinfold.app.config import config_file
 
     click.echo(presentable_line(str(config_file())))
 
@@ -89,7 +89,7 @@ def path_() -> None:
 @config_command.command("edit")
 def edit() -> None:
     """Edit your config.toml in $VISUAL or $EDITOR. It is saved only if it is valid."""
-    from pinfold.app.config.settings import config_file, replace_config
+    from pinfold.app.config import config_file, replace_config
 
     path = config_file()
     before = path.read_bytes() if path.exists() else _FIRST_WORDS.encode()

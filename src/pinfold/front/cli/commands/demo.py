@@ -22,12 +22,14 @@ from pinfold.app import (
     Options,
     SessionStore,
     acquire,
+    event_of,
+    follow,
     fork,
     new_session_options,
     resume_options,
+    rewind,
     rewound_in_words,
 )
-from pinfold.app.clients.submit import event_of, follow, rewind
 from pinfold.app.diagnostics.demo import Part, demo_model_name, make_demo_folder, provide_table
 from pinfold.events import (
     ActionFinished,

@@ -18,10 +18,11 @@ import click
 
 import pinfold
 from pinfold.app import current_folder
-from pinfold.app.diagnostics.health import LIMIT_S, Health, run_checks
-from pinfold.app.diagnostics.system_map import SystemMap, build_system_map, plain
+from pinfold.app.diagnostics import Health, SystemMap, build_system_map, run_checks
+from pinfold.app.diagnostics.health import LIMIT_S
+from pinfold.app.diagnostics.system_map import plain
+from pinfold.app.storage import clean_up
 from pinfold.app.storage.exports import Target
-from pinfold.app.storage.session_store import clean_up
 from pinfold.front.flags import MORE_THAN_0, PATH
 from pinfold.front.pages import map_page
 from pinfold.text import homely, presentable_line, without_known

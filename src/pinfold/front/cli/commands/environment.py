@@ -14,9 +14,9 @@ from pinfold.app import (
     environment_status,
     load_config,
 )
-from pinfold.app.config.schema import SandboxConfig
-from pinfold.app.models.extras import EXTRAS, add_extras, installation, missing_modules, requirements
-from pinfold.app.session.environment import BUILDING, build_for_session
+from pinfold.app.config import SandboxConfig
+from pinfold.app.models import EXTRAS, add_extras, installation, missing_modules, requirements
+from pinfold.app.session import BUILDING, build_for_session
 from pinfold.events import plain_json
 from pinfold.front.progress import make_progress_display, make_reporter, say
 from pinfold.text import presentable_line

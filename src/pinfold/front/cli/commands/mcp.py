@@ -15,29 +15,25 @@ import anyio
 import click
 from anyio import to_thread
 
-from pinfold.app import ConfigError, background, current_folder
-from pinfold.app.config.layers import load_config
-from pinfold.app.session.mcp.files import (
+from pinfold.app import ConfigError, background, current_folder, load_config
+from pinfold.app.session.mcp import (
     EntryOptions,
-    build_entry,
-    find_project_server,
-    remove_entry,
-    spec_of,
-    write_entry,
-)
-from pinfold.app.session.mcp.inspection import (
     ServerFailed,
     ServerInspector,
     ServerListing,
+    build_entry,
+    find_project_server,
     find_spec,
     forget,
     inspect_servers,
     list_servers,
     load_servers_for,
+    registry_hint,
+    remove_entry,
+    spec_of,
+    write_entry,
 )
-from pinfold.app.session.mcp.placement import registry_hint
-from pinfold.app.trust.mcp_reach import describe_server, grant_reach
-from pinfold.app.trust.project_files import SERVERS
+from pinfold.app.trust import SERVERS, describe_server, grant_reach
 from pinfold.events import Reach, plain_json
 from pinfold.front.cli.commands.mcp_elicitation import TerminalElicitation
 from pinfold.front.cli.turn_output import can_be_redrawn, is_closed

@@ -9,7 +9,7 @@ from typing import Any
 import anyio.to_thread
 import click
 
-from pinfold.app.session.mcp.server_requests import Field, InvalidAnswer, fields_of, is_yes
+from pinfold.app.session.mcp import Field, InvalidAnswer, fields_of, is_yes
 from pinfold.front.cli.turn_output import is_closed
 from pinfold.text import presentable, presentable_line
 

@@ -9,7 +9,7 @@ import anyio
 import click
 
 from pinfold.app import ConfigError, forget_scratch, new_session_options
-from pinfold.app.clients.client_sessions import ClientSessions, OpenTerms, server_token
+from pinfold.app.clients import ClientSessions, OpenTerms, server_token
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import with_model
 from pinfold.front.flags import MORE_THAN_0, access_options, flags_of, mount_settings

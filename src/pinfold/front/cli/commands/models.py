@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app.models.local_models import (
+from pinfold.app.models import (
     BuiltinModel,
     FoundServer,
     Pulling,

@@ -9,14 +9,7 @@ import anyio
 import click
 
 from pinfold.app import Opening, background
-from pinfold.app.clients.notebooks import (
-    Notebook,
-    NotebookResult,
-    failure_in_words,
-    read_notebook,
-    run_notebook,
-    with_outputs,
-)
+from pinfold.app.clients import Notebook, NotebookResult, failure_in_words, read_notebook, run_notebook, with_outputs
 from pinfold.app.storage.exports import Target, display_label
 from pinfold.front.cli.commands.run import stop_on_signal
 from pinfold.front.cli.turn_output import JsonLines, Streams, write

@@ -11,8 +11,8 @@ import anyio
 import click
 
 from pinfold.app import ConfigError, SessionStore, revoke
-from pinfold.app.clients.session_history import build_history, entries_on_disk
-from pinfold.app.trust.grants import Grants, explain_command
+from pinfold.app.clients import build_history, entries_on_disk
+from pinfold.app.trust import Grants, explain_command
 from pinfold.events import Mode
 from pinfold.front.flags import PATH
 from pinfold.text import presentable_line

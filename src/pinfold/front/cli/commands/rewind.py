@@ -12,15 +12,16 @@ from pinfold.app import (
     SessionStore,
     configure,
     connect,
+    event_of,
+    follow,
     fork,
     list_lasting_effects,
     read_session,
     resume_options,
     rewound_in_words,
 )
-from pinfold.app.clients.session_history import build_history, entries_on_disk
-from pinfold.app.clients.submit import event_of, follow
-from pinfold.app.session.checkpoints import checkpoints_in
+from pinfold.app.clients import build_history, entries_on_disk
+from pinfold.app.session import checkpoints_in
 from pinfold.events import Redo, Rewind, SessionId, SessionRewound, Undo, plain_json
 from pinfold.front.cli.turn_output import show_notice
 from pinfold.front.pages import rewind_page

@@ -26,6 +26,7 @@ from pinfold.app import (
     current_folder,
     forget_scratch,
     input_of,
+    is_end,
     new_session_options,
     open_session,
     remove_unstarted,
@@ -33,11 +34,9 @@ from pinfold.app import (
     scratch_folder,
     submit_and_follow,
 )
-from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
-from pinfold.app.clients.submit import is_end
-from pinfold.app.models.session_models import CallOptions, is_usable
-from pinfold.app.session.answers import read_schema
-from pinfold.app.session.environment import packages_to_build
+from pinfold.app.clients import BestOfN, describe_conflicts
+from pinfold.app.models import CallOptions, is_usable
+from pinfold.app.session import packages_to_build, read_schema
 from pinfold.events import (
     ActionId,
     Command,
@@ -73,7 +72,7 @@ def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Cal
         if given["no_run"]:
             raise click.UsageError("--no-run goes with --from")
         return opening, lambda say: say
-    from pinfold.app.clients.notebooks import AttachedNotebook
+    from pinfold.app.clients import AttachedNotebook
 
     brought = AttachedNotebook(given["notebook"], run=not given["no_run"], say=say)
     return brought.wrap_opening(opening), lambda say: replace(say, text=brought.add_to_prompt(say.text))
@@ -179,7 +178,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
 def with_model(options: Options) -> Options:
     """Choose a model if none is named, and fetch the weights of a built-in one."""
     if not options.model:
-        from pinfold.app.models.local_models import choose_model
+        from pinfold.app.models import choose_model
 
         model = anyio.run(choose_model)
         options = replace(options, model=model.name, notices=(*options.notices, model.why))

@@ -7,7 +7,7 @@ import sys
 import click
 
 from pinfold.app import ConfigError
-from pinfold.app.trust.secrets import SecretListing, Secrets, host_pattern
+from pinfold.app.trust import SecretListing, Secrets, host_pattern
 from pinfold.events import plain_json
 from pinfold.front.cli.turn_output import is_closed
 from pinfold.text import presentable_line

@@ -9,10 +9,8 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError, current_folder
-from pinfold.app.trust.project_files import ProjectFiles, read_project_files
-from pinfold.app.trust.untrusted_files import clean as clean_files
-from pinfold.app.trust.untrusted_files import find_untrusted
-from pinfold.app.trust.workspace_trust import TrustStatus, forget, trust, trust_status
+from pinfold.app.trust import ProjectFiles, TrustStatus, find_untrusted, forget, read_project_files, trust, trust_status
+from pinfold.app.trust import clean as clean_files
 from pinfold.front.cli.turn_output import is_closed
 from pinfold.front.flags import PATH
 from pinfold.text import exact_line, join_names, numerous, presentable_line, redact

@@ -10,8 +10,8 @@ import anyio
 import click
 
 from pinfold.app import SessionStore, background
-from pinfold.app.ownership.daemon import IDLE_S, POOL, Daemon, ask_daemon, stop_daemon
-from pinfold.app.ownership.warm_helper import Helper, running_helper, stop_helper
+from pinfold.app.ownership import Daemon, Helper, ask_daemon, running_helper, stop_daemon, stop_helper
+from pinfold.app.ownership.daemon import IDLE_S, POOL
 from pinfold.front.flags import MORE_THAN_0
 from pinfold.text import presentable_line
 
