@@ -387,7 +387,7 @@ async def test_a_session_that_leaves_nothing_behind_has_its_commands_too(workspa
         assert re.search(r"\bn\b.*\bint\b", await talk.type("/vars"))
         assert "cell 1" in await talk.type("/output")
         for line in ("/fork", "/export md"):
-            assert "leaves nothing behind" in await talk.type(line)
+            assert "--ephemeral" in await talk.type(line)
         assert "has no forks" in await talk.type("/branches")
         await talk.type("/undo")
         assert "No variables." in await talk.type("/vars")
