@@ -202,7 +202,7 @@ async def test_while_a_turn_runs_some_commands_wait_and_the_others_work(workspac
                     break
             for line in ("/undo", "/redo", "/clear", "/rewind 1 all", "/new", "/resume another"):
                 said = await talk.type(line)
-                assert "interrupt it" in said or "a turn is under way" in said, line
+                assert "interrupt it" in said or "a turn is running" in said, line
             assert talk.went == []
             assert re.search(r"scripted +3 ", await talk.type("/cost"))
             assert "Nothing left" in await talk.type("/sent")
@@ -344,7 +344,7 @@ async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows
         assert re.search(r"^Yours\n  /review FILE +Review \$1 closely\.$", page, re.MULTILINE)
         assert "your /undo is ignored: a built-in command has that name" in page
         assert f"ignored, as this folder is not trusted: /deploy; review with: pinfold trust {workspace}" in page
-        assert "never used" not in await talk.type("/help")
+        assert "your /undo is ignored" not in await talk.type("/help")
         await talk.type("/review a.py")
         assert await talk.type("/deploy") == (
             f"/deploy: it belongs to this folder, which is not trusted; review with: pinfold trust {workspace}\n"
