@@ -345,7 +345,7 @@ def test_what_cannot_be_called_is_said_in_a_line(
         (2, ["nobody.x"], "no MCP server is called 'nobody'; there are: notes"),
         (1, ["notes.nothing"], "notes offers no tool 'nothing'; there are: notes.ask"),
         (1, ["notes.note"], "wrong arguments for notes.note"),
-        (2, ["notes.note", "text"], "'text' is no argument: write NAME=VALUE"),
+        (2, ["notes.note", "text"], "'text' is not an argument: write NAME=VALUE"),
         (2, ["notes.note", "{bad"], "the arguments are not valid JSON"),
         (2, ["notes", "text=a"], "which tool of notes?"),
         (1, ["notes.ask"], ""),

@@ -142,7 +142,7 @@ async def test_wrong_words_get_one_line_that_says_how(workspace: Path) -> None:
             "/undo x": "/undo: 'x' is not a number of cells; give its number",
             "/undo one two three": "/undo: write /undo, /undo N for the last N cells, or /undo to CELL",
             "/rewind": "/rewind: there is no turn to go back to yet",
-            "/diff 3": "/diff: no cell 3; nothing has run yet",
+            "/diff 3": "/diff: no cell 3; nothing was run yet",
             "/output": "/output: nothing has run yet",
             "/mode brave": "/mode: no mode 'brave'; there are read-only, ask, auto, full",
             "/grants revoke 1": "/grants: no permission 1; /grants lists 0",
