@@ -141,7 +141,7 @@ def judge_refusal(tally: Tally, struck: Ended, place: Place, where: str) -> None
 
     A write that is refused after the work was done may cost nothing at all.
     """
-    said = [line for line in place.complaints.read_text().splitlines() if "go on with:" not in line]
+    said = [line for line in place.complaints.read_text().splitlines() if "continue with:" not in line]
     said += [event["error"] for event in struck.acknowledged if event["kind"] == "TurnFailed"]
     unclear = not all("cannot write" in line or "cannot repair" in line for line in said)
     refused = struck.code == 75 and len(said) == 1 and not unclear

@@ -152,7 +152,7 @@ def test_debug_shows_the_traceback(pinfold: Pinfold) -> None:
 
 def test_resume_of_a_finished_session_without_a_prompt_says_what_to_give(pinfold: Pinfold, script: Any) -> None:
     pinfold("run", *LOCAL, "--model", script({"text": "x"}), "hello")
-    assert_one_line(pinfold("resume", "last"), 2, "nothing to go on with", "PROMPT")
+    assert_one_line(pinfold("resume", "last"), 2, "no interrupted turn", "PROMPT")
 
 
 def test_a_damaged_log_is_reported_repaired_and_goes_on(pinfold: Pinfold, script: Any, tmp_path: Path) -> None:

@@ -188,5 +188,6 @@ def test_names_of_commands_are_completed_without_loading_any(monkeypatch: pytest
         "pinfold.front",
         "pinfold.front.cli",
         "pinfold.front.cli.main",
+        "pinfold.front.cli.commands",
         "pinfold.front.cli.commands.completion",
     }

@@ -124,7 +124,7 @@ def test_the_command_says_where_and_what_goes_before_it(
     broken = pinfold("config", "edit")
     aside = file.with_name("config.toml.broken")
     assert (broken.code, len(broken.err.splitlines())) == (2, 1)
-    assert f"what you wrote is in {aside}" in broken.err
+    assert f"your version is in {aside}" in broken.err
     assert (file.read_text(), aside.read_text()) == (kept, kept.replace("max_steps", "max_stepz"))
     monkeypatch.setenv("EDITOR", "sed -i s/dozen/few/")
     assert pinfold("config", "edit").code == 0

@@ -23,7 +23,7 @@ SCRIPT = "{script}"
 NOTICES = (
     "resolving",
     "the data environment is not built",
-    "go on with: ",
+    "continue with: ",
     "the model failed (",
     "Full isolation is refused",
 )

@@ -153,7 +153,7 @@ def test_on_a_terminal_a_server_is_shown_and_trusted_after_a_yes(
             assert shown in terminal.text()
         assert "is trusted" not in terminal.text()
         terminal.enter(answer)
-        terminal.wait("is trusted, as long as" if answer == "y" else "pinfold mcp trust notes")
+        terminal.wait("is trusted until" if answer == "y" else "pinfold mcp trust notes")
         assert terminal.exit_code() == 0
     finally:
         terminal.close()
@@ -241,7 +241,7 @@ def test_on_a_terminal_a_server_that_takes_its_time_is_shown_to_be_waited_for(tm
 def test_a_server_is_added_unseen_only_when_asked_for(pinfold: Pinfold, file: Path) -> None:
     done = pinfold("mcp", "add", "x", "--no-check", "--", "no-such-program")
     assert (done.code, done.out) == (0, "")
-    assert "was not looked at" in done.err
+    assert "was not checked" in done.err
     assert "never seen" in pinfold("mcp", "list").out
     again = pinfold("mcp", "add", "x", "--no-check", "--", "cat")
     assert (again.code, again.err) == (
@@ -259,7 +259,7 @@ def test_trust_shows_what_is_believed_and_what_has_changed(
     assert pinfold("mcp", "add", "notes", serve()).code == 0
     asked = pinfold("mcp", "trust", "notes")
     assert asked.code == 2
-    assert "nobody is there to ask" in asked.err
+    assert "no terminal to ask on" in asked.err
     assert "look: only reads" in asked.out
     assert "note: nothing, so you are asked about each call" in asked.out
     assert not json.loads(pinfold("mcp", "list", "--json").out)["trusted"]
@@ -334,7 +334,7 @@ def test_all_that_a_projects_servers_are_given_is_shown_before_they_are_trusted(
     assert pinfold("trust", str(workspace), "--yes").code == 0
     assert where() == "a sandbox of its own (reach nothing)"
     own = pinfold("mcp", "trust", "notes", "--reach", "outside", "--yes", cwd=workspace)
-    assert (own.code, "what your own servers reach is in their entry" in own.err) == (2, True)
+    assert (own.code, "set --reach of your own servers" in own.err) == (2, True)
 
 
 def test_what_cannot_be_called_is_said_in_a_line(
@@ -345,7 +345,7 @@ def test_what_cannot_be_called_is_said_in_a_line(
         (2, ["nobody.x"], "no MCP server is called 'nobody'; there are: notes"),
         (1, ["notes.nothing"], "notes offers no tool 'nothing'; there are: notes.ask"),
         (1, ["notes.note"], "wrong arguments for notes.note"),
-        (2, ["notes.note", "text"], "'text' is no argument: write NAME=VALUE"),
+        (2, ["notes.note", "text"], "'text' is not an argument: write NAME=VALUE"),
         (2, ["notes.note", "{bad"], "the arguments are not valid JSON"),
         (2, ["notes", "text=a"], "which tool of notes?"),
         (1, ["notes.ask"], ""),

@@ -229,4 +229,4 @@ def test_a_pipe_nobody_writes_to_does_not_hold_the_run_up(
         along = turn_input.TurnInput("go", (), (), beside=True)
         along.read_stdin(tmp_path)
     assert along.text == "go"
-    assert "going on without it (--attach - waits for it" in capsys.readouterr().err
+    assert "continuing without it (--attach - waits for it" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def test_a_secret_is_read_from_a_pipe_listed_without_its_value_and_forgotten(pin
     )
     store = tmp_path / "xdg" / "config" / "pinfold" / "secrets.json"
     assert (done.code, done.out) == (0, "")
-    assert done.err == f"BIRDS is kept in {store}, for api.example.org, *.birds.example\n"
+    assert done.err == f"BIRDS is stored in {store}, for api.example.org, *.birds.example\n"
     listed = pinfold("secret", "list")
     assert listed.out.split() == ["BIRDS", "file", "api.example.org,", "*.birds.example"]
     assert json.loads(pinfold("secret", "list", "--json").out) == {
@@ -82,7 +82,7 @@ def test_on_a_terminal_the_value_is_asked_for_and_not_shown(tmp_path: Path, work
     os.close(ours)
     assert asked
     assert VALUE.encode() not in shown
-    assert b"is kept in" in shown
+    assert b"is stored in" in shown
     assert VALUE.encode() in everything_below(tmp_path / "xdg" / "config")
 
 

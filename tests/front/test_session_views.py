@@ -69,8 +69,8 @@ async def test_a_session_goes_back_by_turns(workspace: Path) -> None:
         def goes() -> None:
             with pytest.raises(ConfigError, match="there is no turn 7 to go back to; there are 1, 2"):
                 undo("--turn", "7")
-            assert "add --turn N" in undo("--what", "chat")
-            assert "give one of them" in undo("--turn", "1", "--to", "1")
+            assert "needs --turn N" in undo("--what", "chat")
+            assert "cannot be combined" in undo("--turn", "1", "--to", "1")
             assert "Back to before turn 2: second\n  forgotten: turn 2\n" in undo("--turn", "-1", "--what", "chat")
             assert "undone: cells 1, 2 (variables and files)" in undo("--turn", "1")
 
@@ -104,6 +104,6 @@ async def test_grants_of_a_session_are_listed_and_taken_back_with_an_owner_and_w
         assert "revoked" in await anyio.to_thread.run_sync(grants, "--revoke", first)
         assert await anyio.to_thread.run_sync(grants) == f"{second}\n"
     assert "revoked" in await anyio.to_thread.run_sync(grants, "--revoke", second)
-    assert "Nothing is granted" in await anyio.to_thread.run_sync(grants)
+    assert "no permissions of its own" in await anyio.to_thread.run_sync(grants)
     with pytest.raises(ConfigError, match="is not granted to"):
         await anyio.to_thread.run_sync(grants, "--revoke", second)

@@ -6,11 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 import click
 
-from pinfold.app import Progress
 from pinfold.events import (
     ActionFinished,
     ActionProposed,
@@ -23,6 +23,9 @@ from pinfold.events import (
     Usage,
 )
 from pinfold.text import presentable, presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app import Progress
 
 _BAR = 24
 _REDRAW_S = 0.1

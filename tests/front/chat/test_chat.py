@@ -63,7 +63,7 @@ def test_an_interrupt_keeps_the_variables_and_the_prompt(start: Start) -> None:
     terminal.enter("/vars")
     terminal.wait_until(lambda: bool(re.search(r"\bkept\b.*\bint\b", terminal.text())), "the variable is gone")
     terminal.feed("\x03")
-    terminal.wait_on_screen("leaves")
+    terminal.wait_on_screen("to leave")
     terminal.feed("\x03")
     assert terminal.exit_code() == 0
 

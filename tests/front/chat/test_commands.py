@@ -142,7 +142,7 @@ async def test_wrong_words_get_one_line_that_says_how(workspace: Path) -> None:
             "/undo x": "/undo: 'x' is not a number of cells; give its number",
             "/undo one two three": "/undo: write /undo, /undo N for the last N cells, or /undo to CELL",
             "/rewind": "/rewind: there is no turn to go back to yet",
-            "/diff 3": "/diff: no cell 3; nothing has run yet",
+            "/diff 3": "/diff: no cell 3; nothing was run yet",
             "/output": "/output: nothing has run yet",
             "/mode brave": "/mode: no mode 'brave'; there are read-only, ask, auto, full",
             "/grants revoke 1": "/grants: no permission 1; /grants lists 0",
@@ -202,7 +202,7 @@ async def test_while_a_turn_runs_some_commands_wait_and_the_others_work(workspac
                     break
             for line in ("/undo", "/redo", "/clear", "/rewind 1 all", "/new", "/resume another"):
                 said = await talk.type(line)
-                assert "interrupt it" in said or "a turn is under way" in said, line
+                assert "interrupt it" in said or "a turn is running" in said, line
             assert talk.went == []
             assert re.search(r"scripted +3 ", await talk.type("/cost"))
             assert "Nothing left" in await talk.type("/sent")
@@ -344,7 +344,7 @@ async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows
         assert re.search(r"^Yours\n  /review FILE +Review \$1 closely\.$", page, re.MULTILINE)
         assert "your /undo is ignored: a built-in command has that name" in page
         assert f"ignored, as this folder is not trusted: /deploy; review with: pinfold trust {workspace}" in page
-        assert "never used" not in await talk.type("/help")
+        assert "your /undo is ignored" not in await talk.type("/help")
         await talk.type("/review a.py")
         assert await talk.type("/deploy") == (
             f"/deploy: it belongs to this folder, which is not trusted; review with: pinfold trust {workspace}\n"
@@ -387,7 +387,7 @@ async def test_a_session_that_leaves_nothing_behind_has_its_commands_too(workspa
         assert re.search(r"\bn\b.*\bint\b", await talk.type("/vars"))
         assert "cell 1" in await talk.type("/output")
         for line in ("/fork", "/export md"):
-            assert "leaves nothing behind" in await talk.type(line)
+            assert "--ephemeral" in await talk.type(line)
         assert "has no forks" in await talk.type("/branches")
         await talk.type("/undo")
         assert "No variables." in await talk.type("/vars")

@@ -111,7 +111,7 @@ def test_a_chat_that_begins_without_the_models_key_asks_for_it_and_keeps_it(
     terminal.wait_on_screen("groq needs a key (GROQ_API_KEY)")
     terminal.wait_on_screen("key:")
     terminal.enter(SECRET)
-    terminal.wait("GROQ_API_KEY is kept in")
+    terminal.wait("GROQ_API_KEY is stored in")
     terminal.wait_on_screen("groq:heron-1")
     terminal.wait_on_screen("ask · ")
     assert SECRET not in terminal.text()

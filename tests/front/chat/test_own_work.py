@@ -194,7 +194,7 @@ async def test_a_model_whose_key_is_missing_asks_for_it_and_keeps_it_as_a_secret
     async with talking(workspace) as (talk, live):
         assert not await talk.type("/model groq:heron-1", None)  # Esc
         page = await talk.type("/model groq:heron-1", SECRET)
-        assert "GROQ_API_KEY is kept in" in page
+        assert "GROQ_API_KEY is stored in" in page
         assert SECRET not in page
         assert "sent to api.groq.com alone" in talk.asked[-1]
         changed = [entry.event for entry in live.log.read() if isinstance(entry.event, SessionChanged)]
@@ -232,7 +232,7 @@ def test_a_key_is_not_shown_while_it_is_typed_nor_remembered(start: Start, tmp_p
     terminal.feed(SECRET)
     terminal.wait_on_screen("key: " + "*" * len(SECRET))
     terminal.feed("\r")
-    terminal.wait("GROQ_API_KEY is kept in")
+    terminal.wait("GROQ_API_KEY is stored in")
     terminal.wait("model: groq:heron-1")
     assert SECRET not in terminal.text()
     history = (tmp_path / "xdg" / "state" / "pinfold" / "history").read_text()

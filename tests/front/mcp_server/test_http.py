@@ -55,7 +55,7 @@ async def test_two_clients_do_not_see_each_others_session(served: Served) -> Non
         for tool, given in (("run_python", {"code": "x"}), ("undo", {}), ("get_file", {"path": "a"})):
             refused = await other.call_tool(tool, {**given, "session": mine["session"]})
             assert refused.is_error
-            assert "there is no session" in text_of(refused)
+            assert "no session" in text_of(refused)
         again = structure(await one.call_tool("run_python", {"code": "x"}))
         assert again["value"] == "'mine'"
 

@@ -165,7 +165,7 @@ async def test_a_session_of_the_users_own_cannot_be_named(workspace: Path, pinfo
         for name in ("private", kept.id, "last"):
             refused = await ran(client, "secret", session=name)
             assert refused.is_error
-            assert "there is no session" in text_of(refused)
+            assert "no session" in text_of(refused)
         opened = structure(await client.call_tool("open_session", {"name": "private"}))["session"]
         assert opened != kept.id
 
@@ -189,7 +189,7 @@ async def test_wrong_arguments_get_one_line_that_says_what_is_wrong(workspace: P
         ("put_file", {"path": "a"}, "give either content, which is text, or base64"),
         ("put_file", {"path": "a", "base64": "*"}, "base64 cannot be decoded"),
         ("undo", {}, "there is no cell to undo"),
-        ("close_session", {"session": "s_0"}, "there is no session 's_0' here"),
+        ("close_session", {"session": "s_0"}, "no session 's_0' here"),
     ]
     async with over_stdio(workspace) as client:
         for tool, given, words in wrong:

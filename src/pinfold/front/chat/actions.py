@@ -1,4 +1,4 @@
-"""What is about to be done: a cell's code beside its number, a command, any other tool in a line."""
+"""Shows an action before it runs: code beside its cell number, a command, or a tool call in one line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pinfold.front.chat.renderers.lines import cut, with_gutter
 from pinfold.text import presentable, presentable_line
 
 CODE_LINES = 120
-"""Of a cell; of a longer one the middle is left out."""
+"""Lines of a cell that are shown; a longer one is cut in the middle."""
 _WRITTEN_LINES = 12
-"""Of a new file."""
+"""Lines of a new file that are shown."""
 _ARGUMENTS = 160
 
 
 def render_action(action: Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
-    """`cell`: its number, if it has one. `above`: its code was just read in what the model said."""
+    """`cell`: its number, if it has one. `above`: the reply above shows its code already."""
     match action:
         case RunCell() if above:
             return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
@@ -36,7 +36,7 @@ def render_action(action: Action, cell: int | None, *, above: bool = False) -> l
 
 
 _LONG = {"edit_file": ("old", "new"), "write_file": ("content",), "apply_patch": ("patch",)}
-"""Arguments that are shown otherwise."""
+"""Arguments that are not shown in the title."""
 
 
 def _title(tool: str, given: Mapping[str, Json]) -> Text:
@@ -51,7 +51,7 @@ def _title(tool: str, given: Mapping[str, Json]) -> Text:
 
 
 def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableType]:
-    """What goes into a new file. What an edit does is seen when it is done, and by who is asked before."""
+    """The content of a new file. An edit is shown when it is done, or in its approval."""
     match tool, given:
         case "write_file", {"path": str(path), "content": str(content)}:
             lines = _elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)

@@ -1,4 +1,4 @@
-"""What Tab offers: commands and their arguments, and files after an @. Never waits for a disk."""
+"""Completes commands, their arguments, and files after an @. Never waits for a disk."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NEVER = ("node_modules", "__pycache__", ".git", ".venv", "venv")
 class ChatCompleter(Completer):
     def __init__(self) -> None:
         self.commands: Callable[[], Iterable[tuple[str, str]]] = tuple
-        """Each with what it does."""
+        """Name and description of each."""
         self.arguments: Callable[[str, str], Iterable[str]] = lambda _name, _rest: ()
         self.workspace: Path | None = None
         self._files: list[str] = []
         self._looked_at = -_FRESH_S
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        """Of what is known by now."""
+        """Uses the files that are known so far."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
             yield from self._complete_command(text)
@@ -64,7 +64,7 @@ class ChatCompleter(Completer):
 
 
 def rank_paths(typed: str, paths: Iterable[str]) -> list[str]:
-    """Those that begin with it, then those whose name does, then those that hold it."""
+    """Paths that begin with it, then names that do, then paths that contain it."""
     wanted = typed.lower()
     ranked: tuple[list[str], ...] = ([], [], [])
     for path in paths:
@@ -79,7 +79,7 @@ def rank_paths(typed: str, paths: Iterable[str]) -> list[str]:
 
 
 def files_below(root: Path) -> list[str]:
-    """Paths from `root`, the nearest first: as many as are found in a moment, without what git roughly ignores."""
+    """Paths below `root`, nearest first: as many as are found in half a second, without those git ignores."""
     until = time.monotonic() + _LOOK_S
     found: list[str] = []
     folders = [("", _read_ignore_patterns(root, ()))]
@@ -109,7 +109,7 @@ def files_below(root: Path) -> list[str]:
 
 def _read_ignore_patterns(folder: Path, above: tuple[str, ...]) -> tuple[str, ...]:
     try:
-        # A pipe must not make us wait, nor a link lead anywhere.
+        # Do not wait for a pipe, nor follow a link.
         fd = os.open(folder / ".gitignore", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             data = file.read(10_000) if stat.S_ISREG(os.fstat(fd).st_mode) else b""

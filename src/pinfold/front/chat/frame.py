@@ -1,6 +1,6 @@
-"""The prompt and the small region above it. Stands before the rest of Pinfold is loaded, so it imports none of it.
+"""The prompt and the live region above it. Drawn before the rest of Pinfold is loaded, so it imports none of it.
 
-No alternate screen, no mouse: what is above belongs to the terminal, which scrolls, selects and copies as ever.
+No alternate screen, no mouse: the terminal scrolls, selects and copies as usual.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
 
 _BEAT_S = 0.04
-"""The terminal is written to at most so often."""
+"""Least time between two writes to the terminal."""
 _AT_ONCE = 1 << 16
-"""Letters that go to the terminal in one beat; the rest follows."""
+"""Characters that are written at once; the rest follows."""
 _INPUT_ROWS = 8
 _ESCAPE_S = 0.05
 _REFLOWS = {
@@ -60,7 +60,7 @@ _REFLOWS = {
     "WEZTERM_PANE",
     "WT_SESSION",
 }
-"""Variables of terminals that are known to break lines anew when their width changes."""
+"""Variables of terminals that rewrap lines when their width changes."""
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansigreen",
@@ -81,7 +81,7 @@ _STYLE = Style.from_dict(
 
 
 class Frame:
-    """The terminal, as the conversation uses it."""
+    """The terminal of the conversation."""
 
     steered = True
 
@@ -141,7 +141,7 @@ class Frame:
                         search,
                         CompletionsMenu(max_height=6, extra_filter=Condition(lambda: desk.question is None)),
                         bottom,
-                        Window(height=Dimension(min=0, preferred=0)),  # takes the rows that are free again
+                        Window(height=Dimension(min=0, preferred=0)),  # fills rows that became free
                     ]
                 ),
                 focused_element=entry,
@@ -188,7 +188,7 @@ class Frame:
         self.completing.workspace = workspace
 
     async def run(self) -> None:
-        """Until the desk is left for good: `close`."""
+        """Run until `close`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.desk.leave)
@@ -259,7 +259,7 @@ class Frame:
         return screen.height if screen is not None and drawn == self._pen.get_size() else 0
 
     def _count_wrapped_rows(self) -> int:
-        """Above the cursor, in a terminal that breaks long lines anew. In any other, what is above must not be touched."""
+        """Rows above the cursor that rewrapping added, in terminals that rewrap."""
         screen, drawn, now = self._app.renderer.last_rendered_screen, self._drawn_at, self._pen.get_size()
         if screen is None or drawn is None or now.columns >= drawn.columns or not _REFLOWS & os.environ.keys():
             return 0
@@ -283,7 +283,7 @@ class Frame:
             self._put(text)
 
     def _echo(self, _: object) -> None:
-        """A key is seen at once, however much else there is to do."""
+        """Draw at once after a key."""
         now = time.monotonic()
         if now - self._echoed_at > _BEAT_S / 4 and self._app.is_running and not self._app.is_away:
             self._echoed_at = now
@@ -292,11 +292,11 @@ class Frame:
 
     def _on_drawn(self, _: object = None) -> None:
         self._drawn_at = self._pen.get_size()
-        if not self._pending:  # what the question is about stands above it
+        if not self._pending:  # a question counts as shown only after the text above it
             self.desk.on_drawn()
 
     def _upper(self) -> StyleAndTextTuples:
-        """Made once for a drawing, which asks for it several times."""
+        """Cached, as one drawing asks for it several times."""
         if self._made_for != self._app.render_counter:
             self._made_for, self._made = self._app.render_counter, self._view.above()
         return self._made
@@ -311,7 +311,7 @@ class Frame:
         return self.desk.question is None and len(self._buffer.text) < _AT_ONCE
 
     def _take_keys(self) -> None:
-        """A question has the keyboard, and shows it at once; what was being typed comes back after it."""
+        """A question takes the keyboard; the draft comes back after it."""
         if self._app.layout.is_searching and self._app.context is not None:
             self._app.context.copy().run(stop_search)
         self._draft = None if self.desk.is_early(self._buffer.text) else self._buffer.document
@@ -325,7 +325,7 @@ class Frame:
 
 
 def _is_unread() -> bool:
-    """Whether the terminal holds keys that were not read yet."""
+    """True if keys wait in the terminal."""
     try:
         return struct.unpack("i", fcntl.ioctl(sys.stdin, termios.FIONREAD, b"\0" * 4))[0] > 0
     except (OSError, ValueError):
@@ -333,7 +333,7 @@ def _is_unread() -> bool:
 
 
 def chat(given: dict[str, Any]) -> int:
-    """The whole of it; the exit code."""
+    """Run the chat; the exit code."""
     return asyncio.run(_chat(given))
 
 
@@ -342,7 +342,7 @@ async def _chat(given: dict[str, Any]) -> int:
     frame = Frame(desk)
     desk.status = lambda _: "starting"
     drawn = asyncio.create_task(frame.run())
-    await asyncio.sleep(0)  # the prompt stands
+    await asyncio.sleep(0)  # let the prompt be drawn
     try:
         converse = await asyncio.to_thread(_load)
         talking = asyncio.create_task(converse(desk, frame, given))
@@ -357,7 +357,7 @@ async def _chat(given: dict[str, Any]) -> int:
 def _load() -> Any:
     from importlib import import_module
 
-    import_module("anyio._backends._asyncio")  # else it is loaded where keys wait for it
+    import_module("anyio._backends._asyncio")  # else the first use would load it and delay keys
     from pinfold.front.chat.conversation import converse
 
     return converse

@@ -1,4 +1,4 @@
-"""What was entered before, in this chat and in others: a file of JSON lines that only its owner can read."""
+"""The input history of all chats: a private file of JSON lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TRIMMED_AT = 4 << 20
 
 
 def history_path() -> Path | None:
-    """None where there is no place for it."""
+    """None if there is no home folder."""
     base = os.environ.get("XDG_STATE_HOME", "")
     home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises without a home
     if not base.startswith("/"):
@@ -26,14 +26,14 @@ def history_path() -> Path | None:
 
 
 class FileHistory(History):
-    """A file that cannot be read or written is a history that is forgotten, never a reason to stop."""
+    """Errors of reading and writing are ignored."""
 
     def __init__(self, path: Path | None) -> None:
         super().__init__()
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        """The latest first."""
+        """Latest first."""
         if self._path is None:
             return
         try:

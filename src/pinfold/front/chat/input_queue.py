@@ -1,4 +1,4 @@
-"""What stands between the user's keys and the conversation: lines that wait, and questions. No terminal, no session."""
+"""Between the keys and the conversation: queued lines, and questions. Knows no terminal and no session."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-LEAVE_HINT = "Ctrl-C once more, or Ctrl-D, leaves"
+LEAVE_HINT = "press Ctrl-C again, or Ctrl-D, to leave"
 QUIET_S = 0.6
-"""How long a question must have stood on the screen, and no letter been typed, before a key counts as an answer."""
+"""How long a question must be on the screen, without a key typed, before a key counts as an answer."""
 WORD_S = 0.25
-"""A letter that another one follows sooner is part of a word, and words are no answer."""
+"""A letter followed by another one within this time is part of a word, and words are not an answer."""
 _LOOK_S = 0.01
-WORDS_HINT = "one key answers; what you typed waits in the input line"
+WORDS_HINT = "answer with one key; what you typed is in the input line"
 
 
 class Question:
-    """What must be answered before anything else. `answer` is None where it was left with Esc."""
+    """Must be answered before anything else. The answer is None for Esc."""
 
     follows = False
-    """It goes on with what the last key began, so there is nothing to wait for."""
+    """It follows from the last key, so it takes keys at once."""
 
     def __init__(self, title: str) -> None:
         self.title = title
-        """Fit to be shown; may have several lines."""
+        """Safe for a terminal; may have several lines."""
         self.future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     def settle(self, answer: str | None) -> None:
@@ -58,7 +58,7 @@ class ChoiceQuestion(Question):
         self._digits = ""
 
     def press(self, key: str) -> None:
-        """Digits lead to the number they spell."""
+        """Digits select the number they form."""
         if key.isdecimal():
             for digits in (self._digits + key, key):
                 if 1 <= int(digits) <= len(self.options):
@@ -70,7 +70,7 @@ class ChoiceQuestion(Question):
 
 
 class WordsQuestion(Question):
-    """Answered in words. Without `may_be_empty`, Enter alone says nothing."""
+    """Answered in words. Without `may_be_empty`, Enter alone does nothing."""
 
     def __init__(
         self, title: str, label: str, *, may_be_empty: bool, follows: bool = False, hidden: bool = False
@@ -92,9 +92,9 @@ class InputQueue:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.queued: deque[str] = deque()
-        """Lines that were entered and not taken yet."""
+        """Lines that were entered and not handled yet."""
         self.busy_since: float | None = None
-        """When what runs now began."""
+        """When the present work began."""
         self.leaving = False
         self.armed = False
         """Whether a key answers the question."""
@@ -105,22 +105,22 @@ class InputQueue:
         self.changed: Callable[[], None] = _do_nothing
         """The frame draws again."""
         self.at_once: Callable[[str], bool] = _never
-        """Takes a line that need not wait for its turn."""
+        """Handles a line that need not wait; False if it must."""
         self.interrupted: Callable[[], None] = _do_nothing
         """The conversation stops what runs."""
         self.forced: Callable[[], object] = _do_nothing
-        """The user does not wait for what leaving takes."""
+        """The user leaves without waiting."""
         self.arms: Callable[[], None] = _do_nothing
         """A question takes the keyboard."""
         self.disarms: Callable[[], None] = _do_nothing
         self.unread: Callable[[], bool] = bool
-        """Whether keys were pressed that nobody has looked at yet."""
+        """True if pressed keys were not read yet."""
         self._clock = clock
         self._typed_at = -QUIET_S
         self._drawn_at: float | None = None
         """When the question was first on the screen."""
         self._letters = ""
-        """Pressed at a question, each soon after the other."""
+        """Typed at a question, in quick succession."""
         self._word_ends: asyncio.TimerHandle | None = None
         self._questions: deque[Question] = deque()
         self._shown: Question | None = None
@@ -151,14 +151,14 @@ class InputQueue:
         return None
 
     def recall(self) -> str | None:
-        """The last line that still waits, back for editing."""
+        """Take back the last queued line, for editing."""
         if not self.queued:
             return None
         self.changed()
         return self.queued.pop()
 
     def take_back(self) -> list[str]:
-        """All lines that still wait, in order."""
+        """Take back all queued lines, in order."""
         lines = list(self.queued)
         self.queued.clear()
         self.changed()
@@ -173,7 +173,7 @@ class InputQueue:
         self.changed()
 
     def wake(self) -> None:
-        """Let whoever waits for a line look around."""
+        """Wake `line`, so that its caller can check for changes."""
         self._woken.set()
 
     # Questions
@@ -197,7 +197,7 @@ class InputQueue:
             asyncio.get_running_loop().call_soon(self._arm, self._shown)
 
     def press(self, key: str) -> str:
-        """At a question that is answered by a key; returns what was typed so far, where that is no answer."""
+        """A key at a question; returns what was typed so far if it is not an answer."""
         question = self._shown
         if not key.isprintable() or not isinstance(question, KeyQuestion | ChoiceQuestion):
             return ""
@@ -214,11 +214,11 @@ class InputQueue:
         return ""
 
     def paste(self, text: str) -> str:
-        """The same of what was pasted, which is never an answer."""
+        """A paste at a question, which is never an answer."""
         return self._disarm(self._letters + text)
 
     def is_early(self, text: str) -> bool:
-        """Whether this is a key that was meant for the question and came before it counted."""
+        """True if this key was meant for the question but came before it took keys."""
         question, drawn_at = self._shown, self._drawn_at
         return (
             isinstance(question, KeyQuestion)
@@ -230,7 +230,7 @@ class InputQueue:
 
     def _answer(self, question: KeyQuestion, key: str) -> None:
         self._forget_letters()
-        if key.lower() != "n":  # a second stroke is not meant for the question behind it
+        if key.lower() != "n":  # a repeated key is not meant for the next question
             self.note_key()
         question.press(key)
         self.changed()
@@ -242,7 +242,7 @@ class InputQueue:
             self._word_ends = None
 
     def _disarm(self, typed: str) -> str:
-        """Words go where words go; the question counts keys again when the user has stopped typing."""
+        """Typed words go to the input line; the question takes keys again after a pause."""
         self._forget_letters()
         question, self.armed = self._shown, False
         self.disarms()
@@ -253,7 +253,7 @@ class InputQueue:
         return typed
 
     async def ask(self, question: Question) -> str | None:
-        """Its answer, once it is its turn. Cancelled or withdrawn, it disappears."""
+        """Show the question when it is its turn; its answer. It disappears if cancelled."""
         self._questions.append(question)
         self._next()
         try:
@@ -274,7 +274,7 @@ class InputQueue:
         self.changed()
 
     def _arm(self, question: Question) -> None:
-        """Only after a pause: a key pressed before the question was read is not meant for it."""
+        """Take keys only after a pause: earlier keys are not meant for the question."""
         if self._shown is not question or self.armed or self._drawn_at is None:
             return
         left_s = max(self._drawn_at, self._typed_at) + QUIET_S - self._clock()

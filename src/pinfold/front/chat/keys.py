@@ -1,4 +1,4 @@
-"""What the keys do."""
+"""Key bindings, and long pastes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _bind_editing(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
 
     @keys.add("c-x", "c-e", filter=~is_searching)
     def edit_elsewhere(event: Press) -> None:
-        """In $VISUAL or $EDITOR; what is saved there comes back into the input."""
+        """Edit in $VISUAL or $EDITOR."""
         buffer = event.current_buffer
         buffer.text = pastes.expand(buffer.text)
         buffer.open_in_editor()
@@ -89,7 +89,7 @@ def _submit(buffer: Buffer, desk: InputQueue, pastes: Pastes) -> None:
 
 
 def _interrupt(buffer: Buffer, desk: InputQueue, pastes: Pastes) -> None:
-    """What waits behind the turn was said in view of its end: it comes back, to be thought over."""
+    """Queued lines come back into the input, as they were meant for after the turn."""
     if waiting := desk.take_back():
         buffer.text = "\n".join([*map(pastes.collapse, waiting), *filter(None, [buffer.text])])
         buffer.cursor_position = len(buffer.text)
@@ -126,7 +126,7 @@ def _bind_stopping(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
 
 
 def _bind_answering(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
-    """Once a question has the keyboard, no other key does anything."""
+    """While a question has the keyboard, other keys do nothing."""
     single = Condition(lambda: desk.armed and isinstance(desk.question, KeyQuestion | ChoiceQuestion))
     choosing = Condition(lambda: desk.armed and isinstance(desk.question, ChoiceQuestion))
     worded = Condition(lambda: desk.armed and isinstance(desk.question, WordsQuestion))
@@ -190,7 +190,7 @@ class Pastes:
         self._kept: dict[str, str] = {}
 
     def collapse(self, text: str) -> str:
-        """What stands for it in the input: itself, if it is short."""
+        """The token that stands for a long paste in the input; a short one as it is."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + (not text.endswith("\n"))
         if lines <= _LINES and len(text) <= _LETTERS:
@@ -207,10 +207,10 @@ class Pastes:
         return _TOKEN.sub(lambda match: self._kept.get(match.group(), match.group()), text)
 
     def strip_tokens(self, text: str) -> str:
-        """As it may be remembered: a token means nothing to the next chat."""
+        """Without tokens, for the history."""
         return _TOKEN.sub(lambda match: "" if match.group() in self._kept else match.group(), text).strip()
 
     def token_before(self, text: str) -> int:
-        """How many letters at the end of `text` are one token; 0 if none are."""
+        """The length of the token at the end of `text`; 0 if there is none."""
         at = text.rfind("[pasted ")
         return len(text) - at if at >= 0 and text[at:] in self._kept else 0

@@ -1,4 +1,4 @@
-"""The chat on a terminal that understands nothing but lines: no live region, no colours, no keys."""
+"""The chat on a terminal without escape sequences: no live region, no colours, no keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pinfold.front.chat.input_queue import LEAVE_HINT, ChoiceQuestion, InputQueu
 
 
 class LineTerminal:
-    """A terminal that is written to and read from by the line."""
+    """Writes and reads lines."""
 
     steered = False
 
@@ -26,10 +26,10 @@ class LineTerminal:
         self._in = sys.stdin.fileno()
         self._read = b""
         self._begun = ""
-        """Lines that end with a backslash, so far."""
+        """The lines so far that ended with a backslash."""
         self._prompted = False
         self._echoed = ""
-        """What stands on the screen already, since the terminal shows what is typed."""
+        """The line that the terminal has echoed already."""
         self._soon: asyncio.Handle | None = None
         desk.changed, desk.arms = self._prompt_soon, self._ask
 
@@ -48,19 +48,19 @@ class LineTerminal:
             echoed, self._echoed = self._echoed, ""
             if text == f"{echoed}\n":
                 return
-        if self._prompted:  # it stands at the end of a line already
+        if self._prompted:  # the cursor is behind the prompt
             text = f"\n{text}"
             self._prompted = False
         _write(text)
         self._prompt_soon()
 
     def set_live_lines(self, lines: list[str]) -> None:
-        """There is no such place."""
+        """Not supported."""
 
     def set_completions(
         self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
     ) -> None:
-        """There is no key to ask for it."""
+        """Not supported."""
 
     def open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -119,10 +119,10 @@ class LineTerminal:
             lines.append("  ".join(f"[{key}] {words}" for key, words in question.keys.items() if len(key) == 1))
         elif isinstance(question, ChoiceQuestion):
             lines += [f"  {number}. {words}" for number, words in enumerate(question.options, 1)]
-            lines.append("a number, Enter; Ctrl-C leaves it")
+            lines.append("type a number, then Enter; Ctrl-C cancels")
         label = question.label if isinstance(question, WordsQuestion) else "?"
         _write("\n".join(lines) + f"\n{label} ")
-        termios.tcflush(self._in, termios.TCIFLUSH)  # what was typed before it was asked is no answer
+        termios.tcflush(self._in, termios.TCIFLUSH)  # ignore what was typed before the question
 
     def _stop(self) -> None:
         desk = self._desk
@@ -147,7 +147,7 @@ def _answer(question: Question, line: str) -> None:
                 question.press(line[0])
             elif line:
                 keys = ", ".join(key for key in question.keys if len(key) == 1)
-                _write(f"That is no answer; type one of {keys}, then Enter.\n? ")
+                _write(f"Type one of {keys}, then Enter.\n? ")
         case ChoiceQuestion() if line.isdecimal() and 1 <= int(line) <= len(question.options):
             question.settle(str(int(line) - 1))
         case WordsQuestion():
@@ -162,7 +162,7 @@ def _write(text: str) -> None:
 
 
 def chat_in_lines(given: dict[str, Any]) -> int:
-    """The whole of it; the exit code."""
+    """Run the chat; the exit code."""
     return asyncio.run(_chat(given))
 
 

@@ -82,7 +82,7 @@ class PromptView:
         for number in range(first, min(first + room, len(question.options))):
             style = "reverse" if number == question.at else ""
             lines.append(cut([(style, f"  {number + 1}. {question.options[number]}")], self._size().columns))
-        lines.append([("class:dim", "  arrows or a number, Enter; Esc leaves it")])
+        lines.append([("class:dim", "  arrows or a number, then Enter; Esc cancels")])
         return lines
 
     def bottom(self) -> StyleAndTextTuples:

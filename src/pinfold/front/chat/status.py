@@ -1,4 +1,4 @@
-"""The line at the bottom: what the session is and what it has used. Made of events alone."""
+"""The status line: model, mode, tokens, cost, sandbox, folder. Computed from events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pinfold.front.progress import short
 from pinfold.text import homely, presentable_line
 
 _NAME = 12
-"""Letters of a model's name that are always shown."""
+"""Characters of a model's name that are always shown."""
 
 
 class Status(Struct):
@@ -19,15 +19,15 @@ class Status(Struct):
     sandbox: str = ""
     folder: str = ""
     context: int = 0
-    """Tokens the model can take; 0 where nobody knows."""
+    """The model's context in tokens; 0 if unknown."""
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """None once something was used that nobody knows the price of."""
+    """None once a price is unknown."""
     filled: int = 0
     """Tokens of the conversation when the model last answered."""
 
     def join(self, standing: SessionStatus) -> None:
-        """What its owner knows better than the log."""
+        """Take over what the owner knows better than the log."""
         self.model = standing.model or self.model
         self.mode = standing.mode or self.mode
         self.sandbox = standing.sandbox or self.sandbox
@@ -59,12 +59,12 @@ class Status(Struct):
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def line(self, columns: int) -> str:
-        """Where there is little room, the beginning of a long name goes first."""
+        """On a narrow terminal the beginning of long names is cut."""
         used = self.usage
         tokens = f"{short(used.input_tokens)} in {short(used.output_tokens)} out"
         if used.cached_tokens:
             tokens += f" {short(used.cached_tokens)} cached"
-        # Not chosen yet, it would read like the mode of that name.
+        # `auto` is not chosen yet, and would read like the mode of that name.
         sandbox = "" if self.sandbox == "auto" else self.sandbox
         rest = " · ".join(filter(None, (self.mode, tokens, self._cost(), self._share(), sandbox)))
         room = columns - len(rest) - _NAME - 7

@@ -1,4 +1,4 @@
-"""How the frame writes to the terminal: all at once what belongs together, and only in its own rows."""
+"""Writes to the terminal without flicker, and only in the rows of the frame."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 
 class TerminalWriter(Vt100_Output):
-    """Writes all at once what belongs together, so that nothing flickers."""
+    """Holds output back, so that it is written at once and nothing flickers."""
 
     _is_held = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.region: Callable[[], int] = int
-        """Rows that are ours; 0 where nobody knows."""
+        """Rows of the frame; 0 if unknown."""
         self.lost: Callable[[], object] = int
         self.wrapped: Callable[[], int] = int
-        """Rows that ours take more since the terminal is narrower."""
+        """Rows that were added when the terminal became narrower."""
 
     def erase_down(self) -> None:
-        # Not all that is below: at the top of a screen tmux takes that for a clear, and keeps what stood there.
+        # Not the whole screen below: tmux takes that for a clear and copies it to its history.
         if rows := self.region():
             self.write_raw("\x1b7" + "\x1b[B".join(["\r\x1b[2K"] * rows) + "\x1b8")
         else:
@@ -48,7 +48,7 @@ class TerminalWriter(Vt100_Output):
             return
         try:
             super().flush()
-        except OSError:  # the terminal is gone; what is said now is in the log
+        except OSError:  # the terminal is gone
             self.lost()
 
     def enable_bracketed_paste(self) -> None:
@@ -61,13 +61,13 @@ class TerminalWriter(Vt100_Output):
 
 
 class ThrottledApplication(Application[None]):
-    """Draws when the frame says so, a few times a second at most."""
+    """Redraws through the frame's timer."""
 
     beat: Callable[[], None] | None = None
 
     @property
     def is_away(self) -> bool:
-        """Another program, such as the user's editor, has the terminal."""
+        """Another program, such as an editor, uses the terminal."""
         return self._running_in_terminal
 
     def invalidate(self) -> None:
@@ -79,6 +79,6 @@ class ThrottledApplication(Application[None]):
 
 def stdout_writer() -> TerminalWriter:
     pen = cast("TerminalWriter", TerminalWriter.from_pty(sys.stdout, term=os.environ.get("TERM")))
-    # Nobody need know where the cursor is, and an answer that comes late would be typed into the shell.
+    # Do not ask for the cursor's position: a late answer would end up in the shell.
     pen.enable_cpr = False
     return pen

@@ -1,8 +1,8 @@
-"""The warm helper: Python with Pinfold loaded, of which each `pinfold exec` is a fork. Not a command.
+"""The warm helper: a process with Pinfold loaded that forks for each `pinfold exec`. Not a command.
 
-`relay.py` sends words, streams and folder through a socket that only this user can open. What runs a command is a fork
-with the variables, streams and folder of whoever asked; the helper itself reads no workspace and runs no cell.
-It serves only those whom the kernel shows to be as free as it is, and ends when a file it has loaded was changed.
+`relay.py` sends arguments, streams and folder through a socket that only this user can open. The fork runs the command
+with the caller's variables, streams and folder; the helper itself reads no workspace and runs no cell.
+It serves only processes with the same privileges as its own, and ends when a file it has loaded changes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from pinfold.front.cli.main import run_command_line
 from pinfold.front.cli.relay import EXIT, GO, SOCKET, TAKEN
 
 QUIET_S = 1.0
-"""Without another command, before the one that waits for it rehearses: who comes sooner is served without."""
+"""Idle time before the standby process rehearses a command."""
 OUT_OF_DATE = b"0"
 _LARGEST = 8 << 20
-"""Bytes of words and variables; the kernel lets a command have fewer."""
+"""Bytes of arguments and variables; more than the kernel allows a command."""
 _ASK_S = 2.0
 _FDS = 4
 _ALIKE = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
 _VIEWS = ("mnt", "user", "pid", "net", "ipc", "uts", "time")
 _READ_ONCE = (b"PYTHON", b"LC_", b"LANG", b"LD_", b"MALLOC_", b"GLIBC_")
-"""Variables that Python and its libraries read only when they start."""
+"""Variables that Python and its libraries read only at start."""
 _F_SETSIG, _PR_SET_PDEATHSIG = 10, 1
 
 
@@ -76,7 +76,7 @@ def _remove_sockets(folder: Path) -> None:
 
 
 class Helper:
-    """Forks what runs the next command, and the process that keeps the launcher; waits for both, and does nothing else."""
+    """Forks the standby process for the next command and the keeper of the launcher, and waits for both."""
 
     def __init__(self, folder: Path, claimed: Claim, idle_s: float, quiet_s: float) -> None:
         self._folder = folder
@@ -86,13 +86,13 @@ class Helper:
         self._loaded = _stamps()
         self._poll = select.poll()
         self._commands: dict[int, int] = {}
-        """By the descriptor that says when it ends, the number of each process that runs one."""
+        """pidfd -> pid of each process that runs a command."""
         self._next = -1
-        """Where the one that waits for a command says that it has got one."""
+        """Pipe on which the standby process says that it has a command."""
         self._next_pid = 0
 
     def serve(self) -> None:
-        """Until nobody has asked for long, or what is loaded is out of date."""
+        """Serve until idle for long, or until loaded files are out of date."""
         signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
         keeper = self._fork_keeper()
         if not os.read(keeper, 1):
@@ -117,12 +117,12 @@ class Helper:
                     self._stand_by(listener)
 
     def _fork_keeper(self) -> int:
-        """Where the process that keeps the launcher says that it has one, again for each new one; it ends with that process."""
+        """Fork the process that keeps the launcher; a pipe on which it reports each launcher, closed when it ends."""
         ready, theirs = os.pipe()
         if os.fork() == 0:
             with _never_returning():
                 os.close(ready)
-                self._claimed.release()  # our copy: the helper alone holds it
+                self._claimed.release()  # our copy; only the helper holds it
                 _end_with_parent()
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -130,7 +130,7 @@ class Helper:
                     os.write(theirs, b"1")
 
                 anyio.run(keep_launcher, on_ready)
-                os.write(theirs, b"0")  # there is nothing to keep
+                os.write(theirs, b"0")  # there is no launcher
                 signal.pause()
         os.close(theirs)
         return ready
@@ -159,7 +159,7 @@ class Helper:
 
 
 class Standby:
-    """Has rehearsed a command, and waits for the one it will run."""
+    """Rehearses a command, then waits for the one it will run."""
 
     def __init__(self, listener: socket.socket, helper: int, loaded: Stamps, quiet_s: float) -> None:
         self._listener = listener
@@ -173,7 +173,7 @@ class Standby:
     def serve(self) -> NoReturn:
         while True:
             peer, _ = self._listener.accept()
-            with peer, suppress(OSError, ValueError, KeyError):  # it is gone, or not one of ours
+            with peer, suppress(OSError, ValueError, KeyError):  # the peer is gone, or is not a relay
                 self._answer(peer)
 
     def _answer(self, peer: socket.socket) -> None:
@@ -193,9 +193,9 @@ class Standby:
             if is_alike and executable == os.fsencode(sys.executable):
                 peer.sendall(TAKEN + str(os.getpid()).encode() + b"\n")
                 if peer.recv(1) != GO:
-                    return  # it has waited long enough, and runs the command by itself
+                    return  # the caller timed out and runs the command itself
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
-                self._listener.close()  # nobody must wait for us there
+                self._listener.close()  # callers must not wait for this process
                 os.write(self._helper, b"1")
                 _run(peer, fds, args, variables, int(umask))
         finally:
@@ -204,7 +204,7 @@ class Standby:
 
 
 class _never_returning:  # noqa: N801 - used as a block
-    """A fork must never go on with the helper's own work."""
+    """Ends the fork, which must never continue the helper's own work."""
 
     def __enter__(self) -> None:
         pass
@@ -214,7 +214,7 @@ class _never_returning:  # noqa: N801 - used as a block
 
 
 def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[bytes, bytes], umask: int) -> NoReturn:
-    """The command, as if whoever asked had started it."""
+    """Run the command as if the caller had started it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for to, fd in enumerate(fds[:3]):
         os.dup2(fd, to)
@@ -228,12 +228,12 @@ def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[b
     sys.stdin, sys.stdout, sys.stderr = (_stream(fd) for fd in range(3))
     sys.argv[:] = ["pinfold", *args]
     peer.settimeout(None)
-    # It says nothing more: what can be read of it is its end, which ends us as a hang-up of the terminal would.
+    # The caller sends nothing more. When its end closes, SIGTERM ends this process, as a hang-up of the terminal would.
     fcntl.fcntl(peer, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(peer, _F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(peer, fcntl.F_SETFL, fcntl.fcntl(peer, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([peer], [], [], 0)[0]:
-        os._exit(1)  # it ended before that
+        os._exit(1)  # the caller is gone already
     code: object = 1
     try:
         run_command_line(args)
@@ -244,11 +244,11 @@ def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[b
         sys.stderr.flush()
     fcntl.fcntl(peer, fcntl.F_SETFL, fcntl.fcntl(peer, fcntl.F_GETFL) & ~os.O_ASYNC)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in range(3):  # whoever reads the output waits for its end
+    for fd in range(3):  # readers of the output wait for its end
         os.dup2(nothing, fd)
     with suppress(OSError):
         peer.sendall(EXIT + str(code if isinstance(code, int) else 1).encode() + b"\n")
-    # Ends what it started, as the end of any command; no session is among it.
+    # Run exit handlers, as at the end of any command.
     atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -257,7 +257,7 @@ def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[b
 
 
 def _stream(fd: int) -> io.TextIOWrapper:
-    """As Python makes it when it starts."""
+    """The stream as Python opens it at start."""
     mode, errors = ("r", "strict") if fd == 0 else ("w", "backslashreplace" if fd == 2 else "strict")
     usual = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[fd]
     encoding, errors = (usual.encoding, usual.errors) if usual else ("utf-8", errors)
@@ -267,9 +267,9 @@ def _stream(fd: int) -> io.TextIOWrapper:
 
 
 def _rehearse() -> None:
-    """One cell in an empty folder: what the next command loads and touches is this process's own then.
+    """Run one cell in an empty folder, so that what the next command needs is loaded and in memory.
 
-    Without the user's settings, so that no server of theirs is started for it.
+    Without the user's settings, so that none of their servers is started.
     """
     if not can_rehearse():
         return
@@ -305,7 +305,7 @@ def _end_with_parent() -> None:
 
 
 def _credentials(peer: socket.socket) -> tuple[int, int]:
-    """The number and the user of the process at the other end."""
+    """The pid and uid of the process at the other end."""
     raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, uid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4))
     return pid, uid
@@ -324,7 +324,7 @@ def _receive_exactly(peer: socket.socket, length: int) -> bytes:
 
 
 def _describe_process(process: str) -> list[object]:
-    """What a process may do and sees, as the kernel has it: a fork of ours must not be freer than who asked for it."""
+    """Privileges, namespaces and limits of a process: a fork must not have more than its caller."""
     place = Path("/proc") / process
     status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
     number = int(status["Pid"])
@@ -340,7 +340,7 @@ def _describe_process(process: str) -> list[object]:
 
 
 def _label(place: Path) -> str:
-    """That of AppArmor or SELinux, where there is one."""
+    """The AppArmor or SELinux label, if there is one."""
     try:
         return (place / "attr" / "current").read_text()
     except OSError:
@@ -352,7 +352,7 @@ def _startup_variables(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def _stamps() -> Stamps:
-    """Of all files of which something is in memory."""
+    """Stamps of all loaded files."""
     return {path: _stamp(path) for path in list_watched_files()}
 
 

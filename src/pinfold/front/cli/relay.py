@@ -1,6 +1,6 @@
-"""Hands `pinfold exec` to the warm helper, if one runs. On the fast path: imports only what Python has at hand.
+"""Hands `pinfold exec` to the warm helper, if one runs. Imports only what Python has loaded already.
 
-Whatever is not as expected here means that the command runs by itself. The other end is `helper.py`.
+If anything is not as expected, the command runs without the helper. The other end is `helper.py`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import sys
 
 SOCKET = "helper.sock"
 TAKEN, GO, EXIT = b"taken ", b"g", b"exit "
-"""The helper says which process will run the command, is told to go on, and says the exit code."""
+"""The helper names the process that will run the command, is told to go, and sends the exit code."""
 WAIT_S = 5.0
-"""For the helper to take the command; it may be about to rehearse."""
+"""How long the helper may take to accept; it may be rehearsing."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
 
 
 def relay() -> int | None:
-    """The exit code, once the helper has run this command; None: nobody has taken it."""
+    """The exit code of the command; None if no helper ran it."""
     folder = _folder()
     if folder is None or os.environ.get("PINFOLD_SANDBOX_WARM") == "off":
         return None
@@ -35,7 +35,7 @@ def relay() -> int | None:
         answer = _line(helper)
         if not answer.startswith(TAKEN):
             return None
-        helper.sendall(GO)  # from here on it is run there, and nowhere else
+        helper.sendall(GO)  # from here on only the helper runs it
         helper.settimeout(None)
     except (OSError, ImportError, AttributeError):
         return None
@@ -43,7 +43,7 @@ def relay() -> int | None:
 
 
 def _folder() -> str | None:
-    """As `warm_dir` in `app/paths.py` has it."""
+    """The same as `warm_dir` in `app/paths.py`."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = os.environ.get("HOME", "")
     if not state.startswith("/"):
@@ -57,7 +57,7 @@ def _connect_helper(folder: str) -> socket | None:
     helper = socket(AF_UNIX, SOCK_STREAM)
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        helper.connect(f"/proc/self/fd/{place}/{SOCKET}")  # of any length
+        helper.connect(f"/proc/self/fd/{place}/{SOCKET}")  # a path of any length
     finally:
         os.close(place)
     about = helper.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)
@@ -65,7 +65,7 @@ def _connect_helper(folder: str) -> socket | None:
 
 
 def _ask(helper: socket) -> None:
-    """The folder and the streams as they are; the rest as words, none of which can hold a zero."""
+    """Send folder and streams as descriptors, the rest as strings separated by zeros."""
     from _socket import SCM_RIGHTS, SOL_SOCKET
 
     umask = os.umask(0o077)
@@ -82,8 +82,8 @@ def _ask(helper: socket) -> None:
 
 
 def _wait(helper: socket, pid: int) -> int:
-    """What ends us ends the command: by its number while we are here, by the end of the connection when we are not."""
-    import signal  # while the helper works
+    """Pass signals on to the command until it ends; if this process dies, the closed connection ends it."""
+    import signal  # loaded while the helper works
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -102,7 +102,7 @@ def _send(pid: int, number: int) -> None:
     try:  # noqa: SIM105 - contextlib is not at hand
         os.kill(pid, number)
     except ProcessLookupError:
-        pass  # it has ended, and says so next
+        pass  # it has ended
 
 
 def _line(helper: socket) -> bytes:

@@ -1,4 +1,4 @@
-"""What a turn from the command line is given: the prompt, standard input, files."""
+"""The input of a turn from the command line: the prompt, standard input, files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pinfold.events import Image, Say, TurnId
 from pinfold.front.cli.turn_output import is_closed
 
 FIRST_BYTE_S = 3.0
-"""How long what is piped in beside a prompt may take to begin: many programs leave an empty pipe there for good."""
+"""How long to wait for piped data beside a prompt: many programs leave an open, empty pipe."""
 _PROMPT = 1 << 20
 _STDIN = "-"
 
 
 def prompt_from(prompt: str | None, file: str | None) -> str:
-    """Given in words, in a file, or on standard input. Raises UsageError."""
+    """The prompt from the argument, a file or standard input. Raises UsageError."""
     if prompt is not None and file is not None:
         raise click.UsageError("give either a PROMPT or -f FILE; a file to work on goes with --attach or --data")
     if file not in (None, _STDIN):
@@ -39,23 +39,23 @@ def prompt_from(prompt: str | None, file: str | None) -> str:
 
 
 class TurnInput:
-    """What comes along with the prompt; the session is to see `data`, the model `text` and the pictures."""
+    """What comes with the prompt: `data` for the session, `text` and pictures for the model."""
 
     def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, beside: bool) -> None:
-        """`beside`: the prompt did not come from standard input, so that something else may."""
+        """`beside`: the prompt did not come from standard input, so data may."""
         self.data: dict[str, Path] | None = dict(check_paths(parse_named_paths([*data, *_files(attach)]))) or None
         self._attached = check_paths(parse_named_paths(_files(attach)))
         self._prompt = prompt
         self._waits = _STDIN in attach
         if self._waits and not beside:
-            raise click.UsageError("standard input is the PROMPT already; it cannot be attached too")
+            raise click.UsageError("standard input is the PROMPT; it cannot be attached too")
         self._beside = beside
         self._pictures: tuple[Path, ...] = ()
         self._piped: Path | None = None
         self.text = prompt
 
     def read_stdin(self, folder: Path) -> None:
-        """Read what is piped in, and keep it in `folder`. Raises UsageError, PinfoldError."""
+        """Save what is piped in to `folder`. Raises UsageError, PinfoldError."""
         stdin = self._wait_for_stdin() if self._beside else None
         if stdin is None and not self._attached:
             return
@@ -73,14 +73,14 @@ class TurnInput:
         return Say(turn=turn, text=self.text, images=images)
 
     def refuse_with(self, option: str) -> None:
-        """What several sessions at once cannot be given. Raises UsageError."""
+        """Refuse input that several sessions cannot share. Raises UsageError."""
         if self._pictures:
             raise click.UsageError(f"{option} cannot show pictures, such as {self._pictures[0].name}; leave one out")
         if self._piped:
             raise click.UsageError(f"{option} takes no standard input; write it to a file and give it with --data")
 
     def _wait_for_stdin(self) -> BinaryIO | None:
-        """Standard input, if there is anything to expect of it."""
+        """Standard input, if data may come from it."""
         stdin = _get_piped_stdin()
         if self._waits:
             if stdin is None:
@@ -89,14 +89,14 @@ class TurnInput:
         if stdin is None or select.select([stdin], [], [], FIRST_BYTE_S)[0]:
             return stdin
         click.echo(
-            f"pinfold: nothing came on standard input within {FIRST_BYTE_S:g} s, going on without it "
+            f"pinfold: nothing came on standard input within {FIRST_BYTE_S:g} s, continuing without it "
             "(--attach - waits for it, </dev/null skips this)",
             err=True,
         )
         return None
 
     def wrap_opening(self, opening: Opening, folder: Path | None, images: list[Image]) -> Opening:
-        """The same, with the pictures among the session's own; `images` is filled with them."""
+        """Stores the pictures in the session when it opens, and fills `images` with them."""
         if not self._pictures:
             return opening
 
@@ -116,7 +116,7 @@ def _files(attach: Sequence[str]) -> list[str]:
 
 
 def _get_piped_stdin() -> BinaryIO | None:
-    """Standard input, unless nobody writes there: a terminal, or nothing at all."""
+    """Standard input, unless it is a terminal or closed."""
     if is_closed(sys.stdin) or sys.stdin.isatty():
         return None
     return sys.stdin.buffer

@@ -1,4 +1,4 @@
-"""What a turn looks like on a plain terminal or in a pipe: the answer on stdout, everything else on stderr."""
+"""Prints turns and cells: the answer or the cell's own output on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SHOWN = 2000
 
 
 def is_closed(stream: TextIO | None) -> bool:
-    """Whether there is no such stream: a shell's `<&-` leaves None in its place."""
+    """True if the stream is closed; after a shell's `<&-` it is None."""
     return stream is None or stream.closed
 
 
 def can_be_redrawn(stream: TextIO | None) -> bool:
-    """Whether it is a terminal that knows more than lines."""
+    """True for a terminal with escape sequences."""
     is_terminal = stream is not None and not stream.closed and stream.isatty()
     return is_terminal and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
@@ -81,7 +81,7 @@ class Plain:
 
     @staticmethod
     def answer(text: str) -> None:
-        """To a terminal fit to be read; to a pipe or a file as it is."""
+        """Print the answer; made safe on a terminal, as it is in a pipe."""
         click.echo(presentable(text) if sys.stdout.isatty() else text.encode("utf-8", "backslashreplace"))
 
     def _show_end(self, item: Entry) -> None:
@@ -125,7 +125,7 @@ def show_notice(item: Entry | Delta) -> None:
 
 
 def _indent_text(text: str) -> str:
-    # First without secrets: a cut could leave half of one, which nothing would know.
+    # Remove secrets first: a cut could leave half of one, which would not be recognised.
     return cap_text(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
 
 
@@ -133,7 +133,7 @@ def _say(text: str) -> None:
     click.echo(presentable(text), err=True)
 
 
-ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"
+ALLOWED = "nobody can be asked here; `--mode full` allows what needs approval"
 
 
 _EXIT = re.compile(r"(?:\A|\n)SystemExit(?:: (?:None|(?P<code>-?\d{1,9})))?\s*\Z")
@@ -166,7 +166,7 @@ class Streams:
                 if value is not None:
                     write(sys.stdout, f"{value}\n")
                 if exit_code(error) is None and (error or outcome != "ok"):
-                    # What was never run said nothing itself: these are our words.
+                    # A cell that never ran has no output: this is our message.
                     whose = "pinfold: " if outcome == "not_run" else ""
                     write(sys.stderr, f"{whose}{(error or outcome).rstrip()}\n")
             case _:
@@ -174,7 +174,7 @@ class Streams:
 
 
 def exit_code(error: str | None) -> int | None:
-    """What a program wants to end with: it called `sys.exit` with a number, or with nothing. None: it did not."""
+    """The code a program passed to `sys.exit`, 0 without one; None if it did not call it."""
     found = _EXIT.search(error or "")
     return None if found is None else int(found["code"] or 0) & 0xFF
 

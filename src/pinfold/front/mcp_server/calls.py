@@ -1,4 +1,4 @@
-"""Calls of the tools that are offered: each finds its session, does one thing in it, and tells what came of it."""
+"""The tools that clients call: each finds its session, does one thing in it, and returns the result."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 _Result = TypeVar("_Result", bound=msgspec.Struct)
 _Do: TypeAlias = Callable[[Client, Any], Awaitable[CallToolResult]]
 _SHOWN = 100_000
-"""Characters of a file that are told twice: as text, and in the structured result."""
+"""Characters of a file that are returned twice: as text, and in the structured result."""
 _REMEMBERED = 4096
 OWN = "mcp client"
 NAMED = "mcp:"
-"""How the title of a session begins that clients opened by name; the user's own are not theirs to open."""
+"""Prefix of the titles of named sessions, so that clients cannot open the user's own."""
 
 
 class Calls:
     def __init__(self, offering: ClientSessions, *, with_agent: bool) -> None:
         self._offering = offering
         self._own: dict[str, SessionId] = {}
-        """The session of a client that names none."""
+        """The default session of each client."""
         self._finding = anyio.Lock()
         everything = (*schemas.SANDBOX, schemas.AGENT) if with_agent else schemas.SANDBOX
         self._declared = {one.name: one for one in everything}
@@ -73,7 +73,7 @@ class Calls:
             return failure(str(error))
 
     async def forget(self, client: str) -> None:
-        """It has gone."""
+        """The client has gone."""
         self._own.pop(client, None)
         await self._offering.forget(client)
 
@@ -89,7 +89,7 @@ class Calls:
     async def _fork(self, client: Client, given: schemas.Fork) -> CallToolResult:
         offered = await self._session(client, given.session)
         other = await self._offering.fork(offered, f"{offered.title} (fork)")
-        return result(f"{other.id} goes on from where {offered.id} is.", _describe_session(other))
+        return result(f"{other.id} continues from where {offered.id} is.", _describe_session(other))
 
     async def _undo(self, client: Client, given: schemas.UndoArguments) -> CallToolResult:
         return await self._apply_rewind(client, given.session, Undo(to=given.to, what=given.what))
@@ -166,17 +166,17 @@ class Calls:
         return await self.session_of(client) if name is None else self._require_session(name, client)
 
     async def session_of(self, client: Client) -> ClientSession:
-        """Its own."""
+        """The client's default session."""
         async with self._finding:
             own = self._own.get(client.key) if client.key else None
             offered = self._find_session(own, client) if own else None
             title = f"{OWN} {client.name}"
-            if own and offered is None:  # it was let go of meanwhile
+            if own and offered is None:  # it was closed meanwhile
                 offered = await self._offering.resume(own, title, client.key)
             offered = offered or await self._offering.open(title, client.key or ANYONE)
             if client.key:
                 self._own[client.key] = offered.id
-                if len(self._own) > _REMEMBERED:  # clients that left without a word
+                if len(self._own) > _REMEMBERED:  # clients that left without notice
                     del self._own[next(iter(self._own))]
         return offered
 
@@ -184,14 +184,14 @@ class Calls:
         for wanted in (name, f"{NAMED}{name}"):
             if found := self._find_session(wanted, client):
                 return found
-        raise NoSuchSession(f"there is no session {name!r} here; `sessions` lists them, `open_session` opens one")
+        raise NoSuchSession(f"no session {name!r} here; `sessions` lists them, `open_session` opens one")
 
     def _find_session(self, name: str, client: Client) -> ClientSession | None:
         return self._offering.find(name, client.key)
 
 
 def _text(data: bytes) -> str | None:
-    """None for what is no text."""
+    """None if it is not text."""
     try:
         return None if b"\0" in data else data.decode()
     except UnicodeDecodeError:
@@ -211,7 +211,7 @@ def _cell(offered: ClientSession, ran: CellResult) -> schemas.CellResult:
 
 
 def _format_result(offered: ClientSession, ran: CellResult) -> str:
-    # The handle of a cut output is written for a model whose tool is read_file; here it is get_file.
+    # The observation names read_file for cut outputs; clients have get_file instead.
     text = ran.observation.replace('read_file("blob:', 'get_file("blob:')
     return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
 
@@ -237,7 +237,7 @@ def _report_activity(say: Callable[[str], None], event: Event | Delta) -> None:
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST = 8
 _BYTES = 4 << 20
-"""Of all pictures of one result."""
+"""Bytes of all pictures of one result."""
 
 
 def result(
@@ -260,7 +260,7 @@ def failure(words: str) -> CallToolResult:
 
 
 def sendable(text: str) -> str:
-    """Half a surrogate pair has no place in JSON."""
+    """Without lone surrogates, which JSON cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Who calls: which client it is, how it is told of progress, and how it is asked."""
+"""The clients: identity, progress, approvals, and what exported servers send them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pinfold.text import cap_text, presentable_line
 
 STDIO = "stdio"
 _EVERY_S = 0.2
-"""Between two reports of progress."""
+"""Least time between two progress reports."""
 _LINE = 200
 _SHOWN = 20_000
-"""Characters of a question; what takes more to be shown whole is denied."""
+"""Characters of a question; a request that needs more is denied."""
 _ANSWER_S = 600.0
 """How long a client may take to answer a question."""
 
@@ -31,13 +31,13 @@ _ANSWER_S = 600.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     key: str
-    """What is its own is under this; empty where one client cannot be told from another."""
+    """Identifies the client; empty if clients cannot be told apart."""
     name: str
     context: ServerRequestContext[Any, Any]
 
     @property
     def approve(self) -> Approve | None:
-        """None where it cannot be asked while a call runs."""
+        """None if the client cannot be asked during a call."""
         has = self.context.session.client_capabilities
         if has is None or has.elicitation is None or not self.context.session.can_send_request:
             return None
@@ -89,7 +89,7 @@ def _form(name: Literal["answer", "decision"], choices: tuple[str, ...]) -> dict
 
 def client_of(context: ServerRequestContext[Any, Any]) -> Client:
     request, about = context.request, context.session.client_params
-    # Over HTTP without a session of the protocol's own, every request stands alone.
+    # Over HTTP without a protocol session, every request stands alone.
     key = request.headers.get("mcp-session-id", "") if isinstance(request, Request) else STDIO
     name = presentable_line(about.client_info.name)[:60] if about else "a client"
     return Client(key=key, name=name, context=context)
@@ -97,7 +97,7 @@ def client_of(context: ServerRequestContext[Any, Any]) -> Client:
 
 @asynccontextmanager
 async def progress(context: ServerRequestContext[Any, Any]) -> AsyncGenerator[Callable[[str], None]]:
-    """Tells the client the last line of what is said, now and then; nothing if it did not ask to be told."""
+    """Reports the last line to the client now and then, if it asked for progress."""
     if not (context.meta and "progress_token" in context.meta):
         yield lambda _: None
         return
@@ -131,7 +131,7 @@ _TO_ALL = (
     "notifications/resources/updated",
     "notifications/elicitation/complete",
 )
-"""What no request leads to."""
+"""Notifications that belong to no request."""
 
 
 class _Message(BaseModel):
@@ -150,7 +150,7 @@ class ClientPeer:
 
     @contextmanager
     def track_request(self, context: Context) -> Generator[None]:
-        """What is asked meanwhile most likely belongs to this request; the protocol does not say."""
+        """Relate what a server sends meanwhile to this request: the protocol does not say to which."""
         self._under_way.append(context)
         self._last = context
         try:
@@ -178,7 +178,7 @@ class ClientPeer:
             await self._last.session.send_notification(message)
 
     async def on_resumed(self) -> None:
-        """A server that lets a client come again for the rest may do so here as well."""
+        """A server ended its stream for the client to resume; do the same here."""
         for context in self._under_way:
             if context.close_sse_stream is not None:
                 await context.close_sse_stream()

@@ -1,4 +1,4 @@
-"""Servers of the user's, offered to our clients behind policy: tools under the server's name, the rest as it is."""
+"""Passes the user's own MCP servers on to clients, behind policy; tools are prefixed with the server's name."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Answer: TypeAlias = dict[str, Any]
 _Handler: TypeAlias = Callable[[Context, BaseModel], Awaitable[Any]]
 TITLE = "mcp exports"
 BETWEEN = "__"
-"""Of a server's name and that of its tool or prompt."""
+"""Between a server's name and its tool or prompt."""
 _ENVELOPE = "io.modelcontextprotocol/"
 _LIST: Wire = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-"""Of every list that is made of several."""
+"""Fields of every combined list."""
 _US: Wire = {"name": "pinfold", "version": __version__}
 
 
@@ -42,7 +42,7 @@ class _Said(NotificationParams):
 
 
 class ExportingServer(Server[Any]):
-    """Tells of changes where the servers behind it do."""
+    """Announces change notifications if the exported servers have them."""
 
     changes = NotificationOptions()
 
@@ -59,7 +59,7 @@ class ExportingServer(Server[Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is judged, and the request that it stands for."""
+    """What policy judges, and the request to forward."""
 
     server: str
     tool: str
@@ -77,15 +77,15 @@ class Exports:
         self._plain = plain
         self._names: tuple[str, ...] = ()
         self._shared: Upstream | None = None
-        """For clients of whom one cannot be told from another."""
+        """For clients that cannot be told apart."""
         self._each: dict[str, tuple[Upstream, ClientPeer]] = {}
         self._modern: dict[str, Line] = {}
-        """Servers that speak the newer protocol."""
+        """Servers with the newer protocol."""
         self._seen: dict[str, Line] = {}
-        """Every server, by whichever line."""
+        """Every server."""
 
     async def look(self) -> None:
-        """Start them and see what they offer. Raises PinfoldError."""
+        """Start the servers and read what they offer. Raises PinfoldError."""
         upstream = await self._upstream_of_all()
         self._names = upstream.names if self._wanted == ("*",) else self._wanted
         if unknown := [name for name in self._names if name not in upstream.names]:
@@ -102,7 +102,7 @@ class Exports:
         return self._shared
 
     async def _line_of_all(self, upstream: Upstream, name: str) -> Line:
-        """In the newer version of the protocol if the server has it, for what need not know the client."""
+        """A shared connection, with the newer protocol if the server has it."""
         nobody = RequestPeer()
         speech = Speech(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
         if name in self._modern or name not in self._seen:
@@ -128,7 +128,7 @@ class Exports:
         return any(one is not None and one is not False for one in found)
 
     def schema_of(self, tool: str) -> Wire | None:
-        """Of the arguments of a tool, by the name a client knows."""
+        """The schema of a tool's arguments, by its public name."""
         known = next((one for one in self._calls.tools if one.name == tool), None)
         if known is not None:
             return known.input_schema
@@ -140,7 +140,7 @@ class Exports:
         return next((one.get("inputSchema") for one in listed if one.get("name") == name), None)
 
     def install(self, server: ExportingServer) -> None:
-        """Handlers for what the servers behind us have."""
+        """Add handlers for what the servers offer."""
         server.get_tool_input_schema = self.schema_of
         handlers: dict[str, _Handler] = {"tools/list": self._list_tools, "tools/call": self._call_tool}
         if self.has("resources"):
@@ -226,7 +226,7 @@ class Exports:
                 except CommandRefused as error:
                     refusal = MCPError(code=INVALID_REQUEST, message=str(error))
                 except MCPError as error:
-                    refusal = error  # another one may have it
+                    refusal = error  # another server may have it
         raise refusal or MCPError(code=INVALID_PARAMS, message="no server has resources")
 
     async def _get_prompt(self, context: Context, _params: BaseModel) -> Answer:
@@ -258,7 +258,7 @@ class Exports:
                 return await self._forward_to_first(context, _params)
 
     async def _forward_to_first(self, context: Context, _params: BaseModel) -> Answer:
-        """The first that does not refuse."""
+        """The answer of the first server that does not refuse."""
         refusal: MCPError | None = None
         for server in self._names:
             async with self._line(context, server) as (_client, line):
@@ -314,7 +314,7 @@ class Exports:
             yield client, known
 
     async def _upstream(self, client: Client) -> Upstream:
-        """In the client's own session, so that what it knows is what policy goes by."""
+        """In the client's own session, so that policy knows what the client has read."""
         if not client.key:
             return await self._upstream_of_all()
         offered = await self._calls.session_of(client)
@@ -344,7 +344,7 @@ class Exports:
 
 
 def _with_protocol_errors(handler: _Handler) -> _Handler:
-    """What is wrong with a server, or not allowed, as an error of the protocol."""
+    """Turns PinfoldError into a protocol error."""
 
     async def handle(context: Context, params: BaseModel) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Stands before the HTTP server: only who has the token, asks for this host, and is no page of another site gets in."""
+"""Checks HTTP requests: token, host, origin. Keeps recent events for clients that reconnect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REMEMBERED = 4096
 
 
 class Guard:
-    """`hosts` and `origins` are exact, with their port. Nothing of a request that is refused is answered back."""
+    """`hosts` and `origins` are exact, with their port. A refusal repeats nothing of the request."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Guard:
         self._hosts = frozenset(map(str.lower, hosts))
         self._origins = frozenset(map(str.lower, origins))
         self._on_gone = on_gone
-        """Told the session of the protocol's that a client has ended."""
+        """Called with the protocol session that a client has ended."""
         self._whose: dict[str, str] = {}
-        """By the same: under what is kept for it to be sent again."""
+        """Protocol session -> the key under which its events are kept."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -58,7 +58,7 @@ class Guard:
             await _refuse(send, *refusal)
             return
         session = headers.only(SESSION) or ""
-        # A session is opened by a request that does not know its name yet.
+        # The request that opens a session does not know its id yet.
         whose = self._whose.get(session) or secrets.token_hex(8)
 
         async def send_and_note(message: Message) -> None:
@@ -66,7 +66,7 @@ class Guard:
             opened = _Headers(message.get("headers", ())).only(SESSION) if begins else None
             if opened:
                 self._whose[opened] = whose
-                if len(self._whose) > _REMEMBERED:  # clients that left without a word
+                if len(self._whose) > _REMEMBERED:  # clients that left without notice
                     del self._whose[next(iter(self._whose))]
             await send(message)
 
@@ -79,9 +79,9 @@ class Guard:
     def _refusal(self, method: str, headers: _Headers) -> tuple[int, str] | None:
         host, origins = headers.only("host"), headers.every("origin")
         if host is None or host.lower() not in self._hosts:
-            return 421, "this server is not asked for by that name"
+            return 421, "unknown host name"
         if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
-            return 403, "pages of other sites may not ask this server"
+            return 403, "requests from other sites are not allowed"
         given = headers.only("authorization") or ""
         if given[: len(_BEARER)].lower() != _BEARER or not hmac.compare_digest(
             given[len(_BEARER) :].encode("utf-8", "replace"), self._token
@@ -101,7 +101,7 @@ class _Headers:
         return [value.decode("latin-1") for known, value in self._raw if known == name.encode()]
 
     def only(self, name: str) -> str | None:
-        """None also of one that is there twice: which of them counts is not ours to guess."""
+        """None if it is missing or given twice."""
         values = self.every(name)
         return values[0] if len(values) == 1 else None
 
@@ -117,13 +117,13 @@ async def _refuse(send: Send, status: int, words: str) -> None:
 EVENTS = 4096
 BYTES = 32 << 20
 RETRY_MS = 500
-"""After which a client whose stream ended asks again."""
+"""When a client whose stream ended reconnects."""
 _whose: ContextVar[str] = ContextVar("whose", default="")
 
 
 @contextmanager
 def on_behalf(session: str) -> Generator[None]:
-    """The SDK calls streams by the number of a request, which is the same for many clients: this tells them apart."""
+    """The SDK names streams by request number, which clients share: this tells clients apart."""
     token = _whose.set(session)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The server itself: over the standard streams for one client, over HTTP for several."""
+"""The MCP server: over standard streams for one client, over HTTP for several."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PATH = "/mcp"
 PORT = 8484
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BODY = 16 << 20
-"""Bytes of one request: a file of the largest size in base64, and some."""
+"""Bytes of one request: the largest file in base64, and some."""
 _CLIENTS = 256
 _WAITING = 128
 _LEAVE_S = 2
-"""How long open streams may take to end with the server."""
+"""How long open streams may take to end."""
 _ABOUT = (
     "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
     "see. Without `session` each connection has a session of its own; where there is no connection that lasts, pass on "
@@ -70,7 +70,7 @@ class Offer:
 
 
 async def _make_offered_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
-    """The server, and whom to tell of a client that has gone."""
+    """The server, and what to call when a client has gone."""
     calls = Calls(offer.offering, with_agent=offer.with_agent)
     if not offer.exports:
         return make_server(calls), calls.forget
@@ -87,7 +87,7 @@ async def _make_offered_server(offer: Offer) -> tuple[Server[Any], Callable[[str
 
 
 async def serve_stdio(offer: Offer) -> None:
-    """Until the client closes our standard input, or a signal."""
+    """Serve until the client closes standard input, or a signal."""
     offering = offer.offering
     async with background() as tasks, offering:
         server, _ = await _make_offered_server(offer)
@@ -100,7 +100,7 @@ async def _leave_on_signal(offering: ClientSessions) -> None:
     with anyio.open_signal_receiver(*_SIGNALS) as signals:
         async for _ in signals:
             await offering.end()
-            # A thread of the SDK's waits for the client's next line, and nothing but that line wakes it.
+            # A thread of the SDK waits for the client's next line and cannot be woken.
             os._exit(0)
 
 
@@ -111,9 +111,9 @@ class ListenAddress:
     host: str
     port: int
     names: tuple[str, ...] = ()
-    """More values of `Host` that are right, each NAME or NAME:PORT."""
+    """More valid values of `Host`, each NAME or NAME:PORT."""
     origins: tuple[str, ...] = ()
-    """Pages that may ask, besides none."""
+    """Origins of web pages that may send requests."""
 
     def hosts(self, port: int) -> set[str]:
         ours = {self.host, "localhost", "127.0.0.1", "::1"} if is_loopback(self.host) else {self.host}
@@ -122,7 +122,7 @@ class ListenAddress:
 
 
 async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: Callable[[str], None]) -> None:
-    """Until a signal. `on_ready` gets the address."""
+    """Serve until a signal. `on_ready` gets the address."""
     listener = _listener(place)
     port = listener.getsockname()[1]
     hosts = place.hosts(port)
@@ -134,7 +134,7 @@ async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: C
             max_sessions=_CLIENTS,
             event_store=RecentEvents(),
             retry_interval=RETRY_MS,
-            # The guard has looked at them already, and more closely.
+            # The guard has checked them already, more strictly.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         origins = {*(f"http://{host}" for host in hosts), *place.origins}
@@ -151,7 +151,7 @@ async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: C
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn's own way ends the process before its sessions are closed."""
+    """Ignores signals: uvicorn would end the process before sessions are closed."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -201,5 +201,5 @@ def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> Li
     if host == "localhost":
         host = "127.0.0.1"
     if int(port) > 65535:
-        raise ConfigError(f"{text!r} is no place to listen at: give HOST:PORT, such as 127.0.0.1:{PORT}")
+        raise ConfigError(f"{text!r} is not an address: give HOST:PORT, such as 127.0.0.1:{PORT}")
     return ListenAddress(host=host, port=int(port), names=tuple(names), origins=tuple(origins))

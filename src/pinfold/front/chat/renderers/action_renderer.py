@@ -1,4 +1,4 @@
-"""Actions from proposal to end: shown when they start, their output while they run, what came of them when they are over."""
+"""Shows actions: the code when they start, output while they run, results when they end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SIGNS = {"added": ("A", "green"), "changed": ("M", "yellow"), "removed": ("D", 
 
 
 class _Calls(Struct):
-    """Of one tool, by one cell."""
+    """Calls of one tool by one cell."""
 
     count: int = 0
     failed: int = 0
@@ -66,7 +66,7 @@ class _Open(Struct):
 
     @property
     def asks(self) -> bool:
-        """It is a question to the user, who sees it as one."""
+        """It is a question to the user, shown as one."""
         return isinstance(self.action, CallTool) and self.action.tool == "ask_user"
 
 
@@ -143,7 +143,7 @@ class ActionRenderer:
 
     def add_output(self, id_: ActionId, text: str) -> None:
         one = self._open.get(id_)
-        if one and one.parent is None:  # what a tool prints for the cell that called it is the cell's to know
+        if one and one.parent is None:  # output of a tool goes to the cell that called it
             one.stream.add(text)
 
     async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
@@ -154,9 +154,9 @@ class ActionRenderer:
         if one:
             self._show(one)
         if event.outcome == "denied" and not event.error:
-            return  # why was said
+            return  # the reason was shown
         if one and one.asks and one.is_shown and event.outcome == "ok":
-            return  # the answer was said
+            return  # the answer was shown
         is_cell = one is None or isinstance(one.action, RunCell)
         if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
             if not event.files:  # else the diffs of the files are shown
@@ -183,7 +183,7 @@ class ActionRenderer:
         whole = await self._displays.read(event.blobs[0] if event.blobs else None)
         if whole is None:
             whole = event.observation.encode("utf-8", "replace")
-        if not is_cell and (code := exit_code(event)):  # said in the line under it
+        if not is_cell and (code := exit_code(event)):  # shown in the status line
             whole = whole.rstrip(b"\n").removesuffix(f"[{code}]".encode())
         forms = await self._displays.forms(event.displays)
         parts = split_observation(event, whole, [form.plain for form in forms])
@@ -222,7 +222,7 @@ class ActionRenderer:
         return None if data is None else data.decode("utf-8", "replace")
 
     def _calls(self, id_: ActionId) -> _Calls | None:
-        """Of the tool that this one calls, if a cell does."""
+        """The calls of this tool, if a cell makes them."""
         one = self._open.get(id_)
         above = self._open.get(one.parent) if one and one.parent else None
         if one is None or above is None or not isinstance(one.action, CallTool):

@@ -1,7 +1,4 @@
-"""Code in colours, line by line as it is written: a line never changes its looks because of what follows.
-
-The colours are the terminal's own sixteen, so they suit a light theme as well as a dark one.
-"""
+"""Highlights code line by line as it arrives, in the terminal's own sixteen colours, which suit any theme."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LONGEST = 500
-"""Of a line in colours; the patterns of some languages take long over more."""
+"""Characters of a highlighted line; some lexers take long for more."""
 _STYLES = (
     ("Token.Comment", "dim italic"),
     ("Token.Keyword.Constant", "magenta"),
@@ -57,7 +54,7 @@ class Highlighter:
         self._shown = LineSanitizer()
 
     def line(self, source: str) -> Text | None:
-        """None where nothing of the line is to be seen."""
+        """None if nothing of the line may be shown."""
         shown = self._shown.line(source)
         if shown is None:
             return None
@@ -70,7 +67,7 @@ class Highlighter:
         return text
 
     def partial_line(self, source: str) -> str:
-        """The beginning of the next line, in no colours yet."""
+        """The beginning of the next line, without colours."""
         return self._shown.partial_line(source)
 
     def _tokens(self, line: str) -> Iterable[tuple[Any, str]]:
@@ -81,7 +78,7 @@ class Highlighter:
             try:
                 tokens = [(kind, part) for _, kind, part in self._lexer.get_tokens_unprocessed(None, context)]
             except (TypeError, AttributeError, KeyError, IndexError):
-                # Some languages have rules of their own kind, which know nothing of lines.
+                # Some lexers have rules that cannot stop at the end of a line.
                 self._lexer = None
                 return [("Token.Text", line)]
             self._stack = context.stack[-50:] or ["root"]
@@ -97,7 +94,7 @@ def highlight_code(code: str, language: str) -> list[Text]:
 
 
 def language_of(path: str) -> str:
-    """By its name; empty for one that is plain text, or nobody knows."""
+    """The language by the file's name; empty if unknown."""
     from pygments.lexers import find_lexer_class_for_filename
     from pygments.util import ClassNotFound
 
@@ -110,7 +107,7 @@ def language_of(path: str) -> str:
 
 @lru_cache(64)
 def _lexer_class(language: str) -> Any:
-    """One that can stop at the end of a line and go on with the next, where the language's rules allow it."""
+    """A lexer that can stop at the end of a line and continue with the next, if the language allows it."""
     from pygments.lexer import ExtendedRegexLexer, RegexLexer
     from pygments.lexers import find_lexer_class_by_name
     from pygments.util import ClassNotFound

@@ -1,4 +1,4 @@
-"""Differences between texts in colours: by line, by word where a line only changed a little, left out in the middle when long."""
+"""Diffs in colours: by line, and by word where a line changed little; long ones are cut in the middle."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rich.text import Text
 from pinfold.front.chat.renderers.lines import HangingText, LineSanitizer
 
 LINES = 40
-"""Of a diff that is shown; of a longer one the middle is left out."""
+"""Lines of a diff that are shown; a longer one is cut in the middle."""
 LARGEST = 100_000
-"""Characters on either side. Comparing takes long over more."""
+"""Characters of a text that is compared; more takes long."""
 _MOST_LINES = 2000
 _WORDS = re.compile(r"\w+|\s+|.")
 _WORDY = 400
 """Characters of a line that is compared by word."""
 _ALIKE = 0.5
 _PAIRED = 3000
-"""Pairs of equal words in two lines; comparing takes long over more."""
+"""Pairs of equal words in two lines that are compared; more takes long."""
 
 
 class Size(Struct, frozen=True):
@@ -36,7 +36,7 @@ class Size(Struct, frozen=True):
 
 
 def compute_diff(before: str, after: str, path: str = "", context: int = 2) -> str | None:
-    """A unified diff; None where that would take too long."""
+    """A unified diff; None if that would take too long."""
     old, new = _lines(before), _lines(after)
     if max(len(before), len(after)) > LARGEST or max(len(old), len(new)) > _MOST_LINES:
         return None
@@ -54,7 +54,7 @@ def size_of(diff: str) -> Size:
 
 
 def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:
-    """A unified diff, whoever made it; at most so many lines."""
+    """Renders a unified diff, at most `most` lines of it."""
     shown = LineSanitizer()
     lines = [line for one in diff.rstrip("\n").split("\n") if (line := _presentable(one, shown)) is not None]
     styled = colour_lines(lines)
@@ -66,12 +66,12 @@ def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[R
 
 
 def colour_lines(lines: Sequence[str]) -> list[Text]:
-    """All of it; the lines are fit for a terminal already."""
+    """Every line; they are safe for a terminal already."""
     return _style_lines(lines) if len(lines) <= _MOST_LINES else [Text(line) for line in lines]
 
 
 def _presentable(line: str, shown: LineSanitizer) -> str | None:
-    """The sign apart: a secret would not be known behind it."""
+    """Without the sign, behind which a secret would not be recognised."""
     sign = line[:1] if line[:1] in "+- " and not line.startswith(("+++ ", "--- ", "-----B", "-----E")) else ""
     rest = shown.line(line[len(sign) :])
     return None if rest is None else sign + rest
@@ -112,7 +112,7 @@ def _line(line: str) -> Text:
 
 
 def _pair(old: str, new: str) -> tuple[Text, Text]:
-    """A line and what became of it, the words that differ stressed if most are the same."""
+    """A line before and after; words that differ are highlighted if most are the same."""
     if max(len(old), len(new)) > _WORDY:
         return _line(old), _line(new)
     words, others = _WORDS.findall(old[1:]), _WORDS.findall(new[1:])

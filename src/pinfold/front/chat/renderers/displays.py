@@ -1,4 +1,4 @@
-"""What a cell displayed: a picture drawn, a table as a table, words as words, and where to find the rest."""
+"""Shows what a cell displayed: pictures, tables, text; and the command that shows the rest."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WORDS = 100_000
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """The one that is shown of a display's forms, and its text, which is not to be shown again."""
+    """The form of a display that is shown, and its plain text, which is not repeated."""
 
     mime: str
     data: bytes
     plain: bytes = b""
     number: int
-    """Counted over all displays of the session, from 1."""
+    """Its number in the session, from 1."""
 
 
 class Displays:
@@ -43,7 +43,7 @@ class Displays:
         self._blob = blob
         self._way: Way = way
         self.count = count
-        """Of the session, so far."""
+        """Displays of the session so far."""
 
     async def forms(self, displays: tuple[DisplayRef, ...]) -> list[Form]:
         found: list[Form] = []
@@ -56,7 +56,7 @@ class Displays:
         return found
 
     async def read(self, blob: BlobId | None) -> bytes | None:
-        """None where it is not there any more."""
+        """None if it is no longer stored."""
         if blob is None:
             return None
         try:

@@ -1,7 +1,7 @@
-"""What a session looks like: events and deltas in, lines in the scrollback out.
+"""Renders a session: events and deltas in, lines of the transcript out.
 
-What is written for good follows from the durable events alone, so a session that is opened again looks as it did. Deltas
-only fill the live region, and let a reply be written as it comes.
+The transcript follows from the durable events alone, so a reopened session looks the same. Deltas fill the live region,
+and let a reply be written while it arrives.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EventRenderer:
         picture: PictureMode = "auto",
         displays: int = 0,
     ) -> None:
-        """`displays`: how many the session had before what is told."""
+        """`displays`: how many the session had before."""
         self._out = SpacedTranscript(paper)
         way = choose_way(picture, os.environ, colour=paper.colour)
         self._replying = ReplyRenderer(self._out)
@@ -75,15 +75,15 @@ class EventRenderer:
         self._title = ""
         self._asked = ""
         self._failure = ""
-        """Why the model was asked once more."""
+        """Why the last request failed."""
         self._stale = False
         self._drawn_at = 0.0
         self._stands = False
         self.thinking = thinking
-        """Whether reasoning is shown, from here on."""
+        """True if reasoning is shown."""
 
     def describe_activity(self) -> str:
-        """What happens right now; empty when nothing does."""
+        """What happens right now; empty if nothing does."""
         return (
             self._acting.describe_activity()
             or self._replying.describe_activity()
@@ -91,7 +91,7 @@ class EventRenderer:
         )
 
     def last_thought(self) -> str:
-        """All of the last reasoning."""
+        """The last reasoning, whole."""
         return presentable(self._replying.thought)
 
     async def render(self, item: Entry | Delta) -> None:
@@ -111,7 +111,7 @@ class EventRenderer:
         self.refresh()
 
     def refresh(self) -> None:
-        """Bring the live region up to date, unless that was just done. To be called now and then: a delta may be the last."""
+        """Update the live region, unless that was just done. Call it regularly: a delta may be the last one."""
         now = time.monotonic()
         if not self._stale or now - self._drawn_at < LIVE_S:
             return
@@ -149,7 +149,7 @@ class EventRenderer:
                 await self._turn(entry.event)
             case _:
                 self._session(entry)
-        self._drawn_at = 0.0  # an event is seen at once
+        self._drawn_at = 0.0  # an event is shown at once
 
     def _has_said(self, event: ActionProposed) -> bool:
         return isinstance(event.action, RunCell) and self._replying.has_said(event.action.code)
@@ -182,7 +182,7 @@ class EventRenderer:
                 self._line(f"{reason}; variables and files are as the last cell left them", "yellow")
             case TurnFailed(error=error, temporary=temporary):
                 self._acting.forget()
-                later = " (the same may work later)" if temporary else ""
+                later = " (try again later)" if temporary else ""
                 self._line(f"failed: {error}{later}", "red")
 
     def _user(self, text: str, images: int) -> None:
@@ -203,7 +203,7 @@ class EventRenderer:
             case SessionRewound() as event:
                 self._line(rewound_in_words(event), "cyan")
             case SessionForked(source=source):
-                self._line(f"a branch of {source}: what is above was copied from there", "cyan")
+                self._line(f"forked from {source}; the above was copied from there", "cyan")
             case ContextCompacted(summary=summary):
                 told = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
                 self._line(f"Context cleared. {told}", "cyan")
@@ -237,7 +237,7 @@ class EventRenderer:
         if event.checkpoints is not None:
             said.append(f"checkpoints: {'on' if event.checkpoints else 'off'}")
         if event.revoked:
-            said.append(f"not granted any more: {join_names(event.revoked, _NAMED)}")
+            said.append(f"revoked: {join_names(event.revoked, _NAMED)}")
         if event.title != self._title and not said:
             said.append(f"title: {event.title}")
         self._title = event.title
@@ -251,7 +251,7 @@ class EventRenderer:
 
 
 def _head(text: str) -> str:
-    """Of what the user said, which may hold a file that was pasted."""
+    """The beginning of what the user said, which may include a pasted file."""
     lines = text.splitlines()
     kept = "\n".join(lines[:_SAID_LINES])[:_SAID_LETTERS]
     if len(lines) > _SAID_LINES:

@@ -1,4 +1,4 @@
-"""Text of unknown origin made fit for a terminal line by line, as it comes."""
+"""Lines for the terminal: made safe one by one, and wrapped beside a marker or a gutter."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rich.text import Text
 from pinfold.text import presentable
 
 PIECE = 2048
-"""Characters that are written before others may do something."""
+"""Characters that are written before other tasks run."""
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY")
 _KEY_BODY = re.compile(r"[A-Za-z0-9+/=\s:,.>|-]*")
 
 
 class LineSanitizer:
-    """Line by line what `presentable` makes of the whole: only a private key spans lines."""
+    """Applies `presentable` line by line, and hides private keys, which span lines."""
 
     def __init__(self) -> None:
         self._in_key = False
 
     def line(self, text: str) -> str | None:
-        """None for a line of which nothing is to be seen."""
+        """None if nothing of the line may be shown."""
         text = text.removesuffix("\r")
         if self._in_key:
             if "-----END" in text:
@@ -39,17 +39,17 @@ class LineSanitizer:
         return presentable(text).expandtabs(4)
 
     def partial_line(self, text: str) -> str:
-        """The beginning of the next line, as far as it is known."""
+        """The beginning of the next line."""
         return "" if self._in_key else presentable(text).expandtabs(4)
 
 
 def cut(line: str, limit: int) -> str:
-    """Its beginning, and how much there is more. After `presentable`: a cut could leave half of a secret."""
+    """Its beginning, and how much is left out. Use it after `presentable`: a cut could leave half of a secret."""
     return line if len(line) <= limit else f"{line[:limit]} ... {len(line) - limit:,} characters more"
 
 
 class HangingText:
-    """`first` stands before the first line, `rest` before every other."""
+    """Text with `first` before its first line and `rest` before the others. Lines have no trailing blanks."""
 
     def __init__(self, words: Text, first: str, rest: str | None = None, style: str = "") -> None:
         self._words = words
@@ -76,7 +76,7 @@ class HangingText:
 
 
 def with_gutter(code: Text, gutter: str, style: str = "", first: str = "") -> HangingText:
-    """A line of code: what does not fit goes on further in, so that it is not taken for a line of its own."""
+    """A line of code; what does not fit continues further indented."""
     deep = min(40, len(code.plain) - len(code.plain.lstrip(" "))) + 4
     return HangingText(code, first or gutter, gutter + " " * deep, style)
 

@@ -1,4 +1,4 @@
-"""A model's words in the terminal: finished blocks are written for good, the unfinished one stands in the live region."""
+"""Markdown in the terminal: finished blocks go to the transcript, the unfinished one to the live region."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from pinfold.text import presentable
 
 LIVE_ROWS = 6
 _TAIL = 8192
-"""Characters of the unfinished block that are looked at again and again. More than the live region shows, so that what
-gives a secret away is looked at with it."""
+"""Characters of the unfinished block that are rendered. More than the live region shows, so that secrets are recognised."""
 _STEP = 2
-"""Columns that one level of a list takes."""
+"""Indentation of one level of a list."""
 _CODE_INDENT = 4
 _CELL = re.compile(r"(?<!\\)\|")
 
@@ -39,7 +38,7 @@ class MarkdownStream:
         self._was_code = False
         self._begun = False
         self.codes: list[list[str]] = []
-        """What was written as code, by line, for who would show it again."""
+        """The code blocks that were written, by line."""
 
     def add(self, text: str) -> None:
         with self._paper.together():
@@ -53,16 +52,16 @@ class MarkdownStream:
             self._close_code()
 
     async def write_all(self, text: str) -> None:
-        """From beginning to end, however long."""
+        """Write a whole text."""
         for at in range(0, len(text), PIECE):
             self.add(text[at : at + PIECE])
             await checkpoint()
         self.end()
 
     def render_unfinished(self) -> Text | None:
-        """The end of what is not yet written."""
+        """The end of the block that is not finished."""
         tail = self._splitter.tail(_TAIL)
-        if self._code and self._splitter.in_code is not None:
+        if self._code and self._splitter.in_code:
             shown = self._code.partial_line(tail)
             return inline("").append(" " * _CODE_INDENT + shown, "dim") if shown.strip() else None
         return inline(presentable(tail).rstrip("\n"), self._style) if tail.strip() else None
@@ -95,7 +94,7 @@ class MarkdownStream:
 
 
 def render_block(block: Block, width: int, style: str = "") -> RenderableType:
-    """A finished block; its words are made fit for a terminal here."""
+    """A finished block, made safe for a terminal."""
     indent = " " * (block.level * _STEP)
     match block.kind:
         case "rule":
@@ -116,7 +115,7 @@ def render_block(block: Block, width: int, style: str = "") -> RenderableType:
 
 
 def _join_lines(block: Block) -> str:
-    """Its lines, each on its own: a model that lists values one below the other means them so."""
+    """Keeps line breaks: models that list values line by line mean them."""
     lines = presentable("\n".join(block.lines)).split("\n")
     return "\n".join((*(line.strip().removesuffix("\\") for line in lines[:-1]), lines[-1].strip()))
 
@@ -150,7 +149,7 @@ _PARSER = MarkdownIt("commonmark").enable("strikethrough").disable("entity")
 
 
 def inline(source: str, style: str = "") -> Text:
-    """`source` is fit for a terminal already."""
+    """`source` is safe for a terminal already."""
     text = Text(style=style)
     styles: list[str] = []
     link = (0, "")

@@ -1,4 +1,4 @@
-"""What a program printed: its last lines while it runs, its first and last lines once it has ended."""
+"""Output of a program: its last lines while it runs, its first and last lines once it has ended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pinfold.text import presentable
 
 INDENT = "    "
 TAIL = 8192
-"""Characters that are kept of what streams by. More than the live region shows, as what gives a secret away stands before it."""
+"""Characters of streamed output that are kept. More than the live region shows, so that secrets are recognised."""
 _ENDS = 1 << 16
-"""Bytes at either end of a long output that are looked at for its first and last lines."""
+"""Bytes at either end of a long output that are searched for its first and last lines."""
 STDERR = "[stderr]"
 
 
 class Bounds(Struct, frozen=True):
-    """Lines at the beginning and at the end; one that is longer than both is shown so."""
+    """Lines shown at the beginning and at the end."""
 
     head: int
     tail: int
@@ -32,7 +32,7 @@ TOOL = Bounds(5, 3)
 
 
 class Stream:
-    """Output as it comes. However much it is, a piece costs no more than counting its lines."""
+    """Output as it arrives; adding a piece only counts its lines."""
 
     def __init__(self) -> None:
         self._kept: deque[str] = deque()
@@ -60,14 +60,14 @@ class Stream:
 
 
 def _apply_carriage_returns(text: str) -> str:
-    """What came before a carriage return was written over, as progress bars do."""
+    """Drops what a carriage return overwrites, as progress bars do."""
     if "\r" not in text:
         return text
     return "\n".join(line.removesuffix("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 class Excerpt(Struct, frozen=True, kw_only=True):
-    """The first and last lines of a text, fit for a terminal, and how many there are between."""
+    """The first and last lines of a text, safe for a terminal, and the number between."""
 
     head: tuple[str, ...]
     tail: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Excerpt(Struct, frozen=True, kw_only=True):
 
 
 def excerpt_text(text: str, bounds: Bounds) -> Excerpt:
-    """Of a text that is not very long."""
+    """For a text that is not very long."""
     text = _apply_carriage_returns(text.rstrip("\n"))
     lines = presentable(text).split("\n") if text.strip("\n") else []
     most = bounds.head + bounds.tail
@@ -85,7 +85,7 @@ def excerpt_text(text: str, bounds: Bounds) -> Excerpt:
 
 
 def excerpt_bytes(whole: bytes, bounds: Bounds) -> Excerpt:
-    """Of any length: only its ends are read, and its lines counted."""
+    """For any length: reads only the ends, and counts the lines."""
     if len(whole) <= 2 * _ENDS:
         return excerpt_text(whole.decode("utf-8", "replace"), bounds)
     count = whole.count(b"\n") + (not whole.endswith(b"\n"))
@@ -115,7 +115,7 @@ def render_excerpt(
 
 
 def traceback(error: str) -> list[RenderableType]:
-    """The line that failed in the user's own code stressed, and what went wrong."""
+    """The failing line of the cell and the error in bold."""
     lines = presentable(error.rstrip("\n")).split("\n")
     frames = [place for place, line in enumerate(lines) if line.startswith('  File "')]
     own = [place for place in frames if '"<cell ' in lines[place]] or frames

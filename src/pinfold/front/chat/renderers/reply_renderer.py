@@ -1,4 +1,4 @@
-"""A model's reply: its words as they come, its reasoning in a line, and never anything twice."""
+"""A model's reply: text as it arrives, reasoning in one line, nothing twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pinfold.front.chat.renderers.transcript import SpacedTranscript
 from pinfold.text import numerous, presentable, presentable_line
 
 _CUT_OFF = {
-    "length": "cut off: the model has no more tokens for this reply",
+    "length": "cut off: the model reached its output limit",
     "filter": "cut off by the model's provider",
 }
 
@@ -27,10 +27,10 @@ class ReplyRenderer:
         self._speech: MarkdownStream | None = None
         self._streamed: list[str] = []
         self._said: list[str] = []
-        """The code in what was said last."""
+        """The code blocks of the last reply."""
         self._answered: str | None = None
         self._has_thought = False
-        """What was thought for this reply is told already."""
+        """The reasoning of this reply is shown already."""
         self._thinking = _Thinking(paper)
         self.thinking = False
         self.thought = ""
@@ -46,7 +46,7 @@ class ReplyRenderer:
         return LastRows(words, LIVE_ROWS) if words else None
 
     def has_said(self, code: str) -> bool:
-        """Whether the reply that was just written has this very code in it."""
+        """True if the last reply contains this code."""
         return code.strip() in self._said
 
     def add(self, text: str, *, reasoning: bool) -> None:
@@ -61,7 +61,7 @@ class ReplyRenderer:
         self._speech.add(text)
 
     def mark_cut_off(self) -> None:
-        """The reply that was being written does not count: another comes, or none."""
+        """The unfinished reply is void: another one follows, or none."""
         self._end_thinking()
         if self._speech:
             self._speech.end()
@@ -70,7 +70,7 @@ class ReplyRenderer:
         self._said, self._has_thought = [], False
 
     async def finish(self, event: ModelReplied) -> None:
-        """Write what did not stream."""
+        """Write what was not streamed."""
         if event.reasoning and not self._thinking.begun and not self._has_thought:
             self._thinking.add(event.reasoning, whole=self.thinking, timed=False)
         self._end_thinking()
@@ -97,14 +97,14 @@ class ReplyRenderer:
         if event.finish in _CUT_OFF:
             self._note(_CUT_OFF[event.finish])
         if event.correction:
-            self._note(f"this does not count as an answer: {event.correction}")
+            self._note(f"not accepted as an answer: {event.correction}")
 
     async def answer(self, text: str) -> None:
-        """The turn's answer, where no reply was just that."""
+        """The turn's answer, if it differs from the last reply."""
         rest = text.strip().removeprefix((self._answered or "").strip())
         if rest.strip():
             speech = MarkdownStream(self._paper)
-            # Not what only begins alike.
+            # `text` may only begin like the reply.
             await speech.write_all(rest.lstrip() if rest.startswith("\n") else text)
         self._answered = None
 
@@ -121,7 +121,7 @@ class ReplyRenderer:
 
 
 class _Thinking:
-    """Reasoning: counted, and read only by who wants to."""
+    """Reasoning: counted, and shown on request."""
 
     def __init__(self, paper: SpacedTranscript) -> None:
         self._paper = paper

@@ -1,4 +1,4 @@
-"""How an action ended: its output taken apart, and the line under it."""
+"""Splits the observation of an action into its parts; renders its status line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pinfold.text import NO_OUTPUT, presentable_line
 _SHOWN = re.compile(rb"(?:\A|\n)\[shown to the user: [^\]\n]{1,400}\]$")
 _NOTE = re.compile(rb"(?:\A|\n)(\[[^\n]{1,2000}\])$")
 _INTERRUPTED = re.compile(rb"\AThis was interrupted;[^\n]*(?:\nOutput until then:)?(?:\n|\Z)")
-"""What the model is told; the user did it, and reads so in the line under it."""
+"""Text for the model; the user sees it in the status line."""
 _EXIT = re.compile(r"(?:\A|\n)\[(exit code \d+)\]\Z")
 _NOTES = 8
 _LINE = 2200
-"""No line that is looked for is longer: not all of a long output is searched."""
+"""Longest line that is searched for at the end of an output."""
 _OUTCOMES = {
     "ok": ("ok", "green"),
     "error": ("error", "red"),
@@ -33,7 +33,7 @@ _OUTCOMES = {
 
 
 class Parts(Struct, kw_only=True):
-    """What an observation is made of."""
+    """The parts of an observation."""
 
     stdout: bytes
     stderr: bytes = b""
@@ -43,7 +43,7 @@ class Parts(Struct, kw_only=True):
 
 
 def split_observation(event: ActionFinished, whole: bytes, told: list[bytes]) -> Parts:
-    """`told`: the texts of its displays, in order. What is not found stays in the output: nothing is lost."""
+    """`told`: the texts of its displays, in order. What is not recognised stays in the output."""
     rest = whole.rstrip(b"\n")
     if event.outcome == "interrupted":
         rest = _INTERRUPTED.sub(b"", rest, count=1)
@@ -77,7 +77,7 @@ def _take_error(rest: bytes, error: str, parts: Parts) -> bytes:
 
 
 def _take_value(rest: bytes, value: str, parts: Parts) -> bytes:
-    """It comes last but for notes in brackets; one in brackets itself is found before any of those."""
+    """It is last, except for notes in brackets."""
     end = value.rstrip("\n").encode("utf-8", "surrogatepass")
     left, notes = rest, list[str]()
     for _ in range(_NOTES):
@@ -93,7 +93,7 @@ def _take_value(rest: bytes, value: str, parts: Parts) -> bytes:
 
 
 def _without(rest: bytes, end: bytes) -> bytes | None:
-    """None where it does not end in just these lines."""
+    """None if `rest` does not end in these lines."""
     if not end or not rest.endswith(end):
         return None
     before = rest[: -len(end)]
@@ -101,7 +101,7 @@ def _without(rest: bytes, end: bytes) -> bytes | None:
 
 
 def exit_code(event: ActionFinished) -> str:
-    """`exit code 1`, where a command ran well enough and ended with that."""
+    """`exit code 1`, if a command ended with that."""
     found = _EXIT.search(event.observation.rstrip("\n")) if event.outcome in ("ok", "error") else None
     return found[1] if found else ""
 

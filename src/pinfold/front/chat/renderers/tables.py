@@ -1,4 +1,4 @@
-"""Tables in the width there is: columns left out in the middle, with their number; figures at the right."""
+"""Tables that fit the terminal: columns in the middle are left out, numbers are right-aligned."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rich.text import Text
 from pinfold.text import presentable_line
 
 ROWS = 40
-"""Shown of one table; of a longer one the middle is left out."""
+"""Rows that are shown; a longer table is cut in the middle."""
 HTML = 1 << 20
-"""Characters of a page that are looked through for a table."""
+"""Longest page that is searched for a table."""
 _NARROWEST = 6
-"""A column that could show less of its words is left out."""
+"""A narrower column is left out."""
 _WIDEST = 40
 _SIDE = 100
-"""Columns at either side of a table that are looked at."""
+"""Columns at either side that are considered."""
 _CELL = 500
 _NUMBER = re.compile(r"[-+\u2212]?[$€£]?\s?(?:\d[\d,_ ]*)?(?:\.\d*)?(?:e[-+]?\d+)?\s?%?")
 _ODD = ("img", "svg", "canvas", "iframe", "details", "input", "button", "form", "script", "object", "video")
-"""What is no part of a plain table."""
+"""Tags that a plain table does not have."""
 _TAG = re.compile(r"<(?P<ends>/?)(?P<name>[A-Za-z][A-Za-z0-9]{0,20})(?P<given>(?:\s[^<>]{0,2000})?)/?>")
 _SPAN = re.compile(r"\s(colspan|rowspan)\s{0,3}=\s{0,3}[\"']?([0-9]{1,3})[\"']?(?=\s|/|$)", re.IGNORECASE)
 _UNSEEN = re.compile(r"<style(?:\s[^<>]{0,200})?>[^<]*</style\s*>|<!--[^<>]{0,2000}-->", re.IGNORECASE)
 _MOST_ROWS, _MOST_COLUMNS = 2000, 200
 _BESIDE = 300
-"""Characters before or after the table of a page that is nothing but a table."""
+"""Characters outside the table that a page may have."""
 _NOTHING = ("", "NaN", "nan", "None", "<NA>", "NaT", "-", "...", "inf", "-inf")
 
 
@@ -39,13 +39,13 @@ class Grid(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...] = ()
-    """Columns that are asked to be at the right, besides those of numbers."""
+    """Columns to align right, besides those of numbers."""
     note: str = ""
-    """What stands under it."""
+    """A line below the table."""
 
 
 def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None) -> Table:
-    """`words` makes text of a cell, which is fit for a terminal already."""
+    """`words` renders a cell, which is safe for a terminal already."""
     read = words or Text
     total = len(grid.columns)
     if total > 2 * _SIDE:
@@ -78,7 +78,7 @@ def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None 
 
 
 def parse_html_table(html: str) -> Grid | None:
-    """The one table of a page; None where there is none, or more, or it is no plain one."""
+    """The table of a page; None unless the page is one plain table."""
     if len(html) > HTML or "<table" not in html.lower():
         return None
     reader = _Reader()
@@ -95,14 +95,14 @@ def parse_html_table(html: str) -> Grid | None:
 
 
 def _heading(parts: Sequence[str]) -> str:
-    """What stands above a column, in one row or several."""
+    """The heading of a column, from one row or several."""
     return "\n".join(dict.fromkeys(part for part in parts if part))
 
 
 class _Reader:
-    """Cells of a table; everything else but one line under it makes the page odd.
+    """Reads the cells of a plain table; gives up on anything else but a line below it.
 
-    Not a parser of all there is: that one takes for ever over what an adversary writes. What it does not know is odd.
+    Not `html.parser`, which takes quadratic time for hostile input.
     """
 
     def __init__(self) -> None:
@@ -111,14 +111,14 @@ class _Reader:
         self.after = ""
         self._cell: list[str] | None = None
         self._spans = (1, 1)
-        """Columns and rows that the cell takes."""
+        """Columns and rows that the cell spans."""
         self._in_head = False
         self._down: dict[int, int] = {}
-        """Columns that a cell from above still takes, and for how many rows."""
+        """Columns that a cell above still spans, and for how many rows."""
         self._taken: set[int] = set()
 
     def read(self, html: str) -> bool:
-        """Whether it is a plain table, as far as is known by then."""
+        """False if it is not a plain table."""
         html = _UNSEEN.sub(" ", html)
         end = 0
         for tag in _TAG.finditer(html):
@@ -165,7 +165,7 @@ class _Reader:
             self._in_head = False
 
     def _text(self, text: str) -> bool:
-        """Whether it is text: no mark of another tag is in it, and little of it stands outside the table."""
+        """False if it has an unknown tag, or there is too much text outside the table."""
         if self._cell is not None:
             self._cell.append(text)
         elif words := unescape(text).split():
@@ -187,7 +187,7 @@ def _span(given: str) -> int:
 
 
 def _drop_middle_columns(grid: Grid) -> Grid:
-    """Without columns in the middle for which no terminal has room."""
+    """Without the middle columns, for which no terminal has room."""
 
     def ends(row: tuple[str, ...]) -> tuple[str, ...]:
         row += ("",) * (len(grid.columns) - len(row))
@@ -207,7 +207,7 @@ def _limit_rows(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str
 
 
 def _fit_columns(widths: Sequence[int], width: int) -> list[int | None]:
-    """The columns there is room for, from both ends; None stands for those in the middle."""
+    """The columns that fit, from both ends; None for those in the middle."""
     needs = [min(one, _NARROWEST if one > _WIDEST else max(_NARROWEST, min(one, 16))) + 2 for one in widths]
     if sum(needs) <= width:
         return list(range(len(widths)))

@@ -1,4 +1,4 @@
-"""Where the chat writes: for good above, and in a small region that is replaced. Rendered by rich, once it is loaded."""
+"""Where the chat writes: the transcript, and the live region below it. Rendered by rich."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIVE_ROWS = 8
 
 
 class Transcript(Protocol):
-    """What tellers and commands may do to the terminal."""
+    """What renderers and commands may write."""
 
     @property
     def width(self) -> int: ...
@@ -24,20 +24,20 @@ class Transcript(Protocol):
     def colour(self) -> bool: ...
 
     def write(self, *things: RenderableType) -> None:
-        """Append to the scrollback, for good: anything rich can render, or plain text as it is."""
+        """Append anything rich can render, or plain text as it is."""
         ...
 
     def raw(self, data: str, rows: int) -> None:
-        """Append terminal graphics, which take `rows` rows."""
+        """Append terminal graphics that take `rows` rows."""
         ...
 
     def live(self, thing: RenderableType | None) -> None:
-        """What stands above the input, at most 8 rows of it, until it is replaced; None: nothing."""
+        """Replace the live region above the input, at most 8 rows; None clears it."""
         ...
 
 
 class Surface(Protocol):
-    """A terminal, as far as paper is concerned."""
+    """The terminal below a transcript."""
 
     @property
     def columns(self) -> int: ...
@@ -63,7 +63,7 @@ class Terminal(Surface, Protocol):
 
 
 class TerminalTranscript:
-    """Paper on a surface."""
+    """A transcript on a terminal."""
 
     def __init__(self, surface: Surface, *, steered: bool) -> None:
         """`steered`: the terminal understands escape sequences."""
@@ -119,7 +119,7 @@ def _console(width: int, *, steered: bool) -> Console:
 
 
 class SpacedTranscript:
-    """Writes on paper; never two blank lines after each other, none at the very top."""
+    """Adds blank lines between parts: never two in a row, none at the top."""
 
     def __init__(self, paper: Transcript) -> None:
         self.paper = paper
@@ -147,7 +147,7 @@ class SpacedTranscript:
 
     @contextmanager
     def together(self) -> Generator[None]:
-        """What is written meanwhile goes to the paper at once: each time the live region is drawn anew."""
+        """Write everything inside at once, so that the live region is redrawn once."""
         if self._held is not None:
             yield
             return

@@ -95,11 +95,10 @@ _HOW = {
 
 @click.command("completion", epilog="\b\n" + "\n".join(_HOW.values()))
 @click.argument("shell", type=click.Choice(list(_HOW)))
-def completion_command(shell: str) -> None:
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the script that makes SHELL complete commands, options, sessions and models."""
     from click.shell_completion import get_completion_class
 
-    from pinfold.front.cli.main import cli
-
     kind: Any = get_completion_class(shell)
-    click.echo(kind(cli, {}, "pinfold", "_PINFOLD_COMPLETE").source())
+    click.echo(kind(ctx.find_root().command, {}, "pinfold", "_PINFOLD_COMPLETE").source())

@@ -34,7 +34,6 @@ from pinfold.app import (
     scratch_folder,
     submit_and_follow,
 )
-from pinfold.app.clients import BestOfN, describe_conflicts
 from pinfold.app.models import CallOptions, is_usable
 from pinfold.app.session import packages_to_build, read_schema
 from pinfold.events import (
@@ -270,6 +269,8 @@ async def stop_on_signal(link: Link, target: TurnId | ActionId | None, clear: Ca
 
 
 async def run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
+    from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
+
     def show(item: Entry | Delta) -> None:
         if given["as_json"]:
             JsonLines().show(item)
