@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -186,8 +185,7 @@ class InvalidAnswer(Exception):
     """What was expected instead."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Struct, frozen=True, kw_only=True):
     name: str
     question: str
     kind: str

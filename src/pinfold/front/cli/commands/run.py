@@ -269,7 +269,7 @@ async def stop_on_signal(link: Link, target: TurnId | ActionId | None, clear: Ca
 
 
 async def run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
-    from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
+    from pinfold.app.clients import BestOfN, describe_conflicts
 
     def show(item: Entry | Delta) -> None:
         if given["as_json"]:
