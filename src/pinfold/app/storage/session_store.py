@@ -21,7 +21,6 @@ from pinfold.events import SessionId, new_session_id
 from pinfold.log import Match, Summary, import_file, matches, summarise
 from pinfold.sandbox.environment import find_unfinished
 from pinfold.sandbox.kernel.folders import in_use, remove_folder
-from pinfold.sandbox.kernel.processes import sweep_leftovers
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -271,6 +270,8 @@ _SOCKET = "socket"
 
 def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
+    from pinfold.sandbox.providers.leftovers import sweep_leftovers
+
     yield from sweep_leftovers(dry_run=dry_run)
     for kind, path in _find_leftovers(SessionStore()):
         if not dry_run:
