@@ -270,7 +270,7 @@ _SOCKET = "socket"
 
 def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
-    from pinfold.sandbox.providers.leftovers import sweep_leftovers
+    from pinfold.sandbox.kernel.processes import sweep_leftovers
 
     yield from sweep_leftovers(dry_run=dry_run)
     for kind, path in _find_leftovers(SessionStore()):
