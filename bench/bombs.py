@@ -245,7 +245,7 @@ async def all_bombs(words: list[str]) -> bool:
     provider = Namespaces(python=environment.PYTHON, pool=POOL)
     # The launcher may see only what is mounted when it starts.
     with small_disk() as disk:
-        async with open_session(provider=provider) as neighbour:
+        async with open_session(sandbox=provider) as neighbour:
             await latencies(neighbour, NEIGHBOUR_S)
             for bomb in BOMBS:
                 if words and not any(word in bomb.name for word in words):

@@ -55,7 +55,7 @@ async def host(mark: str) -> None:
     provider = Namespaces()
     for line in sys.stdin:
         print("opening", flush=True)
-        async with open_session(provider=provider) as session:
+        async with open_session(sandbox=provider) as session:
             outcome = await session.run(DAEMONS.format(mark=mark))
             assert outcome.status == "ok", outcome
             print("open", flush=True)

@@ -104,7 +104,7 @@ async def held_to_reading(workspace: Path, level: str, strings: Sequence[str]) -
     """Each of them, whatever policy says: what the sandbox alone does about it."""
     changed: dict[str, list[str]] = {}
     how = {"kept": 0, "refused": 0, "impossible": 0, "": 0}
-    async with open_session(workspace=workspace, provider=level) as session:
+    async with open_session(workspace=workspace, sandbox=level) as session:
         before = state(workspace)
         for text in strings:
             ran = await session.command(["/bin/bash", "-c", text], timeout_s=5, read_only=True)
@@ -122,7 +122,7 @@ async def free(workspace: Path, strings: Sequence[str]) -> set[str]:
     """The control, in a sandbox and on a copy within it. Some of it is for programs that are not there."""
     put_control(workspace, strings)
     changed: set[str] = set()
-    async with open_session(workspace=workspace, provider="namespaces") as session:
+    async with open_session(workspace=workspace, sandbox="namespaces") as session:
         ran = await session.command(["python3", "control.py"], timeout_s=900)
         if ran.status != "ok":
             raise SystemExit(f"the control failed: {ran.stderr.decode('utf-8', 'replace')[-500:]}")

@@ -15,8 +15,7 @@ from typing import Any
 
 import click
 
-from pinfold.app.config import databases, layers
-from pinfold.app.config import schema as config
+from pinfold.app.config import databases, layers, schema
 from pinfold.events import actions, commands, event_types, messages
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli
@@ -148,7 +147,7 @@ def _helps(command: click.Command, path: str, above: click.Context | None) -> It
 
 
 def config_page() -> str:
-    known = describe_structs(config) | describe_structs(databases)
+    known = describe_structs(schema) | describe_structs(databases)
     parts = [f"# Configuration\n\n{_MADE}\n"]
     parts.append(
         "Your settings are in `~/.config/pinfold/config.toml` ([schema](config.schema.json)). A trusted project's `pinfold.toml` may lower\n"
@@ -189,7 +188,7 @@ def _toml(annotation: str) -> str:
     if plain.startswith("Literal["):
         values = ast.literal_eval(plain.removeprefix("Literal"))
     else:
-        values = typing.get_args(vars(config).get(plain))
+        values = typing.get_args(vars(schema).get(plain))
     return " ".join(f"`{value}`" for value in values) or _TOML[plain]
 
 
@@ -222,7 +221,7 @@ def events_page() -> str:
     parts.append("## Parts of them\n")
     parts += [_struct(known[name]) for name in _parts(known)]
     parts.append("## Closed sets\n")
-    sets = closed_sets(event_types) | closed_sets(actions) | closed_sets(messages)
+    sets = closed_sets(event_types) | closed_sets(messages) | closed_sets(actions)
     parts.append(
         table(
             ("name", "values", ""),
@@ -244,7 +243,7 @@ def _parts(known: dict[str, StructPage]) -> list[str]:
     while open_:
         struct = known.get(open_.pop(0))
         for name in re.findall(r"\w+", " ".join(one.type for one in struct.fields)) if struct else ():
-            inner = _names(event_types.Action) if name == "Action" else [name]
+            inner = _names(actions.Action) if name == "Action" else [name]
             new = [one for one in inner if one in known and one not in seen]
             seen.update(new)
             open_ += new
@@ -311,7 +310,7 @@ def what_is_asked() -> str:
     """The table that policy judges by."""
     rules = vars(import_module("pinfold.policy.judge"))  # by that name the room's door gives a function
     known = [row for row in rules.values() if isinstance(row, Rule)]
-    modes: tuple[event_types.Mode, ...] = typing.get_args(event_types.Mode)
+    modes: tuple[actions.Mode, ...] = typing.get_args(actions.Mode)
     return table(
         ("", *(f"`{mode}`" for mode in modes)), *((row.name, *(row.answer(mode) for mode in modes)) for row in known)
     )

@@ -6,7 +6,7 @@ import platform
 import re
 from typing import Final
 
-from pinfold.sandbox.kernel.syscalls import AARCH64, X86_64
+from pinfold.sandbox.kernel.seccomp import AARCH64, X86_64
 
 _REFUSED: Final[dict[str, tuple[int, int | None]]] = {
     # x86_64's and aarch64's; None where a call is older than the machine.

@@ -26,7 +26,7 @@ class Ours:
 
     async def open(self) -> OurSession:
         stack = AsyncExitStack()
-        opening = open_session(provider=self._provider, limits=LIMITS)
+        opening = open_session(sandbox=self._provider, limits=LIMITS)
         return OurSession(stack, await stack.enter_async_context(opening))
 
 
@@ -39,7 +39,7 @@ class Told(Ours):
 
     async def open(self) -> OurSession:
         stack = AsyncExitStack()
-        opening = open_session(provider=self._provider)
+        opening = open_session(sandbox=self._provider)
         return ToldSession(stack, await stack.enter_async_context(opening))
 
 

@@ -7,17 +7,17 @@ import os
 import sys
 
 _LEAVE_HELPER = ("exec", "run", "resume", "chat")
-"""Commands after which the next is likely to be one of them too."""
+"""Commands that are likely to be followed by another of these."""
 
 
 def main() -> None:
-    gc.disable()  # until the command is loaded: a twentieth of a start would go into looking for garbage
+    gc.disable()  # until the command is loaded: collection would take a twentieth of the start
     try:
         if sys.argv[1:2] == ["exec"]:
             from pinfold.front.cli.relay import relay
 
             if (code := relay()) is not None:
-                os._exit(code)  # nothing of ours is left to be ended
+                os._exit(code)  # nothing is left to clean up
         from pinfold.front.cli.main import run_command_line
 
         try:

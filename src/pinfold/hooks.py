@@ -22,7 +22,7 @@ __all__ = ["AnthropicPromptCache", "Deny", "MessageCleanup", "TokenTracker"]
 
 @dataclass(frozen=True, slots=True)
 class AnthropicPromptCache:
-    """How long Anthropic keeps what it has read of a conversation. Without this hook five minutes; "off" is not at all."""
+    """How long Anthropic caches the prompt: five minutes without this hook; "off" disables caching."""
 
     keep: Literal["5m", "1h", "off"] = "5m"
 
@@ -33,7 +33,7 @@ class AnthropicPromptCache:
 
 @dataclass(frozen=True, slots=True)
 class MessageCleanup:
-    """Sends every model what only strict providers ask for: no empty text, roles in turns, a result for each call."""
+    """Normalises messages for strict providers: no empty text, alternating roles, a result for each call."""
 
     def before_model(self, request: Request) -> Request:
         from pinfold.model.wire.conversation import normalize_request

@@ -249,7 +249,7 @@ async def test_what_cannot_be_read_is_not_taken_for_a_need_to_write(made: Path, 
         "git commit -qm x --allow-empty": "refused",
         "rm README.md; true": "kept",
     }
-    async with open_session(workspace=made, provider=level) as session:
+    async with open_session(workspace=made, sandbox=level) as session:
         found = {
             command: (await session.command(["/bin/bash", "-c", command], timeout_s=20, read_only=True)).read_only
             for command in wanted

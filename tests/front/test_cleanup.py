@@ -26,7 +26,7 @@ import anyio, sys
 from pathlib import Path
 from pinfold.sandbox import open_session
 async def main():
-    async with open_session(provider=sys.argv[1]) as session:
+    async with open_session(sandbox=sys.argv[1]) as session:
         print((await session.run(sys.argv[2])).stdout, flush=True)
         await anyio.sleep_forever()
 anyio.run(main)

@@ -356,6 +356,6 @@ async def test_an_environment_behind_a_link_runs_cells(tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(environment.resolve())
     found = check_python(tmp_path / "linked" / "bin" / Path(sys.executable).name)
     assert found.path.parent == (environment / "bin").resolve()
-    async with open_session(provider=provider_named("namespaces", python=found.path)) as session:
+    async with open_session(sandbox=provider_named("namespaces", python=found.path)) as session:
         outcome = await session.run("import sys, msgspec; sys.prefix")
     assert outcome.value == repr(str(environment.resolve()))

@@ -53,11 +53,17 @@ def test_unsafe_local_says_what_it_is() -> None:
 
 
 async def test_a_session_without_a_workspace_gets_a_folder_that_is_gone_afterwards() -> None:
-    async with open_session(provider="unsafe-local") as session:
+    async with open_session(sandbox="unsafe-local") as session:
         outcome = await session.run("import os; print(os.getcwd(), end='')")
         folder = Path(outcome.stdout)
         assert is_folder(folder)
     assert not is_folder(folder)
+
+
+async def test_the_sandbox_is_also_taken_by_its_old_name() -> None:
+    with pytest.raises(SandboxUnavailable, match="no-such-sandbox"):
+        async with open_session(provider="no-such-sandbox"):
+            pass
 
 
 async def test_a_given_workspace_stays_and_holds_nothing_of_ours(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ from pinfold.sandbox import SandboxUnavailable, open_session, provider_named
 async def main():
     provider = provider_named(sys.argv[1])
     try:
-        async with open_session(provider=provider) as session:
+        async with open_session(sandbox=provider) as session:
             print("ran", (await session.run("6 * 7")).value, provider.name, provider.notice)
     except SandboxUnavailable as refused:
         print("refused:", refused)
@@ -118,7 +118,7 @@ anyio.run(main)
 @pytest.mark.parametrize(
     ("name", "begins", "names"),
     [
-        ("auto", "ran 42 landlock", "`sudo sysctl user.max_user_namespaces=15000`"),
+        ("auto", "ran 42 landlock", "sudo sysctl -w user.max_user_namespaces=28633"),
         ("landlock", "ran 42 landlock", "no network at all"),
         ("namespaces", "refused: the zygote did not start", "max_user_namespaces"),
     ],

@@ -16,8 +16,7 @@ import pytest
 from bench.escape_suite.calls import NUMBERS
 
 from pinfold.sandbox import SandboxUnavailable
-from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter, compile_read_only_filter
-from pinfold.sandbox.kernel.syscalls import ABSENT, ALLOWED
+from pinfold.sandbox.kernel.seccomp import ABSENT, ALLOWED, METADATA, SIGNALS, compile_filter, compile_read_only_filter
 from pinfold.sandbox.providers.jail import CARRIES_ONLY
 
 pytestmark = pytest.mark.safety

@@ -25,7 +25,7 @@ async def test_a_session_in_which_no_cell_ran_leaves_no_folder(tmp_path: Path, m
     provider = Namespaces(pool=0)
     await provider.probe()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    async with open_session(provider=provider):
+    async with open_session(sandbox=provider):
         assert any(name.startswith("pinfold-workspace") for name in names_in(tmp_path))
     assert names_in(tmp_path) == []
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import reduce
-from hashlib import sha256
 from itertools import takewhile
 from typing import Any, assert_never
 
 from msgspec.structs import replace
 
-from pinfold.engine.state import REPEATS, End, OpenAction, State, Taken, Turn, changed_in_words, rewound_in_words
+from pinfold.engine.state import (
+    REPEATS,
+    End,
+    OpenAction,
+    State,
+    Taken,
+    Turn,
+    changed_in_words,
+    count_repeats,
+    rewound_in_words,
+    unnamed_changes,
+)
 from pinfold.events import (
     FILES_TOLD,
-    Action,
     ActionAllowed,
     ActionDenied,
     ActionFinished,
@@ -25,7 +33,6 @@ from pinfold.events import (
     ApprovalRequested,
     AssistantMessage,
     CallTool,
-    Changed,
     Checkpointed,
     ContextCompacted,
     Entry,
@@ -68,11 +75,6 @@ _PREVIOUS = "[The previous turn"
 _OWN_COMMAND = "!"
 """Begins a shell command of the user's own; the model learns of it with the next message."""
 _OWN_OUTPUT = 4000
-_NAME = re.compile(r"\w+")
-_CELL = re.compile(r"<cell \d+>")
-"""In a traceback: the same failure in another cell counts as the same."""
-_RAISED = r"(?m)^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*"
-_ADDRESS = r"0x[0-9a-f]+"
 _REPEATED = (
     "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
 )
@@ -351,9 +353,9 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return replace(state, open=still)
     told = event.observation
-    if (unsaid := _unsaid(event.variables, action)) is not None:
+    if (unsaid := unnamed_changes(event.variables, action)) is not None:
         told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
-    turn = _count_repeats(state.turn, action, event)
+    turn = count_repeats(state.turn, action, event)
     if turn.repeated == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
     turn = _answering(turn, ToolMessage(id=event.id, text=told))
@@ -371,37 +373,6 @@ def _with_own_command(state: State, item: OpenAction, event: ActionFinished) -> 
     ran = f"[The user ran `{cap_text(action.code[1:], _EFFECT)}` in the session ({event.outcome}):]"
     said = cap_text(event.observation.strip(), _OWN_OUTPUT)
     return replace(state, notes=(*state.notes, f"{ran}\n{said}".rstrip()))
-
-
-def _count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:
-    """Count how often the turn did exactly this, and failed like this."""
-    result = _CELL.sub("<cell>", event.observation)
-    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
-    times = turn.acts.get(act, 0) + 1
-    turn = replace(turn, acts={**turn.acts, act: times}, repeated=times)
-    if not isinstance(action, RunCell):
-        return turn
-    error = _last_line(event.error) if event.outcome == "error" and event.error else ""
-    errors = {**turn.errors, error: turn.errors.get(error, 0) + 1} if error else turn.errors
-    return replace(turn, errors=errors, error=error)
-
-
-def _last_line(error: str) -> str:
-    """The exception, without addresses that make the same failure look different."""
-    raised = re.findall(_RAISED, error) or error.rstrip().splitlines()[-1:]
-    return cap_text(re.sub(_ADDRESS, "0x", raised[-1]), _EFFECT) if raised else ""
-
-
-def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
-    """Changes of variables that the code does not name itself; the model knows the others."""
-    if variables is None or not isinstance(action, RunCell):
-        return variables
-    known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
-    rest = {
-        how: tuple(name for name in getattr(variables, how) if name not in known)
-        for how in ("added", "changed", "removed")
-    }
-    return replace(variables, **rest) if any(rest.values()) or variables.shapes else None
 
 
 def _add_cost(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:

@@ -1,4 +1,4 @@
-"""What the engine needs of the world. The app puts the concrete things in; the engine imports none of them."""
+"""The interfaces the engine needs. The app provides the implementations; the engine imports none of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from pinfold.events import (
 
 OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], str], None]
 Stopped: TypeAlias = Literal["", "refused", "impossible"]
-"""Why a read-only action did not come to its end: it has to change files; the sandbox cannot hold it to reading."""
+"""Why a read-only action did not finish: it has to change files, or the sandbox cannot enforce reading."""
 
 
 class Journal(Protocol):
@@ -49,7 +49,7 @@ class Journal(Protocol):
         ...
 
     async def append_soon(self, *events: Event) -> None:
-        """In order, on disk with the next that are, and seen by nobody before."""
+        """Append in order without waiting for the disk; subscribers see the events once they are on disk."""
         ...
 
     def follow(self, callback: Callable[[Entry], None]) -> None:
@@ -69,18 +69,18 @@ class Model(Protocol):
 
 
 class Form(Protocol):
-    """What an answer must be, where not any words will do."""
+    """A required form of the answer."""
 
     def fault(self, text: str) -> str:
-        """What is wrong with an answer, for whoever gave it; empty if nothing is."""
+        """What is wrong with an answer, as told to the model; empty if nothing is."""
         ...
 
     def finish_answer(self, text: str) -> str:
-        """An answer without fault, as the user gets it."""
+        """A valid answer, as the user gets it."""
         ...
 
     def find_printed(self, output: str) -> str | None:
-        """What code has printed as the answer; None if it is not all that an answer must be."""
+        """The answer that code printed; None if it is not a complete answer."""
         ...
 
 
@@ -113,27 +113,27 @@ class Performed(Struct, frozen=True, kw_only=True):
     more_files: int = 0
     rolled_back: bool = False
     notices: tuple[str, ...] = ()
-    """What the sandbox did about it; the observation says it too."""
+    """Notices of the sandbox; also part of the observation."""
     whole: Json | UnsetType = UNSET
-    """What a cell that called gets of it, where that is not the text the model sees."""
+    """The result for a calling cell, if it is not the text the model sees."""
     at_fault: str | None = None
-    """The tool that failed by itself, for the circuit breaker; None if it worked or was used wrongly."""
+    """The tool that failed, for the circuit breaker; None if it worked or was called wrongly."""
     lacked: str = ""
-    """What was wanted and could not be had."""
+    """What was unavailable: a broken tool, the network."""
     private: bool = False
-    """It may have read what is the user's own."""
+    """It may have read private data."""
     untrusted: bool = False
-    """It brought in what somebody else wrote."""
+    """It brought in outside text."""
     sent: tuple[Sent, ...] = ()
     usage: Usage | None = None
-    """Of a model that was asked by it."""
+    """Tokens of a model that the action itself called."""
     cost: float | None = None
     stopped: Stopped = ""
     missing: str = ""
-    """The package that a cell lacks, where it can be installed."""
+    """The package that a cell lacks, if it can be installed."""
 
     def after(self, attempt: Performed | None) -> Performed:
-        """With what an earlier attempt at the same action has read and sent."""
+        """Including what an earlier attempt at the same action read and sent."""
         if attempt is None:
             return self
         return replace(
@@ -145,7 +145,7 @@ class Performed(Struct, frozen=True, kw_only=True):
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """What the judge goes by, besides the action."""
+    """What policy considers besides the action."""
 
     mode: Mode
     grants: frozenset[str] = frozenset()
@@ -153,11 +153,11 @@ class Given(Struct, frozen=True, kw_only=True):
     private: bool = False
     untrusted: bool = False
     stopped: Stopped = ""
-    """How it fared as a read-only action: now it is judged as one that writes."""
+    """Set when it failed as a read-only action: now it is judged as one that writes."""
 
 
 class Rewound(Struct, frozen=True, kw_only=True):
-    """Where an undo or a redo has led."""
+    """The result of an undo or redo."""
 
     to: int
     undone: tuple[int, ...] = ()
@@ -166,11 +166,11 @@ class Rewound(Struct, frozen=True, kw_only=True):
 
 
 OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Performed]]
-"""Carries a call that a cell makes from its proposal to its end. One at a time."""
+"""Carries a call that a cell makes from its proposal to its end."""
 
 
 class NotShown(PinfoldError):
-    """An action cannot be shown whole, so nobody can agree to it: it is denied. Says why and what to do instead."""
+    """An action cannot be shown whole, so it cannot be approved: it is denied. Says why and what to do instead."""
 
 
 class Hands(Protocol):
@@ -185,26 +185,26 @@ class Hands(Protocol):
     def parallel_safe(self, action: Action) -> bool: ...
 
     def is_step(self, action: Action) -> bool:
-        """Whether it counts as a cell: an undo takes it back."""
+        """True if it counts as a cell, which can be undone."""
         ...
 
     def judge(self, action: Action, given: Given) -> Verdict: ...
 
     async def preview_action(self, action: Action) -> str:
-        """What it would do, for whoever decides, as far as that can be told before. Raises Unavailable, NotShown."""
+        """A preview for the user who decides. Raises Unavailable, NotShown."""
         ...
 
     def freeze_session(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:
-        """From the question to the end of the action: what was shown of it cannot be changed by the session meanwhile."""
+        """Keeps the session from changing what was shown, from the question to the end of the action."""
         ...
 
     async def grant(self, pattern: str) -> None:
-        """For all sessions to come."""
+        """Store a grant for all future sessions."""
         ...
 
     @property
     def grants_at(self) -> str:
-        """Where those are kept; empty where none are."""
+        """Where grants are stored; empty if they are not."""
         ...
 
     async def perform(
@@ -221,34 +221,34 @@ class Hands(Protocol):
         ...
 
     async def undo_cell(self, cell: int) -> tuple[str, ...] | None:
-        """Undo this cell, the last that ran, so that it can run again; what there is to say of that. None: it cannot be."""
+        """Undo this cell, the last one, so that it can run again. Returns notices; None if it cannot be undone."""
         ...
 
     @property
     def is_exposed(self) -> bool:
-        """What runs or ran, or was told without asking, may have been the user's own."""
+        """True if what ran, or what the model was given, may include private data."""
         ...
 
     def picture(self, blob: BlobId) -> bytes | None:
-        """The bytes of a picture that was put on record; None if they are gone."""
+        """The bytes of a recorded picture; None if they are gone."""
         ...
 
     async def summarize_files(self) -> str:
-        """What the model is told of the files there are, without asking; empty where it can look by itself."""
+        """A file list for the model; empty where it can look by itself."""
         ...
 
     async def describe_state(self, about: str) -> str:
-        """How things are now: the variables, and the files that `about` names, for a model that keeps failing."""
+        """The variables, and the files that `about` names, for a model that keeps failing."""
         ...
 
     def hint(self, text: str) -> str:
-        """What the model is told of tools that may be of use for `text`; empty where it knows them all, or none is."""
+        """Hints on tools that may help with `text`; empty if the model knows them all, or none does."""
         ...
 
     def inventory(self) -> str:
-        """What variables there are, in a line for a model that knows of none; empty where there are none."""
+        """One line that lists the variables, for a model that has not seen them; empty if there are none."""
         ...
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
-        """Raises PinfoldError, and then nothing has changed."""
+        """Raises PinfoldError; then nothing has changed."""
         ...

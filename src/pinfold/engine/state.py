@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.events import (
+    Action,
+    ActionFinished,
     ActionId,
     ActionProposed,
     ApprovalDecided,
@@ -17,12 +22,14 @@ from pinfold.events import (
     Effect,
     Message,
     Mode,
+    RunCell,
     SessionOpened,
     SessionRewound,
     TurnId,
     Usage,
+    plain_json,
 )
-from pinfold.text import join_names, join_numbers, numerous
+from pinfold.text import cap_text, join_names, join_numbers, numerous
 
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
@@ -33,6 +40,12 @@ TRIES = (REPEATS, REPEATS + 1, REPEATS)
 """How often an error may repeat before a fresh look, before starting over, and before the turn stops."""
 _NAMED = 12
 """Variables of one kind of change that are listed by name."""
+_ERROR_LENGTH = 120
+_NAME = re.compile(r"\w+")
+_CELL = re.compile(r"<cell \d+>")
+"""In a traceback: the same failure in another cell counts as the same."""
+_RAISED = r"(?m)^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*"
+_ADDRESS = r"0x[0-9a-f]+"
 
 
 class OpenAction(Struct, frozen=True, kw_only=True):
@@ -196,3 +209,34 @@ def rewound_in_words(event: SessionRewound) -> str:
     if event.effects:
         said.append(f"Not undone, because it cannot be: {'; '.join(event.effects)}.")
     return " ".join((*said, *event.notices))
+
+
+def unnamed_changes(variables: Changed | None, action: Action) -> Changed | None:
+    """Changes of variables that the code does not name itself; the model knows the others."""
+    if variables is None or not isinstance(action, RunCell):
+        return variables
+    known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
+    rest = {
+        how: tuple(name for name in getattr(variables, how) if name not in known)
+        for how in ("added", "changed", "removed")
+    }
+    return replace(variables, **rest) if any(rest.values()) or variables.shapes else None
+
+
+def count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:
+    """Count how often the turn did exactly this, and failed like this."""
+    result = _CELL.sub("<cell>", event.observation)
+    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
+    times = turn.acts.get(act, 0) + 1
+    turn = replace(turn, acts={**turn.acts, act: times}, repeated=times)
+    if not isinstance(action, RunCell):
+        return turn
+    error = _last_line(event.error) if event.outcome == "error" and event.error else ""
+    errors = {**turn.errors, error: turn.errors.get(error, 0) + 1} if error else turn.errors
+    return replace(turn, errors=errors, error=error)
+
+
+def _last_line(error: str) -> str:
+    """The exception, without addresses that make the same failure look different."""
+    raised = re.findall(_RAISED, error) or error.rstrip().splitlines()[-1:]
+    return cap_text(re.sub(_ADDRESS, "0x", raised[-1]), _ERROR_LENGTH) if raised else ""

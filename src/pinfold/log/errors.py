@@ -59,12 +59,12 @@ class Damage(Struct):
 
     def __str__(self) -> str:
         numbers = ", ".join(map(str, self.unreadable[:5])) + ", ..." * (len(self.unreadable) > 5)
-        parts = [
-            self.unreadable and f"{len(self.unreadable)} events damaged and unreadable (number {numbers})",
-            self.lost_after is not None
-            and f"{self.acknowledged - self.lost_after} events missing after number {self.lost_after}",
-            self.blobs and f"{len(self.blobs)} blobs damaged or missing",
-            self.first_page and "the header of the store damaged",
-            self.tree and "the tree of the store damaged",
-        ]
-        return "; ".join(part for part in parts if part)
+        missing = self.acknowledged - (self.lost_after or 0)
+        parts = (
+            (self.unreadable, f"{len(self.unreadable)} events damaged and unreadable (number {numbers})"),
+            (self.lost_after is not None, f"{missing} events missing after number {self.lost_after}"),
+            (self.blobs, f"{len(self.blobs)} blobs damaged or missing"),
+            (self.first_page, "the header of the store damaged"),
+            (self.tree, "the tree of the store damaged"),
+        )
+        return "; ".join(words for is_hit, words in parts if is_hit)

@@ -29,10 +29,8 @@ _WAIT_S = 10.0
 _VERSION = 1
 _NEARER = 1.6
 """Ranking factor for notes of the same workspace."""
-_STOP_WORDS = frozenset(
-    """a an and are as at be by do does for from have how i in is it its me my of on or our that the their this to was we
-    what when where which who why with you your""".split()  # noqa: SIM905
-)
+_STOP_WORDS = """a an and are as at be by do does for from have how i in is it its me my of on or our that the their this to was we
+    what when where which who why with you your"""
 _SCHEMA = (
     """CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, workspace TEXT NOT NULL,
     session TEXT NOT NULL, text TEXT NOT NULL, tags TEXT NOT NULL, trusted INTEGER NOT NULL)""",
@@ -186,7 +184,8 @@ class Memory:
 def build_query(words: str) -> str:
     """An FTS5 query for any of the words or their prefixes; empty if there are none. Nothing in `words` acts as syntax."""
     found = [word.casefold() for word in re.findall(r"\w+", words)]
-    telling = [word for word in found if word not in _STOP_WORDS] or found
+    common = {*_STOP_WORDS.split()}
+    telling = [word for word in found if word not in common] or found
     # Prefixes of two letters match too much.
     return " OR ".join(f'"{word}"{"*" * (len(word) > 2)}' for word in dict.fromkeys(telling[:_QUERY_WORDS]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -144,7 +143,9 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
     listed = a_list(said.get("models" if is_ollama else "data"))
     known = [a_text(an_object(one).get("name" if is_ollama else "id")) for one in listed]
     if known and meant.model not in known and f"{meant.model}:latest" not in known:
-        near = difflib.get_close_matches(meant.model, known, n=1, cutoff=0.5) or known[:1]
+        from difflib import get_close_matches
+
+        near = get_close_matches(meant.model, known, n=1, cutoff=0.5) or known[:1]
         raise UnknownModel(f"{place} has no model {meant.model!r}; did you mean {near[0]!r}?")
     return f"answers at {place}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from msgspec.structs import replace
 
@@ -66,7 +66,7 @@ _DATA = (*_ENDINGS["table"], *_ENDINGS["tree"], ".xlsx", ".parquet")
 def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Those that are like the task: by the kinds of files it is about as it begins, which stays the same ever after."""
     first = next((message for message in messages if isinstance(message, UserMessage)), None)
-    ends = [_end(name) for name in find_task_files(first.text)] if first else []
+    ends = [PurePath(name).suffix for name in find_task_files(first.text)] if first else []
     kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)
     if sum(_KINDS.get(end) == "table" for end in ends) > 1:
         kinds = dict.fromkeys("tables" if kind == "table" else kind for kind in kinds)
@@ -81,13 +81,13 @@ def find_task_files(text: str) -> list[str]:
     """Of the files there are, those that the task is about; a lone file of data is, named or not."""
     task, _, files = text.partition(_FILES)
     names = _NAME.findall(files)
-    data = [name for name in names if _end(name) in _DATA]
+    data = [name for name in names if PurePath(name).suffix in _DATA]
     return [name for name in names if data == [name] or _is_named(name, task)]
 
 
 def _is_named(path: str, task: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name in task or (_end(name) and _end(name) in task) or (len(stem := _stem(name)) > 2 and stem in task)
+    file = PurePath(path)
+    return any(part and part in task for part in (file.name, file.suffix, file.stem if len(file.stem) > 2 else ""))
 
 
 def hide_other_files(message: Message) -> Message:
@@ -101,15 +101,6 @@ def hide_other_files(message: Message) -> Message:
         for line in files.strip("\n").removesuffix("]").split("\n")
     ]
     return replace(message, text=f"{task}{_FILES}\n" + "\n".join(lines) + "]")
-
-
-def _end(name: str) -> str:
-    _, dot, end = name.rpartition(".")
-    return f".{end}" if dot else ""
-
-
-def _stem(name: str) -> str:
-    return name.rpartition(".")[0] or name
 
 
 class SmallModelLayer(Layer):

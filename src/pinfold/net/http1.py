@@ -26,10 +26,8 @@ _REQUEST_LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([!-~]{1,16384}) (HTTP/1\.[01]
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
-HOP_BY_HOP = frozenset(
-    """connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding
-    upgrade""".split()  # noqa: SIM905
-)
+_HOP_BY_HOP = """connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding
+upgrade"""
 _OF_THIS_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"upgrade"))
 _FRAMING = frozenset(("host", "content-length", "transfer-encoding", "expect"))
 """Written by us, and never named by `Connection`."""
@@ -122,7 +120,7 @@ def _request(method: str, target: str, version: str, headers: list[tuple[str, st
     expects = known.get("expect", "").lower()
     if expects not in ("", "100-continue"):
         raise BadRequest("the header Expect asks for something unknown")
-    dropped = HOP_BY_HOP | _FRAMING | _named_by_connection(headers)
+    dropped = {*_HOP_BY_HOP.split()} | _FRAMING | _named_by_connection(headers)
     kept = [(name, value) for name, value in headers if name.lower() not in dropped]
     framing = [("Transfer-Encoding", "chunked")] if body == "chunked" else []
     if "content-length" in known:

@@ -240,7 +240,7 @@ class Proxy:
             status, head = parse_status(await server.head(self._limits.head_bytes) or b"")
             count(len(head))
             if status == 101:
-                raise BadRequest("nobody asked for another protocol")
+                raise BadRequest("the server switched protocols unasked")
             if status >= 200:
                 return head
 

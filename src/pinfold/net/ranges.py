@@ -12,11 +12,9 @@ from pinfold.net.hosts import Address, carried_ipv4
 WhyNot: TypeAlias = Callable[[Address], str | None]
 """Why an address may not be connected to unless it is listed itself; None if it may."""
 
-METADATA = frozenset(
-    ip_address(text)
-    for text in """169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 168.63.129.16 192.0.0.192
-    fd00:ec2::254 fd00:ec2::23 fd20:ce::254""".split()  # noqa: SIM905
-)
+_METADATA = """169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 168.63.129.16 192.0.0.192
+    fd00:ec2::254 fd00:ec2::23 fd20:ce::254"""
+METADATA = frozenset(map(ip_address, _METADATA.split()))
 """Where clouds hand out the machine's credentials. They must be listed one by one: no range includes them."""
 _SPECIAL = {
     "an unspecified address": "0.0.0.0/8 ::/128",

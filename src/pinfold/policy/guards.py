@@ -13,23 +13,17 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-_DECODERS = frozenset(
-    """b16decode b32decode b64decode b85decode a85decode urlsafe_b64decode standard_b64decode decodebytes fromhex unhexlify
-    a2b_base64 a2b_hex a2b_uu decompress chr translate""".split()  # noqa: SIM905
-)
+_DECODERS = """b16decode b32decode b64decode b85decode a85decode urlsafe_b64decode standard_b64decode decodebytes fromhex unhexlify
+    a2b_base64 a2b_hex a2b_uu decompress chr translate"""
 _PLAIN_CODECS = frozenset({"utf-8", "utf8", "ascii", "latin-1", "latin1", "utf-16", "cp1252"})
 _RUNNERS = frozenset({"exec", "eval", "compile", "__import__", "import_module", "runsource"})
-_PROGRAMS = frozenset(
-    "system popen run call check_call check_output Popen getoutput getstatusoutput".split()  # noqa: SIM905
-)
+_PROGRAMS = "system popen run call check_call check_output Popen getoutput getstatusoutput"
 _STARTERS = r"(exec|spawn)[lv]p?e?|posix_spawnp?|create_subprocess_\w+"
-STRICT_IMPORTS = frozenset(
-    """abc array bisect calendar cmath collections colorsys contextlib copy csv dataclasses datetime decimal difflib enum
+STRICT_IMPORTS = """abc array bisect calendar cmath collections colorsys contextlib copy csv dataclasses datetime decimal difflib enum
     fractions functools glob hashlib heapq html io itertools json math numbers operator pathlib pprint random re
     statistics string textwrap time timeit tomllib typing unicodedata uuid warnings zoneinfo __future__
     numpy pandas sklearn matplotlib scipy pyarrow duckdb polars seaborn statsmodels openpyxl python_calamine PIL
-    tabulate IPython mpl_toolkits dateutil pytz servers""".split()  # noqa: SIM905
-)
+    tabulate IPython mpl_toolkits dateutil pytz servers"""
 
 
 class Guards(Struct, frozen=True, kw_only=True):
@@ -44,7 +38,7 @@ class Guards(Struct, frozen=True, kw_only=True):
 
 
 def strict() -> Guards:
-    return Guards(imports=STRICT_IMPORTS, decoded=True)
+    return Guards(imports=frozenset(STRICT_IMPORTS.split()), decoded=True)
 
 
 def check_code(code: str, guards: Guards) -> str | None:
@@ -158,7 +152,7 @@ def _decodes(call: ast.Call) -> bool:
     if name == "loads":
         return isinstance(call.func, ast.Attribute) and _last_name(call.func.value) in ("marshal", "pickle", "dill")
     if name != "decode":
-        return name in _DECODERS
+        return name in _DECODERS.split()
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     plain = all(isinstance(one, ast.Constant) and one.value in _PLAIN_CODECS for one in given)
     return not plain or (isinstance(call.func, ast.Attribute) and _last_name(call.func.value) == "codecs")
@@ -169,6 +163,6 @@ def _runs(func: ast.expr) -> bool:
     of = _last_name(func.value) if isinstance(func, ast.Attribute) else None
     if name in _RUNNERS:
         return not (name == "compile" and of in ("re", "regex"))
-    if name in _PROGRAMS:
+    if name in _PROGRAMS.split():
         return of in (None, "os", "subprocess", "pty")
     return re.fullmatch(_STARTERS, name) is not None

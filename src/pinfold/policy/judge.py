@@ -31,7 +31,13 @@ class Row(Struct, frozen=True):
     full: Answer
 
     def answer(self, mode: Mode) -> Answer:
-        return {"read-only": self.read_only, "ask": self.ask, "auto": self.auto, "full": self.full}[mode]
+        answers: dict[Mode, Answer] = {
+            "read-only": self.read_only,
+            "ask": self.ask,
+            "auto": self.auto,
+            "full": self.full,
+        }
+        return answers[mode]
 
 
 CELL = Row("cells run in the sandbox", "allow", "allow", "allow", "allow")

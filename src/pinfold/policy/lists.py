@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from importlib.resources import files
+from typing import cast
 
 from msgspec import Struct, convert
 
@@ -60,15 +61,14 @@ def lists() -> Lists:
 
 def _split_words(value: Json) -> Json:
     """Every text as the list of its words, except what a wrapper `does`."""
-    match value:
-        case str():
-            return value.split()
-        case list():
-            return [_split_words(item) for item in value]
-        case dict():
-            return {key: item if key == "does" else _split_words(item) for key, item in value.items()}
-        case _:
-            return value
+    if isinstance(value, str):
+        return value.split()
+    if isinstance(value, list):
+        return [_split_words(item) for item in cast("list[Json]", value)]
+    if isinstance(value, dict):
+        table = cast("dict[str, Json]", value)
+        return {key: item if key == "does" else _split_words(item) for key, item in table.items()}
+    return value
 
 
 def matches_any(name: str, patterns: Iterable[str]) -> bool:

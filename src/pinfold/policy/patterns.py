@@ -80,7 +80,7 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
     words = list(script.plain)
     try:
         wanted = shlex.split(pattern.removeprefix("shell: ").removesuffix(" *"))
-    except ValueError:  # not one of ours
+    except ValueError:  # not a pattern that was offered
         return False
     if not pattern.endswith(" *"):
         return bool(wanted) and words == wanted

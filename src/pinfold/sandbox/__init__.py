@@ -176,16 +176,20 @@ def not_mountable(mount: Mount) -> str | None:
 @asynccontextmanager
 async def open_session(
     workspace: str | PathLike[str] | None = None,
-    provider: str | Provider = "auto",
+    sandbox: str | Provider = "auto",
     data: Iterable[str | PathLike[str]] = (),
     limits: Limits | None = None,
+    *,
+    provider: str | Provider | None = None,
 ) -> AsyncGenerator[Session]:
     """A session, closed at the end with every process it started.
 
     Without a workspace it gets a private temporary folder, removed at the end. Each of `data` is
-    `PATH` or `NAME=PATH`; where the provider has no mounts, it is read at its own path. Raises SandboxUnavailable.
+    `PATH` or `NAME=PATH`; where the sandbox has no mounts, it is read at its own path. `provider` is
+    the old name of `sandbox`. Raises SandboxUnavailable.
     """
-    chosen = provider_named(provider) if isinstance(provider, str) else provider
+    sandbox = provider or sandbox
+    chosen = provider_named(sandbox) if isinstance(sandbox, str) else sandbox
     sources, bounds = parse_named_paths(data), limits or Limits()
     folder = None
     if workspace is None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 MARK = "[redacted]"
 """Replaces a secret."""
 MARKS = 8
-"""Combining marks on one letter; a Tibetan stack or a Hebrew verse needs fewer."""
+"""Most combining marks on one letter; real scripts need fewer."""
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _BREAKS = "\u2028\u2029"
@@ -23,7 +23,7 @@ _UNSEEN = (
 )
 _SELECTORS = "\ufe00-\ufe0f"
 _TAGS = "\U000e0000-\U000e0fff"
-"""Spell out whole sentences that no screen shows."""
+"""Can spell whole invisible sentences."""
 _JOINERS = "\u200b-\u200d"
 _PICTURES = "\u00a9\u00ae\u203c\u2049\u2122-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 # Scripts whose letters are joined, kept apart or broken into lines by characters without a width.
@@ -37,11 +37,11 @@ _MEANT = (
     rf"|(?<=[{_PICTURES}0-9#*])[\ufe0e\ufe0f]"
     rf"|(?<=\U0001f3f4)(?:{_FLAG})\U000e007f"
 )
-# As texts: compiled when the first letter beyond ASCII is seen, which takes longer than many a module to load.
+# Not compiled here: that is slow, and only needed once a letter beyond ASCII is seen.
 _HIDDEN = rf"(?P<meant>{_MEANT})|[{_CONTROLS}{_BIDI}{_BREAKS}{_UNSEEN}{_SELECTORS}{_JOINERS}{_TAGS}]"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
-"""All of it that ASCII has."""
-# Wider than the marks there are: who is in it is looked up one by one.
+"""Control characters of ASCII."""
+# Wider than the actual marks: each character is looked up.
 _MAYBE_MARKS = (
     "[\u0300-\u036f\u0483-\u0489\u0591-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302f\u3099\u309a"
     rf"\ua66f-\uabed\ufb1e\ufe20-\ufe2f\U000101fd-\U00011fff\U00016af0-\U00016fff\U0001bc9d\U0001bc9e\U0001cf00-\U0001cf46\U0001d165-\U0001e94a]{{{MARKS + 1},}}"
@@ -60,12 +60,12 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same for a place that has one line: line ends are shown too."""
+    """The same on one line: line ends are shown too."""
     return printable(text).replace("\n", "\\n")
 
 
 def bare(text: str) -> str:
-    """What is left for the eye: without escape sequences and hidden characters. For comparing, not for showing."""
+    """The visible text: without escape sequences and hidden characters. For comparing, not for showing."""
     if text.isascii() and not _STEERING.search(text):
         return text
     text = re.sub(_SEQUENCES, "", text.replace("\r\n", "\n"))

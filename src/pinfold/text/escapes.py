@@ -1,4 +1,4 @@
-"""Text as whoever undoes its escapes would read it: HTML entities, percent signs, backslashes, wrapped base64. For finding only."""
+"""Finds secrets in text whose escapes are undone: HTML entities, percent signs, backslashes, wrapped base64."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import lru_cache
 from pinfold.text.clean import MARK, bare
 
 _LAYERS = 3
-"""Escapes of one kind inside those of another."""
-# The first letter apart, so that the search is fast. Escaped more than once in one way, as in `&amp;#115;`, `%2573` and
-# `\\u0073`, is one layer.
+"""How deep escapes of different kinds may nest."""
+# The first letter is matched separately, which is faster. Repeated escapes of one kind, as in `&amp;#115;`, `%2573` and
+# `\\u0073`, are one layer.
 _ESCAPE = re.compile(
     r"[&%\\](?:"
     r"(?<=&)(?:amp;){0,8}(?:#(?:[xX][0-9A-Fa-f]{1,8}|[0-9]{1,9})|[A-Za-z]{2,31}(?=;));?"
@@ -23,13 +23,13 @@ _STARTS = "&%\\"
 _IN_KEYS = frozenset(("", *"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.:~"))
 _LINE = "[A-Za-z0-9+/_-]{56}"
 _WRAP = re.compile(rf"(?:\n(?<={_LINE}\n)|\r\n(?<={_LINE}\r\n)|\\(?<={_LINE}\\)\\*+(?:r\\++)?n)(?={_LINE[:-4]})")
-"""Where base64 or hex goes on in the next line."""
+"""A line break inside base64 or hex."""
 Span = tuple[int, int]
 Find = Callable[[str], Iterable[Span]]
 
 
 def without_escaped(text: str, find: Find, looks_like: Find | None = None) -> str:
-    """`text` without what is found in it once its escapes are undone, and otherwise exact.
+    """`text` without what is found in it once its escapes are undone; otherwise unchanged.
 
     `find` gets lines of base64 joined too; `looks_like` only what has letters of keys among its escapes.
     """
@@ -46,7 +46,7 @@ def without_escaped(text: str, find: Find, looks_like: Find | None = None) -> st
 
 
 def _spans(text: str, find: Find, looks_like: Find | None, layers: int) -> list[Span]:
-    """Where in `text`, as it is."""
+    """The spans in `text` itself."""
     undone: set[str] = set()
 
     def undo(match: re.Match[str]) -> str:
@@ -73,7 +73,7 @@ def _unwrapped_spans(text: str, find: Find) -> list[Span]:
 
 
 def _where(text: str, pattern: re.Pattern[str], spans: list[Span], undo: Callable[[str], str]) -> list[Span]:
-    """Spans of the plain text, in the escaped one."""
+    """Maps spans of the plain text to the escaped one."""
     begins, shifts = [0], [0]
     """Where in the plain text each escape's letter stands, and how much longer `text` is from behind it on."""
     for match in pattern.finditer(text):
@@ -91,7 +91,7 @@ def _where(text: str, pattern: re.Pattern[str], spans: list[Span], undo: Callabl
 
 @lru_cache(8192)
 def _letter(escape: str) -> str:
-    """What an escape stands for."""
+    """The character an escape stands for."""
     first, word = escape[0], escape.lstrip(_STARTS).removesuffix(";")
     if first == "&":
         word = word.replace("amp;", "")
@@ -105,5 +105,5 @@ def _letter(escape: str) -> str:
     else:
         base = 16 if word[0] in "uUx" else 8
     code = int(word.strip("#uUxX{}"), base)
-    # What no screen shows must not keep a secret from being found; what is no letter stays as it is.
+    # Invisible characters must not hide a secret; an invalid code stays as it is.
     return bare(chr(code)) if code < 0x110000 else escape

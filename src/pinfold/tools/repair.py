@@ -7,67 +7,18 @@ of an existing tool is never changed.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from pinfold.events import Json
 from pinfold.tools.arguments import Argument
 
-_TOOLS: Mapping[str, tuple[str, ...]] = {
-    "python": (
-        *("pyexe", "run_python", "execute_python", "python_interpreter", "code_interpreter", "run_code"),
-        *("execute_code", "python_repl", "ipython", "python_exec", "jupyter", "repl", "execute", "exec", "run"),
-    ),
-    "shell": (
-        *("bash", "sh", "run_shell", "shell_command", "run_shell_command", "execute_command", "run_command"),
-        *("terminal", "execute_bash", "run_bash", "local_shell", "run_terminal_cmd", "cmd", "zsh"),
-        *("execute", "exec", "run"),
-    ),
-    "read_file": ("view_file", "open_file", "view", "read", "cat", "get_file", "read_text_file", "show_file"),
-    "write_file": ("create_file", "save_file", "write", "write_to_file", "new_file", "write_text_file"),
-    "edit_file": (
-        *("update_file", "str_replace", "edit", "replace_in_file", "modify_file", "replace", "search_replace"),
-        *("str_replace_based_edit_tool", "str_replace_editor"),
-    ),
-    "apply_patch": ("patch", "apply_diff", "patch_file"),
-    "list_files": ("ls", "list_dir", "list_directory", "list_folder", "dir", "list"),
-    "glob": ("find_files", "file_search", "glob_search", "find"),
-    "grep": ("search", "search_files", "grep_search", "search_file_content", "ripgrep", "rg", "search_text"),
-    "fetch": ("web_fetch", "fetch_url", "http_get", "get_url", "open_url", "browse", "url_fetch", "http_request"),
-    "data_view": ("dview", "view_data", "describe_data", "inspect_data"),
-    "todo": ("todo_write", "write_todos", "update_plan", "todos", "plan", "todo_list"),
-    "calculator": ("calculate", "calc", "math", "compute", "eval_math"),
-    "now": ("time", "date", "clock", "get_time", "get_current_time", "current_time", "datetime", "get_date"),
-    "ask_user": ("ask", "ask_followup_question", "ask_human", "ask_question", "question", "human_input"),
-    "install": ("pip_install", "install_package", "pip", "install_packages"),
-}
-BUILT_IN = frozenset(_TOOLS)
+_NAMES: Mapping[str, Mapping[str, str]] = tomllib.loads(Path(__file__).with_name("aliases.toml").read_text("utf-8"))
+BUILT_IN = frozenset(_NAMES["tools"])
 """Every tool that comes with Pinfold, whether a session has it or not."""
 
-_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    "path": ("file_path", "absolute_path", "filename", "file", "filepath", "file_name", "dir", "directory", "folder"),
-    "command": ("cmd", "bash", "shell_command", "script", "command_line"),
-    "code": ("source", "script", "python", "source_code", "python_code"),
-    "workdir": ("absolute_workdir", "cwd", "working_directory", "working_dir", "dir", "directory"),
-    "timeout_s": ("timeout", "timeout_seconds", "timeout_sec"),
-    "old": ("old_string", "old_str", "old_content", "old_text", "search"),
-    "new": ("new_string", "new_str", "new_content", "new_text", "replace", "replacement"),
-    "content": ("contents", "text", "data", "body", "file_text", "file_content"),
-    "start_line": ("offset", "line_start", "from_line", "start"),
-    "max_lines": ("limit", "num_lines", "line_count"),
-    "expected_matches": ("expected_replacements", "count"),
-    "pattern": ("query", "regex", "search", "glob", "glob_pattern", "regexp", "search_pattern"),
-    "patch": ("diff", "input"),
-    "expression": ("expr", "formula", "equation", "input", "query"),
-    "question": ("prompt", "query", "message"),
-    "options": ("choices", "answers"),
-    "items": ("todos", "tasks", "plan", "list"),
-    "package": ("name", "packages", "package_name"),
-    "tz": ("timezone", "time_zone"),
-    "url": ("uri", "link", "address"),
-    "rows": ("n", "limit", "num_rows"),
-    "view": ("mode", "operation"),
-}
 _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"}
 }
@@ -84,16 +35,16 @@ def fold_name(name: str) -> str:
     return name.replace("-", "").replace("_", "").casefold()
 
 
-def _by_alias(table: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _by_alias(table: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for name, aliases in table.items():
-        for alias in aliases:
+        for alias in aliases.split():
             found.setdefault(fold_name(alias), {})[name] = None
     return {alias: tuple(names) for alias, names in found.items()}
 
 
-_TOOLS_BY_ALIAS = _by_alias(_TOOLS)
-_ARGUMENTS_BY_ALIAS = _by_alias(_ARGUMENTS)
+_TOOLS_BY_ALIAS = _by_alias(_NAMES["tools"])
+_ARGUMENTS_BY_ALIAS = _by_alias(_NAMES["arguments"])
 
 
 def other_names(name: str) -> tuple[str, ...]:

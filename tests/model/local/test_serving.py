@@ -24,7 +24,7 @@ import pinfold
 from pinfold.events import Reply, Request, RequestFailed, ToolSchema, UserMessage
 from pinfold.model.local.files import is_held
 from pinfold.model.local.model_host import Host, Served, Spec
-from pinfold.model.local.server import openai_requests
+from pinfold.model.local.server import openai_format
 from pinfold.model.local.server.llama import LlamaBackend
 from pinfold.model.wire.openai import OpenAIModel
 
@@ -229,7 +229,7 @@ def test_the_result_of_a_call_is_told_whatever_the_client_calls_it() -> None:
             {"role": "tool", "content": "rows", **id_},
         ]
         tools = [{"type": "function", "function": msgspec.to_builtins(READ)}]
-        told = openai_requests.in_words({"messages": messages, "tools": tools})["messages"]
+        told = openai_format.in_words({"messages": messages, "tools": tools})["messages"]
         assert told[0]["content"].startswith("Call a tool with one line")
         assert told[-2:] == [
             {"role": "assistant", "content": '<tool name="read_file">{"path":"a"}</tool>'},

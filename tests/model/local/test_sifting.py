@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.events import ToolSchema
-from pinfold.model.local.server.call_extraction import Chunk, extract_calls, extract_calls_from_reply
-from pinfold.model.local.server.openai_requests import Refusal, check_body, in_words, tools_in, user_texts_in
+from pinfold.model.local.server.openai_format import (
+    Chunk,
+    Refusal,
+    check_body,
+    extract_calls,
+    extract_calls_from_reply,
+    in_words,
+    tools_in,
+    user_texts_in,
+)
 
 pytestmark = pytest.mark.unit
 

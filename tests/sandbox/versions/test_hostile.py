@@ -316,6 +316,7 @@ def test_too_many_files_are_named_and_the_rest_is_covered(workspace: Path) -> No
     versions = Versions(workspace, workspace.parent / "store", entry_cap=20)
     coverage = versions.begin()
     assert [(it.path, it.why) for it in coverage.not_covered] == [("many", "too many files")]
+    versions.fill()
     cells = Cells(versions)
     cells.run(lambda: ((workspace / "few").unlink(), (workspace / "many" / "31").touch()))
     assert cells.undo().missed == ()

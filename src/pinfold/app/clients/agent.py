@@ -23,6 +23,7 @@ from pinfold.app.clients.submit import event_of, finish_turn, follow, is_end, re
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.session.approvals import Approve, answer_approvals
+from pinfold.app.session.environment import normalise_package_name
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.storage.session_reader import read_session
 from pinfold.app.storage.session_store import SessionStore
@@ -122,6 +123,7 @@ class Agent:
         session: str | None = None,
     ) -> None:
         self._given = keep_arguments(locals())
+        self._given["packages"] = tuple(map(normalise_package_name, self._given["packages"]))
         if self._given["packages"] and sandbox is not None and not isinstance(sandbox, str):
             raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
         if ephemeral and session is not None:
@@ -347,10 +349,7 @@ class Agent:
         return await rewind(live, command, live.log.seq)
 
     async def fork(self, title: str | None = None) -> Self:
-        """A second agent that goes on from where this one is: same conversation and variables, in the same folder.
-
-        It is not open yet. Raises PinfoldError.
-        """
+        """A second agent, not open yet, that goes on from where this one is, in the same folder. Raises PinfoldError."""
         if self._plan.folder is None:
             raise ConfigError("an ephemeral session cannot be forked: nothing of it is kept")
         if self._turn is not None:

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS
-from pinfold.app.session.environment import normalise_package_name
 from pinfold.app.session.options import Options, check_paths, mounts_of, new_session_options, resume_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.engine import Hooks
@@ -77,7 +76,7 @@ def plan_session(given: Mapping[str, Any], hooks: Hooks, new: SessionId | None) 
         model=options.model if model is None or isinstance(model, str) else model,
         sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
         calling=options.calling if api_key is None else options.calling.with_key(str(model), api_key),
-        packages=(*options.packages, *map(normalise_package_name, added)),
+        packages=(*options.packages, *added),
         make_environment=bool(added),
         settings={**options.settings, **(given["settings"] or {})},
         data=data or None,

@@ -79,8 +79,8 @@ def build_runner(
     handed = [as_tool(tool) for tool in given]
     names = frozenset(tool.name for tool in handed)
     writable = tuple(mount.path for mount in spec.mounts if mount.writable)
+    folders, kept = (spec.workspace, *writable), _StoredResults(log.blobs)
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
-    folders = (spec.workspace, *writable)
     databases = ConfiguredDatabases(options.data, folders, about_to_read) if options.data else None
     own = [install_tool(spec.site, python, folders)] if spec.site and python else []
     own += databases.tools() if databases else []
@@ -90,7 +90,6 @@ def build_runner(
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )
-    kept = _StoredResults(log.blobs)
     tools, faults = build_tools(options, [*own, *handed], inside=inside, kept=kept, way=way, spec=spec)
     registry = build_registry(options, tools, names, small=small)
     if servers:

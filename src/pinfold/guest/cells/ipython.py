@@ -9,14 +9,12 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from . import commands, displays, import_hooks
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any
-
     from .runner import Engine
 
 # By name: the host's own environment, where types are checked, need not have IPython.

@@ -22,9 +22,12 @@ OF_ONE = 16
 
 
 def put(path: str, text: str) -> None:
-    """Write a file of the kernel's at once; it must be there."""
-    with open(path, "r+b", buffering=0) as file:
-        file.write(text.encode())
+    """Write a small file of the kernel's, which must be there, in one call."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
 
 
 def pid_of(pidfd: int) -> int:

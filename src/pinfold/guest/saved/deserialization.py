@@ -1,4 +1,4 @@
-"""Makes variables again from what `saving` wrote, in a new process. One that cannot be made is named, and the rest go on."""
+"""Makes variables again, in a new process, from what `serialization` wrote. One that cannot be made is named, and the rest go on."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from .entries import Entry, Label
 from .reasons import cut, one_line
 
 Memory = bytes | bytearray | memoryview
+Values = dict[str, object]
+Lookup = Callable[[str], object]
 
 LENGTH = Struct("<I")
 """Of the JSON that a part begins with: which bytes stored apart its stream takes."""
@@ -133,9 +135,7 @@ class _Restoring:
         return data if type(data) is bytearray else bytearray(data)
 
 
-def read_part(
-    data: Memory, apart: Callable[[str], Memory], of_name: Callable[[str], object], namespace: dict[str, object]
-) -> dict[str, object]:
+def read_part(data: Memory, apart: Callable[[str], Memory], of_name: Lookup, namespace: Values) -> Values:
     """The values by name. What it needs that is stored apart is asked for by digest, other variables by name."""
     view = memoryview(data)
     start = LENGTH.size
@@ -143,17 +143,7 @@ def read_part(
     header = loads(bytes(view[start:end]))
     buffers = [apart(digest) for digest in header["apart"]]
     texts = [bytes(apart(digest)) for digest in header["texts"]]
-    return read_stream(view[end:], buffers, texts, of_name, namespace)
-
-
-def read_stream(
-    stream: Memory,
-    buffers: Sequence[Memory],
-    texts: Sequence[bytes],
-    of_name: Callable[[str], object],
-    namespace: dict[str, object],
-) -> dict[str, object]:
-    return Unpickler(Reader(memoryview(stream)), buffers, texts, of_name, namespace).load()
+    return Unpickler(view[end:], buffers, texts, of_name, namespace).load()
 
 
 class Reader:
@@ -180,14 +170,9 @@ class Reader:
 
 class Unpickler(_Unpickler):
     def __init__(
-        self,
-        file: Reader,
-        buffers: Sequence[Memory],
-        texts: Sequence[bytes],
-        of_name: Callable[[str], object],
-        namespace: dict[str, object],
+        self, stream: Memory, buffers: Sequence[Memory], texts: Sequence[bytes], of_name: Lookup, namespace: Values
     ) -> None:
-        super().__init__(file, buffers=buffers)  # pyright: ignore[reportArgumentType]
+        super().__init__(Reader(memoryview(stream)), buffers=buffers)  # pyright: ignore[reportArgumentType]
         self._texts = texts
         self._of_name = of_name
         self._namespace = namespace

@@ -26,7 +26,8 @@ class Entry(NamedTuple):
 
     def row(self) -> dict[str, Any]:
         """For JSON."""
-        return {key: value for key, value in self._asdict().items() if value or key in ("name", "kind")}
+        fields = self._replace(needs=tuple(self.needs))._asdict()
+        return {key: value for key, value in fields.items() if value or key in ("name", "kind")}
 
 
 class Label(NamedTuple):

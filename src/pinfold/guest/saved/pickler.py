@@ -1,7 +1,7 @@
 """A pickler for one graph that is written in parts: it says what each part shares with the others.
 
 Variables are referred to by name from outside their part, large memory leaves the stream, and the session's own
-functions and classes go by value. Finds out; what follows from it is decided in `saving`.
+functions and classes go by value. Finds out; what follows from it is decided in `serialization`.
 """
 
 from __future__ import annotations

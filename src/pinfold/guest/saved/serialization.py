@@ -1,4 +1,4 @@
-"""Turns the session's variables into bytes that another process can make them from again; `restoring` does that.
+"""Turns the session's variables into bytes that another process can make them from again, with `deserialization`.
 
 Called in a copy of the session's process that runs no more cells: saving runs code of the program's
 (`__reduce__`, and reading back to compare), so the copy is not to become the session again. No threads, no files;
@@ -19,7 +19,7 @@ from warnings import catch_warnings, simplefilter
 from . import arrays
 from .bounds import OutOfTime, TimeLimit
 from .comparison import Comparison
-from .deserialization import LENGTH, read_stream
+from .deserialization import LENGTH, Unpickler
 from .entries import Entry, VariableGroups
 from .introspection import SESSION, find_in_modules, full_name, import_name, inner_modules, is_empty, module_of
 from .pickler import ATOMS, Found, Graph, Pickler, Stream, TooLarge
@@ -311,7 +311,7 @@ class _Saving:
 
         buffers = [one.raw().toreadonly() if is_large else bytearray(one.raw()) for one in part.stream.apart]
         stream = part.stream
-        read = read_stream(b"".join(stream.parts), buffers, stream.texts, of_name, namespace)
+        read = Unpickler(b"".join(stream.parts), buffers, stream.texts, of_name, namespace).load()
         for name, value in part.own.items():
             comparison = Comparison()
             difference = comparison.compare(value, read[name])

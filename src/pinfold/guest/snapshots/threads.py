@@ -7,12 +7,9 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from typing import Any
 
 _LIBRARY = re.compile(rb"/\S*/lib(?:(?:g|i|)omp|\w*openblas)[^/\s]*\.so[^\s]*")
 _HARD = 2

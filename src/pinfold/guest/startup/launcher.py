@@ -138,7 +138,7 @@ class Launcher:
             peer, _ = listener.accept()
         except OSError:
             return  # it is gone already
-        uid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        uid = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
         try:
             if uid == self._uid:
                 peer.send(hello)
@@ -166,18 +166,19 @@ class Launcher:
                 trees.append(tree)
             self._limit_memory(seed, request["memory"])
             socket.send_fds(seed.control, [b"begin"], [paper, *trees])
-            send_answer(reply, {}, seed.ends())
-            self._events.unwatch(seed.gate.fileno())
-            seed.close()
-            self._quiet_at = time.monotonic() + REFILL_AFTER_S
-            if seed.group is None and self._groups is not None:
-                self._ungrouped.append(seed)
         except OSError as error:
             self._pool.appendleft(seed)
             send_answer(reply, {"error": describe_error(error, "the session")})
         except (KeyError, TypeError, ValueError) as error:
             self._pool.appendleft(seed)
             send_answer(reply, {"error": f"the request is not one: {error!r}"})
+        else:
+            send_answer(reply, {}, seed.ends())
+            self._events.unwatch(seed.gate.fileno())
+            seed.close()
+            self._quiet_at = time.monotonic() + REFILL_AFTER_S
+            if seed.group is None and self._groups is not None:
+                self._ungrouped.append(seed)
         finally:
             for fd in (paper, *trees):
                 os.close(fd)

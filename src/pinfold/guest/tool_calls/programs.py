@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
     from ..frames import Channel
 
+    Request = dict[str, Any]
+    Question = Callable[[], bool]
+    Tell = Callable[[str, bytes], None] | None
+    Ended = tuple[bytes, BaseException | None]
+
 READ_BYTES = 1 << 16
 """Of output, at once; no more is told at once either."""
 LAST_READS = 16
@@ -49,13 +54,7 @@ class Programs:
         self.starting = allocate_lock()
         """Held while one is started: a process forked from this one meanwhile would hold pipes open that must close."""
 
-    def run(
-        self,
-        request: dict[str, Any],
-        stdin: bytes,
-        is_unwanted: Callable[[], bool],
-        tell: Callable[[str, bytes], None] | None,
-    ) -> tuple[bytes, BaseException | None]:
+    def run(self, request: Request, stdin: bytes, is_unwanted: Question, tell: Tell) -> Ended:
         """A line of JSON that tells how it ended, then what it wrote to stdout and to stderr; and what cut it short.
 
         `tell` hears what it writes as it comes. When it `is_unwanted`, it ends; the host that speaks wants no more of it.
@@ -69,13 +68,8 @@ class Programs:
         return told, stray
 
     def _run(
-        self,
-        request: dict[str, Any],
-        stdin: bytes,
-        is_unwanted: Callable[[], bool],
-        tell: Callable[[str, bytes], None] | None,
-        handlers: SignalHandlers,
-    ) -> tuple[bytes, BaseException | None]:
+        self, request: Request, stdin: bytes, is_unwanted: Question, tell: Tell, handlers: SignalHandlers
+    ) -> Ended:
         read_only = request.get("read_only", "")
         scratch = ""
         try:
@@ -116,10 +110,10 @@ class Programs:
         told = _encode_result(status, program.code, out, err, dropped=program.dropped, pid=program.pid, read_only=bound)
         return told, stray
 
-    def _folder(self, request: dict[str, Any]) -> str:
+    def _folder(self, request: Request) -> str:
         return os.path.join(self._root, request["workdir"])
 
-    def _start(self, request: dict[str, Any], stdin: bytes, scratch: str) -> Popen[bytes]:
+    def _start(self, request: Request, stdin: bytes, scratch: str) -> Popen[bytes]:
         """Bound to reading if there is a scratch folder."""
         from subprocess import DEVNULL, PIPE, Popen
 
@@ -161,9 +155,7 @@ def _encode_result(
 
 
 class _Program:
-    def __init__(
-        self, process: Popen[bytes], stdin: bytes, limit: int, tell: Callable[[str, bytes], None] | None
-    ) -> None:
+    def __init__(self, process: Popen[bytes], stdin: bytes, limit: int, tell: Tell) -> None:
         self.pid = process.pid
         self.code: int | None = None
         """None: killed and not seen to end, or another thread has waited for it."""
@@ -178,7 +170,7 @@ class _Program:
         for file in self._files:
             os.set_blocking(file.fileno(), False)
 
-    def follow(self, channel: int, is_unwanted: Callable[[], bool], until: float) -> str:
+    def follow(self, channel: int, is_unwanted: Question, until: float) -> str:
         """Until it has `ended`, its time is over (`timeout`), or it is no longer wanted (`error`)."""
         poll = select.poll()
         for fd in self._kept:

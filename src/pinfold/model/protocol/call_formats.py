@@ -1,4 +1,4 @@
-"""JSON values that are tool calls, in the spellings models use. Everything else is data, and left alone."""
+"""JSON values and tags such as `<tool name="x">` that are tool calls, in the spellings models use. The rest is data, and left alone."""
 
 from __future__ import annotations
 

@@ -1,20 +1,18 @@
-"""The tools a reply may call, and the words for a call that cannot be understood."""
+"""The tools a reply may call, the work that reading it is worth, and the words for a call that cannot be understood."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pinfold.events import Json, ToolSchema
 from pinfold.model.wire.payload import an_object
 from pinfold.text import cap_text
 
 
-@dataclass(slots=True)
-class Effort:
+class Effort(Struct):
     """What is left to spend. A reader that runs out gives up on the piece it looks at, not on the reply."""
 
     steps: int = 10_000

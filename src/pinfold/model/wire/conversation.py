@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.events import (
@@ -33,12 +33,11 @@ from pinfold.text import NO_OUTPUT
 
 NO_RESULT = "(no result: it was interrupted)"
 GO_ON = "(go on)"
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
+_ID = r"[A-Za-z0-9_-]{1,64}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pictures:
+class Pictures(Struct, frozen=True, kw_only=True):
     """The pictures a provider takes."""
 
     kinds: tuple[str, ...]
@@ -195,7 +194,7 @@ def tool_name(call: Call) -> str:
 
 def valid_name(name: str) -> str:
     """`name` as every provider takes it. Different names stay different."""
-    if _NAME.fullmatch(name):
+    if re.fullmatch(_NAME, name):
         return name
     stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:54].lstrip("-0123456789")
     return f"{stem or 'tool'}_{_digest(name, 8)}"
@@ -205,7 +204,7 @@ def valid_id(id_: str, length: int | None = None) -> str:
     """The same for the id of a call; `length` is how many letters and digits it must have, where that is fixed."""
     if length is not None:
         return id_ if len(id_) == length and id_.isascii() and id_.isalnum() else _digest(id_, length)
-    return id_ if _ID.fullmatch(id_) else f"a_{_digest(id_, 24)}"
+    return id_ if re.fullmatch(_ID, id_) else f"a_{_digest(id_, 24)}"
 
 
 def _digest(text: str, length: int) -> str:

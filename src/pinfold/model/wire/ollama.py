@@ -61,16 +61,12 @@ class OllamaModel(StreamedModel):
         self._most: int | None = None
         self._limit = 0
         self._known = False
-        self._takes_tools = True
+        self.takes_tools = True
 
     @property
     def context(self) -> int | None:
         """How many tokens the model has room for, as it runs now; before the first request, what was fixed."""
         return self._effective or self._asked or None
-
-    @property
-    def takes_tools(self) -> bool:
-        return self._takes_tools
 
     async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
         await self._learn()
@@ -84,9 +80,9 @@ class OllamaModel(StreamedModel):
                     raise
                 self._asked = min(self._asked * 2, self._limit)
             except Refused as refused:
-                if not (request.tools and self._takes_tools and refused.takes_no_tools):
+                if not (request.tools and self.takes_tools and refused.takes_no_tools):
                     raise self._clearer(refused.because_of(_map_setting_names(request.settings))) from refused
-                self._takes_tools = False
+                self.takes_tools = False
 
     def _clearer(self, failure: RequestFailed) -> RequestFailed:
         if failure.status == 404 and "not found" in str(failure):
@@ -116,7 +112,7 @@ class OllamaModel(StreamedModel):
         ]
         self._most = max(sizes, default=0) or None
         capabilities = a_list(shown.get("capabilities"))
-        self._takes_tools = not capabilities or "tools" in capabilities
+        self.takes_tools = not capabilities or "tools" in capabilities
         if not self._fixed:
             # A model that is loaded with more already would be loaded anew for less.
             self._asked = max(self._asked, await self._get_loaded_context())
@@ -172,13 +168,13 @@ class OllamaModel(StreamedModel):
         tools = [function(tool) for tool in request.tools]
         return {
             "model": self.model,
-            "messages": _messages(request, self.name, native=self._takes_tools),
+            "messages": _messages(request, self.name, native=self.takes_tools),
             "stream": True,
             # Rather an error than a conversation without its beginning.
             "truncate": False,
             "options": {**options, "num_ctx": self._asked},
             **{name: settings[name] for name in _OF_THE_REQUEST if name in settings},
-            **({"tools": tools} if tools and self._takes_tools else {}),
+            **({"tools": tools} if tools and self.takes_tools else {}),
         }
 
 

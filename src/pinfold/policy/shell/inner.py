@@ -1,4 +1,4 @@
-"""Commands that run other commands: the command inside is read as well."""
+"""Commands that run other commands, whose inner command is parsed as well."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Inner:
     """What a command runs besides itself."""
 
     why: str = ""
-    """Why the outer one is expected to write, whatever the inner one does."""
+    """Why the outer command is expected to write, whatever the inner one does."""
     commands: tuple[tuple[Word, ...], ...] = ()
     perhaps: tuple[tuple[Word, ...], ...] = ()
-    """One of these is the command, and it cannot be told which."""
+    """One of these is the command; which one is unknown."""
     texts: tuple[str, ...] = ()
-    """For a shell of its own."""
+    """Text run by another shell."""
     danger: str = ""
 
 
 def inner_of(words: Sequence[Word], fed: str | None) -> Inner | None:
-    """None if it runs nothing but itself. `fed` is what a here-document gives it."""
+    """None if it runs only itself. `fed` is its here-document."""
     name = base_name(words[0].text or "")
     known = lists()
     if len(words) == 2 and words[1].text in ("--version", "--help"):
@@ -62,7 +62,7 @@ def _unwrap_command(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Inner
         is_known = is_known and (flag in wrapper.flags or flag[:2] in wrapper.values or text[1:].isdecimal())
         at += flag in wrapper.values and "=" not in text
     if not is_known:
-        # Neither is it known where the command begins: every word may be it.
+        # Where the inner command begins is unknown: any word may be it.
         why = f"{name} may do more than it is told here"
         return Inner(why=why, perhaps=tuple(tuple(words[place:]) for place in range(1, min(len(words), 9))))
     while name == "env" and at < len(words) and "=" in (words[at].text or words[at].head):
@@ -77,7 +77,7 @@ def _unwrap_command(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Inner
 
 
 def _fill_xargs(flags: Sequence[Word], rest: tuple[Word, ...]) -> tuple[Word, ...]:
-    """What xargs runs: with words from its input, which may be anything."""
+    """The command of xargs, with unknown words from its input."""
     texts = [word.text or "" for word in flags]
     marks = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == "-I"]
     marks += [text[2:] for text in texts if text.startswith("-I") and len(text) > 2]

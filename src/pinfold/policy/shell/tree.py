@@ -1,4 +1,4 @@
-"""From the syntax tree of a shell command to the simple commands in it, wherever they stand. Nothing is expanded or run."""
+"""Finds the simple commands in the syntax tree of a shell command. Nothing is expanded or run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 DEEPEST = 40
-"""Of texts that a command gives a shell of its own."""
+"""Nesting of commands and of texts run by another shell."""
 MOST_TEXT = 300_000
-"""Characters of all of them."""
+"""Characters of all texts together."""
 _NO_WRITE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
 _REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _CUT = re.compile(r"[^ \t\n]\\\n")
-"""A word that goes on in the next line: to the grammar these are two."""
+"""A word continued on the next line, which the grammar takes for two."""
 _UNESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _PATTERN = re.compile(r"[*?\[]|\{[^}]*(?:,|\.\.)[^}]*\}")
 
@@ -74,7 +74,7 @@ class Tree:
         )
 
     def stop(self, reason: str) -> None:
-        """Some of it is not looked at at all."""
+        """Part of it is not parsed."""
         self.unread = True
         self._lose(reason)
 
@@ -96,10 +96,10 @@ class Tree:
         self.source = outer
 
     def _visit(self, root: Node, depth: int) -> None:
-        """Every node, in the order of the text; a tree may be as deep as a chain is long, so without recursion."""
+        """Visits every node in text order, without recursion: a tree may be as deep as a command chain is long."""
         pending = [root]
         extra: dict[int, tuple[list[Node], str | None]] = {}
-        """Of a command, by its place: words that stand behind a redirect, and what a here-document gives it."""
+        """By a command's position: its words after a redirect, and its here-document."""
         while pending:
             node = pending.pop()
             match node.type:
@@ -172,7 +172,7 @@ class Tree:
         self._add(words, self._source_of(node), fed, depth)
 
     def _add(self, words: list[Word], shown: str, fed: str | None, depth: int) -> None:
-        """One simple command, and what it runs."""
+        """Adds one simple command and what it runs."""
         if not words:
             return
         if depth > DEEPEST:
@@ -202,7 +202,7 @@ class Tree:
         return Word(shown, text) if is_certain else Word(shown, None, text)
 
     def _value(self, node: Node, *, quoted: bool) -> tuple[str, bool]:
-        """What is known of it from its beginning on, and whether that is all."""
+        """The known beginning of a word, and whether that is all of it."""
         shown = self._source_of(node)
         match node.type:
             case "word" | "number" if not node.children:
@@ -229,7 +229,7 @@ class Tree:
             first, certain = self._value(node.children[0], quoted=False)
             return first if certain else "", False
         for child in node.children:
-            # Blanks between two expansions belong to no node.
+            # Blanks between two expansions are in no node.
             text += self.source[at : child.start_byte].decode("utf-8", "replace")
             at = child.end_byte
             value, is_certain = self._value(child, quoted=quoted)

@@ -221,21 +221,43 @@ def uv_variables() -> dict[str, str]:
 def explain_failure(said: str, python: Interpreter, folder: Path) -> str:
     """One line for the user out of what uv said."""
     text = _flat(said)
-    if "No space left on device" in text or "os error 28" in text or "Errno 28" in text:
+    if re.search("No space left on device|os error 28|Errno 28", text):
         return disk_full(folder)
-    if "network was disabled" in text or "Network connectivity is disabled" in text:
+    if re.search("network was disabled|Network connectivity is disabled", text):
         return "packages must be fetched once, and uv is told to stay offline; unset UV_OFFLINE and try again"
-    for problem in (_explain_unreachable, _explain_unknown, _explain_no_wheel, _explain_hash_mismatch):
-        if words := problem(text, python):
-            return words
+    if words := _explain_unreachable(text):
+        return words
+    python_words = f"Python {'.'.join(map(str, python.version[:2]))} on {python.machine}"
+    for pattern, words in _EXPLANATIONS.items():
+        if found := re.search(pattern, text):
+            return words.format(found[1], python=python_words)
     return f"uv could not do it: {text[:WORDS]}"
+
+
+_NO_WHEEL = (
+    "{0} has no wheel for {python}, and only wheels are installed: building it would run its code on this machine"
+)
+_EXPLANATIONS = {
+    r"[Bb]ecause (\S+) was not found in the package registry": (
+        "there is no package {0!r} in the package index; check the spelling"
+    ),
+    r"[Bb]ecause there (?:is|are) no versions? of (\S+?),? ": (
+        "there is no {0} in the package index; ask for another version"
+    ),
+    r"([\w.\[\]=<>!~+-]+) has no (?:usable )?wheels": _NO_WHEEL,
+    r"Wheels are (?:required|not available) for `([^`]+)`": _NO_WHEEL,
+    r"[Hh]ash mismatch for `?([^`\s]+)`?": (
+        "what was downloaded for {0} is not what the lock names (hash mismatch); nothing was installed"
+    ),
+}
+"""What uv says, and what the user is told; tried in this order."""
 
 
 def disk_full(folder: Path) -> str:
     return f"the disk is full: make room for {folder} (about 1 GB) or in uv's cache (`uv cache dir`), and try again"
 
 
-def _explain_unreachable(text: str, _python: Interpreter) -> str | None:
+def _explain_unreachable(text: str) -> str | None:
     where = re.search(r"(?:Failed to fetch|Failed to download|for url)\W{0,3}(?:\w+://)([^/\s`)]+)", text)
     if where is None:
         return None
@@ -248,33 +270,6 @@ def _explain_unreachable(text: str, _python: Interpreter) -> str | None:
         f"{host} cannot be reached ({why}); connect to the network, set HTTPS_PROXY, or name a mirror with "
         "UV_DEFAULT_INDEX (an environment once built needs no network)"
     )
-
-
-def _explain_unknown(text: str, _python: Interpreter) -> str | None:
-    if name := re.search(r"[Bb]ecause (\S+) was not found in the package registry", text):
-        return f"there is no package {name[1]!r} in the package index; check the spelling"
-    if version := re.search(r"[Bb]ecause there (?:is|are) no versions? of (\S+?),? ", text):
-        return f"there is no {version[1]} in the package index; ask for another version"
-    return None
-
-
-def _explain_no_wheel(text: str, python: Interpreter) -> str | None:
-    found = re.search(r"([\w.\[\]=<>!~+-]+) has no (?:usable )?wheels", text)
-    named = re.search(r"Wheels are (?:required|not available) for `([^`]+)`", text)
-    if not (found or named):
-        return None
-    what = found[1] if found else named[1] if named else ""
-    short = ".".join(map(str, python.version[:2]))
-    return (
-        f"{what} has no wheel for Python {short} on {python.machine}, and only wheels are installed: building it "
-        "would run its code on this machine"
-    )
-
-
-def _explain_hash_mismatch(text: str, _python: Interpreter) -> str | None:
-    if found := re.search(r"[Hh]ash mismatch for `?([^`\s]+)`?", text):
-        return f"what was downloaded for {found[1]} is not what the lock names (hash mismatch); nothing was installed"
-    return None
 
 
 def _flat(said: str) -> str:

@@ -7,6 +7,7 @@ is covered must come back.
 from __future__ import annotations
 
 import errno
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import TypeAlias
 from pinfold.sandbox.file_history.entries import Entry, File, Folder, Link, Uncovered, is_below
 from pinfold.sandbox.file_history.store import Store
 from pinfold.sandbox.file_history.workspace_scanner import WorkspaceScanner
-from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, Thing, name_aside, partial_name
+from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, Thing, partial_name
 
 _Key: TypeAlias = str | Thing | tuple[str | None, int, tuple[int, int]] | None
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
@@ -122,7 +123,7 @@ class FileRestorer:
         for waiting, source in self._sources.items():
             if waiting in self._now.entries:
                 with suppress(OSError):
-                    back = name_aside(source) if source in self._now.entries else source
+                    back = _name_aside(source) if source in self._now.entries else source
                     self._move(waiting, back)
                     if back != source:
                         self.done.aside[source] = back
@@ -177,7 +178,7 @@ class FileRestorer:
         return not (entry.why == "hard link" and status and status.st_nlink > 1)
 
     def _put_aside(self, path: str) -> None:
-        aside = name_aside(path)
+        aside = _name_aside(path)
         self._move(path, aside)
         self.done.aside[path] = aside
 
@@ -268,6 +269,11 @@ class FileRestorer:
             self.done.missed[path] = "changed meanwhile"
         except OSError as error:
             self.done.missed[path] = error.strerror or "unreadable"
+
+
+def _name_aside(path: str) -> str:
+    """Beside it, for what must make way."""
+    return f"{path}.undone-{secrets.token_hex(4)}"
 
 
 def _key(entry: Entry | None) -> _Key:

@@ -34,7 +34,7 @@ class AutorunRule(Struct, frozen=True):
     response: Response = "put back"
     only_in: Literal["", "environment", "git"] = ""
     """`environment`: counts below a folder with `pyvenv.cfg`, and is only told in one that the session made.
-    `git`: plain ones may be made, and are guarded from then on (see `_gitdir.py`)."""
+    `git`: plain ones may be made, and are guarded from then on (see `gitdir.py`)."""
 
 
 def _rows(

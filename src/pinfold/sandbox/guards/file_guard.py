@@ -70,10 +70,10 @@ class FileGuard:
                 self._places[".git"] = None
             else:
                 self._was[path[cut:]] = self._contents.read(path[cut:])
-        self._loose: set[str] = set()
-        """Paths that were absent, or replaced, or may have been: the session may have had its hands on them."""
         self._shared = {path for path in self._was if self._contents.is_shared(path)}
         """Files with another name, by which the session may write them; no mount is in its way there."""
+        self._loose = set(self._shared)
+        """Paths that were absent, or replaced, or may have been: the session may have changed them."""
         self._made: dict[str, set[str]] = {}
         """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
         self._rows: dict[str, AutorunRule] = {}
@@ -94,12 +94,9 @@ class FileGuard:
         self._rebases = {gitdir: git.rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
         self._links = set(self._all_links())
         self._watch = NameWatch(top)
+        self.fd = self._watch.fd
         self._watch_all()
         self._watch.watch_each(guards.folders, _FEW if mounted else FOLDERS)
-
-    @property
-    def fd(self) -> int | None:
-        return self._watch.fd
 
     @property
     def sees_all(self) -> bool:
@@ -118,7 +115,6 @@ class FileGuard:
         return tuple(self._report.lost.values())
 
     def _loosen(self, guards: GuardedPaths) -> None:
-        self._loose.update(self._shared)
         for path, was in self._was.items():
             real = mountable(f"{self._top}/{path}", self._top)
             if was is not None and real and self._shown + real[len(self._top) :] not in guards.protected:
@@ -343,8 +339,6 @@ class FileGuard:
         elif path not in self._masked:
             self._say(path, "looks like a secret, and can be read here: this sandbox cannot mask it")
         self._masked[path] = inode
-
-    # Git folders
 
     def _judge_place(self, path: str) -> None:
         place, now = self._places[path], self._status(path)

@@ -49,9 +49,9 @@ class GuardedPaths(Struct, frozen=True, kw_only=True):
     hidden: list[str] = field(default_factory=list[str])
     """Folders that lie too deep to be looked through: as a whole."""
     kept: list[str] = field(default_factory=list[str])
-    """Everything that must be after a cell as it was before, or as absent: for the keeper."""
+    """Everything that must be after a cell as it was before, or as absent: for the guard."""
     told: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
+    """What the user is told of if it changes. This and what follows is for the guard too, relative to the mount."""
     environments: list[autorun_files.VirtualEnvironment] = []
     """Folders with an interpreter of their own, and what is obeyed in each."""
     folders: list[str] | None = None

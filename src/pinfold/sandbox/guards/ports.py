@@ -19,7 +19,7 @@ _NAMED = 8
 
 
 class WorkspaceGuard(Protocol):
-    """What a session asks of its keeper. `names`: what the history of the files saw happen; None where there is none."""
+    """What a session asks of its guard. `names`: what the history of the files saw happen; None where there is none."""
 
     def before(self, names: Names | None = NOTHING) -> None:
         """A cell is about to run: what differs now was not its doing."""
@@ -158,60 +158,60 @@ class GuardReport:
 class FileGuards:
     """The first is of the workspace: of it the history of the files tells names, and its lines name paths in there."""
 
-    def __init__(self, keepers: Mapping[str, WorkspaceGuard]) -> None:
+    def __init__(self, guards: Mapping[str, WorkspaceGuard]) -> None:
         """By the path of the folder."""
-        self._keepers = keepers
-        self._workspace = next(iter(keepers), "")
+        self._guards = guards
+        self._workspace = next(iter(guards), "")
         self._poll = select.epoll()
-        for keeper in self._keepers.values():
-            if keeper.fd is not None:
-                self._poll.register(keeper.fd, select.EPOLLIN)
+        for guard in self._guards.values():
+            if guard.fd is not None:
+                self._poll.register(guard.fd, select.EPOLLIN)
 
     @property
     def fd(self) -> int:
         return self._poll.fileno()
 
     def before(self, names: Names | None = NOTHING) -> None:
-        for path, keeper in self._keepers.items():
-            keeper.before(self._names(path, names))
+        for path, guard in self._guards.items():
+            guard.before(self._names(path, names))
 
     def on_names_changed(self, names: Names | None = NOTHING) -> None:
-        for path, keeper in self._keepers.items():
-            keeper.on_names_changed(self._names(path, names))
+        for path, guard in self._guards.items():
+            guard.on_names_changed(self._names(path, names))
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths({path: it.after(self._names(path, names)) for path, it in self._keepers.items()})
+        return self._prefix_paths({path: it.after(self._names(path, names)) for path, it in self._guards.items()})
 
     def allow(self, path: str) -> None:
-        for keeper in self._keepers.values():
-            keeper.allow(path)
+        for guard in self._guards.values():
+            guard.allow(path)
 
     @property
     def sees_names(self) -> bool:
-        return self._keepers[self._workspace].sees_names
+        return self._guards[self._workspace].sees_names
 
     @property
     def fought(self) -> str | None:
-        return next((keeper.fought for keeper in self._keepers.values() if keeper.fought), None)
+        return next((guard.fought for guard in self._guards.values() if guard.fought), None)
 
     def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths({path: it.settle(self._names(path, names)) for path, it in self._keepers.items()})
+        return self._prefix_paths({path: it.settle(self._names(path, names)) for path, it in self._guards.items()})
 
     def final_notices(self) -> tuple[str, ...]:
         return tuple(
             line if path == self._workspace else f"In {path}: {line}"
-            for path, keeper in self._keepers.items()
-            for line in keeper.final_notices()
+            for path, guard in self._guards.items()
+            for line in guard.final_notices()
         )
 
     @property
     def lost(self) -> tuple[str, ...]:
-        return self._prefix_paths({path: keeper.lost for path, keeper in self._keepers.items()})
+        return self._prefix_paths({path: guard.lost for path, guard in self._guards.items()})
 
     def close(self) -> None:
         self._poll.close()
-        for keeper in self._keepers.values():
-            keeper.close()
+        for guard in self._guards.values():
+            guard.close()
 
     def _names(self, path: str, names: Names | None) -> Names | None:
         """The history of the files knows the workspace only; None for other folders."""

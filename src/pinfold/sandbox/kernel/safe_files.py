@@ -18,10 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from pinfold.sandbox.kernel.syscalls import X86_64
-
 SET_ID = stat.S_ISUID | stat.S_ISGID
-_OPENAT2 = X86_64["openat2"]
+_OPENAT2 = 437
 """The same on every machine."""
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -137,8 +135,6 @@ class SafeFolder:
                 chmod(fd, mode)
         self._opened_up.clear()
 
-    # Making
-
     def put_file(
         self,
         path: str,
@@ -222,11 +218,6 @@ def partial_name() -> str:
 
 def is_partial(path: str) -> bool:
     return path.rpartition("/")[2].startswith(_PARTIAL)
-
-
-def name_aside(path: str) -> str:
-    """Beside it, for what must make way."""
-    return f"{path}.undone-{secrets.token_hex(4)}"
 
 
 def reopen(fd: int) -> int:

@@ -1,4 +1,7 @@
-"""Compiles the system call filter of a session: an allow-list as classic BPF. Applies nothing itself."""
+"""Compiles the system call filter of a session: an allow-list as classic BPF. Applies nothing itself.
+
+The calls, their numbers and which of them are allowed are in `syscalls.txt`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,27 @@ import errno
 import platform
 import struct
 from dataclasses import dataclass
-from typing import TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from pinfold.sandbox.contract import SandboxUnavailable
-from pinfold.sandbox.kernel.syscalls import AARCH64, ABSENT, ALLOWED, X86_64, names
+
+_ROWS = [
+    line.split()
+    for line in Path(__file__).with_name("syscalls.txt").read_text(encoding="ascii").splitlines()
+    if not line.startswith("#")
+]
+X86_64: Final = {name: int(number) for name, number, _, _ in _ROWS if number != "-"}
+AARCH64: Final = {name: int(number) for name, _, number, _ in _ROWS if number != "-"}
+ALLOWED: Final = frozenset(name for name, *_, answer in _ROWS if answer == "allow")
+"""Without conditions. What is neither here nor in the filter's own rules is refused."""
+ABSENT: Final = frozenset(name for name, *_, answer in _ROWS if answer == "absent")
+"""Answered as by a kernel that lacks them, so that libraries fall back to what the filter can judge."""
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 # Words of seccomp_data: number, architecture, instruction pointer, six arguments of 64 bits.
 _NUMBER, _ARCH, _ARGS = 0, 4, 16

@@ -83,7 +83,7 @@ class Auto:
 def cause_and_fix() -> str:
     """What keeps user namespaces from working here, and how to change it; empty if it cannot be seen."""
     cause, fix = _explain_refusal(read_settings())
-    return f"{cause}: {fix}" if fix else ""
+    return f"{cause}; to change that: {fix}" if fix else ""
 
 
 NEWEST_NEEDED = (5, 12)

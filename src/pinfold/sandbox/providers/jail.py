@@ -16,8 +16,7 @@ from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.guards.file_guard import FileGuard
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, why_not_mountable
 from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
-from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter
-from pinfold.sandbox.kernel.syscalls import names
+from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter, names
 from pinfold.sandbox.providers.launcher import Ends, Launcher, start_guest
 from pinfold.sandbox.providers.launcher_requests import LauncherGone
 from pinfold.sandbox.session.guest import Guest
@@ -213,8 +212,8 @@ def history_of(spec: Spec) -> FileHistory | str:
 def make_guard(mounts: list[MountPoint], body: JailedProcess) -> WorkspaceGuard:
     """Of the workspace, and of every other folder that the session may change."""
     others = [mount for mount in mounts[1:] if mount.writable and mount.source.is_dir()]
-    keepers = {mount.path: _make_file_guard(mount, body) for mount in (mounts[0], *others)}
-    return FileGuards(keepers) if others else keepers[mounts[0].path]
+    guards = {mount.path: _make_file_guard(mount, body) for mount in (mounts[0], *others)}
+    return FileGuards(guards) if others else guards[mounts[0].path]
 
 
 def _make_file_guard(mount: MountPoint, body: JailedProcess) -> FileGuard:

@@ -191,13 +191,13 @@ async def start_guest(
     try:
         if keep:
             # No code runs before the first cell, so there is still time to remember what is there.
-            guest.keeper = await keep()
+            guest.guard = await keep()
         await _greet(guest, limits.start_s, name)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await guest.kill_and_wait("it was given up")
-        if guest.keeper:
-            guest.keeper.close()
+        if guest.guard:
+            guest.guard.close()
         raise
     return guest
 

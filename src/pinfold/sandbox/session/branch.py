@@ -90,7 +90,7 @@ async def adopt_branch(guest: Guest, kept: Guest) -> Guest:
     branch.release()
     guest.let_go()
     adopted = Guest(body, kept.channel, kept.stdout, kept.stderr, greeted=True)
-    adopted.keeper, adopted.copies = guest.keeper, guest.copies
+    adopted.guard, adopted.copies = guest.guard, guest.copies
     return adopted
 
 

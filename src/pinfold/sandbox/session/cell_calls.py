@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from time import perf_counter
+from typing import cast
 
 import anyio
 from msgspec.structs import replace
 
+from pinfold.events import Arrow, Json
 from pinfold.sandbox.contract import Answer, CommandOutcome, OnCall
-from pinfold.sandbox.session.channel import ANSWERS_BYTES, GuestCall
+from pinfold.sandbox.session.channel import ANSWER_BYTES, ANSWERS_BYTES, BESIDE_BYTES, GuestCall
 from pinfold.sandbox.session.commands import Command, not_run
 from pinfold.sandbox.session.deadline import Deadline
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.values import EncodedAnswer, encode_answer
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
 DROPPED = "nobody waits for this call any more"
@@ -87,7 +91,8 @@ class CellCalls:
             self._guest.stop_serving_calls()
         else:
             # One that was dropped is answered too: it is counted as open on both sides until it has been.
-            self._guest.answer(call, self._limit_total(encode_answer(answer)))
+            encoded = self._limit_total(encode_answer(answer))
+            self._guest.answer(call, encoded.header, encoded.parts)
         finally:
             del self._open[call.number]
             self._deadline.go_on()
@@ -121,3 +126,46 @@ class CellCalls:
             )
         outcome = not_run(f"{command.name}: {GONE}") if ran is None else ran.outcome
         return replace(outcome, duration_s=perf_counter() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAnswer:
+    header: Mapping[str, Json]
+    parts: tuple[bytes, ...]
+
+
+def encode_answer(answer: Answer) -> EncodedAnswer:
+    """What does not fit is a failure."""
+    if answer.status != "ok":
+        return _failure(str(answer.value), refused=answer.status == "refused")
+    beside: list[tuple[list[str | int], bytes]] = []
+    value = _without_bytes(answer.value, [], beside)
+    body = json.dumps(value).encode()
+    if len(body) > ANSWER_BYTES:
+        return _failure(f"its result has {len(body):,} bytes; a cell can be given {ANSWER_BYTES:,}")
+    if not beside:
+        return EncodedAnswer({"ok": True}, (body,))
+    parts = tuple(data for _, data in beside)
+    if (size := sum(map(len, parts))) > BESIDE_BYTES:
+        return _failure(f"its result has {size:,} bytes; a cell can be given {BESIDE_BYTES:,}")
+    told = [(path, "arrow" if isinstance(data, Arrow) else "bytes", len(data)) for path, data in beside]
+    return EncodedAnswer({"ok": True, "json": len(body), "beside": told}, (body, *parts))
+
+
+def _failure(reason: str, *, refused: bool = False) -> EncodedAnswer:
+    return EncodedAnswer({"ok": False}, (json.dumps({"refused": refused, "reason": reason}).encode(),))
+
+
+def _without_bytes(value: Json, path: list[str | int], beside: list[tuple[list[str | int], bytes]]) -> Json:
+    match value:
+        case bytes():
+            beside.append((path, value))
+            return None
+        case dict():
+            inside = cast("dict[str, Json]", value)
+            return {key: _without_bytes(item, [*path, key], beside) for key, item in inside.items()}
+        case list() | tuple():
+            items = cast("list[Json]", value)
+            return [_without_bytes(item, [*path, place], beside) for place, item in enumerate(items)]
+        case _:
+            return value

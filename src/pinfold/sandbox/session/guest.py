@@ -12,9 +12,10 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from pinfold.events import Json
 from pinfold.sandbox.contract import SandboxUnavailable
 from pinfold.sandbox.guards.ports import WorkspaceGuard
 from pinfold.sandbox.session.channel import (
@@ -31,7 +32,6 @@ from pinfold.sandbox.session.channel import (
 )
 from pinfold.sandbox.session.guest_process import Death, End, GuestProcess, ProgramEnd, how_it_died
 from pinfold.sandbox.session.output import Output
-from pinfold.sandbox.session.values import EncodedAnswer
 
 HELLO = frozenset[GuestStatus]({"hello"})
 RECEIVE_BYTES = 1 << 18
@@ -54,7 +54,7 @@ class Guest:
         self.body = body
         self.stdout = stdout
         self.stderr = stderr
-        self.keeper: WorkspaceGuard | None = None
+        self.guard: WorkspaceGuard | None = None
         """Looks after the workspace while this guest lives."""
         self.scratch = ""
         """A folder of this machine's disk that it has to itself, besides those it was given."""
@@ -184,12 +184,11 @@ class Guest:
         self._takes = None
         self._wake()
 
-    def answer(self, call: GuestCall, answer: EncodedAnswer) -> None:
+    def answer(self, call: GuestCall, header: Mapping[str, Json], parts: Sequence[bytes]) -> None:
         """To the open request only: an answer that comes too late is dropped."""
         self._reader.open_calls -= 1
         if self._busy and self._end is None and self.death is None:
-            header = {"id": self._id, "op": "answer", "call": call.number, **answer.header}
-            self._send(*frame_parts(header, answer.parts))
+            self._send(*frame_parts({"id": self._id, "op": "answer", "call": call.number, **header}, parts))
 
     async def run_nested(
         self, call: int, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None

@@ -210,7 +210,7 @@ class JailedProcess(GuestProcess):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def guard(self, mounts: Mounts) -> None:
-        """Have the init mount these now, in the live session. What it cannot mount, the keeper looks after at cell ends."""
+        """Have the init mount these now, in the live session. What it cannot mount, the guard looks after at cell ends."""
         self._ask_now(b"guard", asdict(mounts))
 
     def has_leftovers(self) -> bool:

@@ -58,11 +58,22 @@ class Launcher(Protocol):
 class States:
     """What a session keeps of its states. This one keeps none; `StateHistory` does."""
 
-    path: tuple[int, ...] = ()
-    changed_files = ChangedFiles()
-    resumed: Resumed | None = None
-    has_changed_files: bool | None = None
-    """Whether what has just run changed files of the workspace; None if that is not known."""
+    @property
+    def path(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def changed_files(self) -> ChangedFiles:
+        return ChangedFiles()
+
+    @property
+    def resumed(self) -> Resumed | None:
+        return None
+
+    @property
+    def has_changed_files(self) -> bool | None:
+        """Whether what has just run changed files of the workspace; None if that is not known."""
+        return None
 
     def touched_names(self) -> Names | None:
         """Names in the workspace to which something happened since the last look; None if that is not known."""
@@ -219,19 +230,20 @@ class GuestSlot:
 
     @asynccontextmanager
     async def freeze(self) -> AsyncGenerator[None]:
-        is_cells = self.calls is not None and self.calls.is_open  # the cell holds the lock, and waits for us
-        async with self.states.pause_saving(), nullcontext() if is_cells else self.lock:
-            guest = self.guest if is_cells else await self.live_guest()
-            body = guest.body if guest else None
-            if not isinstance(body, JailedProcess):
-                raise NotSupported("the processes of this sandbox cannot be stopped")
-            try:
-                if not await body.freeze():
-                    raise SandboxUnavailable(RESTLESS)
-                yield
-            finally:
-                with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
-                    await body.thaw()
+        async with self.states.pause_saving():
+            is_cells = self.calls is not None and self.calls.is_open  # the cell holds the lock, and waits for us
+            async with nullcontext() if is_cells else self.lock:
+                guest = self.guest if is_cells else await self.live_guest()
+                body = guest.body if guest else None
+                if not isinstance(body, JailedProcess):
+                    raise NotSupported("the processes of this sandbox cannot be stopped")
+                try:
+                    if not await body.freeze():
+                        raise SandboxUnavailable(RESTLESS)
+                    yield
+                finally:
+                    with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
+                        await body.thaw()
 
     async def interrupt(self) -> None:
         if self.runs and self.guest is not None:
@@ -293,7 +305,7 @@ class GuestSlot:
         if self.guest is None:
             await self.launcher.sweep()
             self.guest = await self.launcher.launch()
-            self.set_guard(self.guest.keeper)
+            self.set_guard(self.guest.guard)
         await self.guest.settle_interrupt()
         return self.guest
 

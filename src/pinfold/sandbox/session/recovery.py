@@ -63,7 +63,7 @@ class Recovery:
                 await guest.kill_and_wait("it was undone")
                 slot.guest = last.parked
                 last.parked.listen()
-                slot.set_guard(last.parked.keeper)
+                slot.set_guard(last.parked.guard)
             # Commands did nothing to variables.
             elif not self._cells.are_commands(last.cells) and (left := await self._go(guest, path)):
                 await end_parked(left)
@@ -174,12 +174,12 @@ class Recovery:
             slot.notices += (*(NO_COPY for _ in back.labels[:1] if or_less), *describe_lost(back))
         except BaseException:
             await fresh.kill_and_wait("it was given up")
-            if fresh.keeper:
-                fresh.keeper.close()
+            if fresh.guard:
+                fresh.guard.close()
             raise
         slot.guest = fresh
         slot.release_guard()  # the parked guest still has it, or its last one has closed it
-        slot.set_guard(fresh.keeper)
+        slot.set_guard(fresh.guard)
         if slot.branches:
             await slot.close_branches()
             slot.notices += (BRANCHES_ENDED,)

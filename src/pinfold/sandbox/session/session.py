@@ -187,8 +187,6 @@ class GuestSession:
         await slot.states.end_cell(again=end.again)
         return end.out_of_memory and self._recovery is not None and await self._recovery.roll_back(guest)
 
-    # States
-
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         return await self._need_recovery().undo(to, what)
 
@@ -217,8 +215,6 @@ class GuestSession:
 
     async def save(self) -> None:
         await self.slot.states.save()
-
-    # Branches
 
     async def fork(self) -> Session:
         """A session over the same live data. While it is open, the workspace is read-only for both."""
@@ -252,8 +248,6 @@ class GuestSession:
             await history.note_adopted(slot.guest)
             await history.end_cell(again=False)
 
-    # Files and variables
-
     async def variables(self) -> tuple[Variable, ...]:
         reply = await self.slot.ask("variables", b"", INVENTORY_BYTES)
         try:
@@ -280,8 +274,6 @@ class GuestSession:
         if reply.status == "refused":
             raise FileRefused(reply.body.decode("utf-8", "replace"))
         return reply.body
-
-    # Commands
 
     async def command(
         self,
@@ -370,8 +362,6 @@ class GuestSession:
                 slot.loss = None
                 return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=slot.take_notices())
         raise SandboxUnavailable(how)  # the next request brings back what can be, and says so
-
-    # Control
 
     async def interrupt(self) -> None:
         await self.slot.interrupt()

@@ -73,19 +73,19 @@ class StateHistory(States):
         """Not before."""
 
     @property
-    def path(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def path(self) -> tuple[int, ...]:
         return tuple(self.cells.path)
 
     @property
-    def changed_files(self) -> ChangedFiles:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def changed_files(self) -> ChangedFiles:
         return self._files.changed if self._files else ChangedFiles()
 
     @property
-    def resumed(self) -> Resumed | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def resumed(self) -> Resumed | None:
         return self._resumed
 
     @property
-    def has_changed_files(self) -> bool | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def has_changed_files(self) -> bool | None:
         return None if self._files is None else not self._files.is_quiet
 
     async def describe_uncovered(self) -> tuple[str, ...]:
@@ -311,8 +311,8 @@ class StateHistory(States):
 async def end_parked(parked: Guest) -> None:
     parked.listen()
     await parked.kill_and_wait("it was undone")
-    if parked.keeper:
-        parked.keeper.close()
+    if parked.guard:
+        parked.guard.close()
 
 
 def _without(back: Resumed, cut: int | None, path: Sequence[int]) -> Resumed:

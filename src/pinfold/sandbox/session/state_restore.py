@@ -178,7 +178,7 @@ class FrozenCopies(StateSource):
             ours.close()
             return None
         copy = Guest(body, ours, guest.stdout, guest.stderr)
-        copy.keeper, copy.copies = guest.keeper, guest.copies
+        copy.guard, copy.copies = guest.guard, guest.copies
         copy.is_tried = True
         try:
             await wait_for_hello(copy)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from pinfold.events import Json, PinfoldError, plain_json
-from pinfold.model.local.server.call_extraction import Chunk, extract_calls, extract_calls_from_reply
-from pinfold.model.local.server.openai_requests import (
+from pinfold.model.local.server.openai_format import (
     Body,
+    Chunk,
     Refusal,
     check_body,
     check_prompt,
+    extract_calls,
+    extract_calls_from_reply,
     in_words,
     tools_in,
     user_texts_in,

@@ -8,8 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed
 from pinfold.model.local.model_host import Host, Served
-from pinfold.model.local.server.call_extraction import Chunk
-from pinfold.model.local.server.openai_requests import Body, Refusal
+from pinfold.model.local.server.openai_format import Body, Chunk, Refusal
 from pinfold.model.names import ignores_declared_tools
 from pinfold.model.wire.chat_stream import DONE, events
 from pinfold.model.wire.failures import Refused

@@ -21,8 +21,7 @@ import anyio.to_thread
 
 from pinfold.events import Json
 from pinfold.model.errors import CannotServe
-from pinfold.model.local.server.call_extraction import Chunk
-from pinfold.model.local.server.openai_requests import Body, Refusal, text_of
+from pinfold.model.local.server.openai_format import Body, Chunk, Refusal, text_of
 from pinfold.model.names import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
