@@ -144,7 +144,7 @@ async def test_wrong_words_get_one_line_that_says_how(workspace: Path) -> None:
             "/rewind": "/rewind: there is no turn to go back to yet",
             "/diff 3": "/diff: no cell 3; nothing was run yet",
             "/output": "/output: nothing has run yet",
-            "/mode brave": "/mode: no mode 'brave'; there are read-only, ask, auto, full",
+            "/mode brave": "/mode: no mode 'brave'; choose read-only, ask, auto, full",
             "/grants revoke 1": "/grants: no permission 1; /grants lists 0",
             "/checkpoint x": "/checkpoint: 'x' is not a checkpoint; give its number",
             "/rename": "/rename: what name? /rename TITLE",
@@ -205,7 +205,7 @@ async def test_while_a_turn_runs_some_commands_wait_and_the_others_work(workspac
                 assert "interrupt it" in said or "a turn is running" in said, line
             assert talk.went == []
             assert re.search(r"scripted +3 ", await talk.type("/cost"))
-            assert "Nothing left" in await talk.type("/sent")
+            assert "Nothing was sent" in await talk.type("/sent")
             assert await talk.type("/mode ask") == ""
             assert (await live.status()).mode == "ask"
             await live.submit(Interrupt())

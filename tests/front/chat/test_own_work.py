@@ -196,7 +196,7 @@ async def test_a_model_whose_key_is_missing_asks_for_it_and_keeps_it_as_a_secret
         page = await talk.type("/model groq:heron-1", SECRET)
         assert "GROQ_API_KEY is stored in" in page
         assert SECRET not in page
-        assert "sent to api.groq.com alone" in talk.asked[-1]
+        assert "sent only to api.groq.com" in talk.asked[-1]
         changed = [entry.event for entry in live.log.read() if isinstance(entry.event, SessionChanged)]
         assert [event.model for event in changed] == ["groq:heron-1"]
         await talk.type("/model groq:heron-2")  # not asked again
