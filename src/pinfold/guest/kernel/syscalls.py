@@ -36,7 +36,7 @@ FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 2, 4, 8
+_RESOLVE_NO_SYMLINKS = 4
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LISTENER = 8
 _X86 = os.uname().machine == "x86_64"
@@ -141,12 +141,6 @@ def open_without_links(path: str) -> int:
     """For use as a place only. Raises where a link is on the way."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
-
-
-def open_beneath(folder: int, path: str, flags: int, mode: int) -> int:
-    """Raises where the path leads out of the folder."""
-    how = struct.pack("=QQQ", flags, mode, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
-    return _call(_OPENAT2, path, folder, os.fsencode(path), how, 24)
 
 
 def set_mount_attributes(
