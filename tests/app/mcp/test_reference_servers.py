@@ -60,11 +60,11 @@ async def test_filesystem(reference: Reference, workspace: Path, used: Any) -> N
 async def test_everything(reference: Reference, used: Any) -> None:
     code = (
         "import asyncio, servers.it as it\n"
-        "print(it.echo(message='hello'))\nprint(it.get_sum(a=2, b=3))\n"
+        "print(await it.echo(message='hello'))\nprint(await it.get_sum(a=2, b=3))\n"
         "print(await asyncio.gather(*(it.echo(message=str(n)) for n in range(20))) == [f'Echo: {n}' for n in range(20)])\n"
-        "picture = it.get_tiny_image()\nprint([type(one['data']).__name__ if isinstance(one, dict) and 'data' in one else type(one).__name__ for one in picture])\n"
-        "print(it.get_structured_content(location='Chicago'))\n"
-        "print(len(it.list_resources()), it.list_prompts()[0]['name'])"
+        "picture = await it.get_tiny_image()\nprint([type(one['data']).__name__ if isinstance(one, dict) and 'data' in one else type(one).__name__ for one in picture])\n"
+        "print(await it.get_structured_content(location='Chicago'))\n"
+        "print(len(await it.list_resources()), (await it.list_prompts())[0]['name'])"
     )
     told = (await used(reference.node("server-everything"), code))[-1]
     assert told.startswith("Echo: hello\n")

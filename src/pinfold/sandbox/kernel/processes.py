@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pinfold.sandbox.kernel.folders import find_abandoned, remove_folder
 
@@ -46,8 +47,7 @@ def lives(named: str) -> bool:
     return match is not None and stamp(int(match[1])) == named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stray:
+class Stray(Struct, frozen=True, kw_only=True):
     """A process of ours whose host is gone."""
 
     pid: int

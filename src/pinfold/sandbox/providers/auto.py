@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 from pinfold.sandbox.contract import Capabilities, Provider, SandboxUnavailable, Session, Spec
 
@@ -97,8 +98,7 @@ _RUN = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """None: there is no such setting here."""
 
     system: str = "linux"
@@ -110,7 +110,7 @@ class Facts:
     filtered: bool = False
     """This very process runs under a system call filter."""
     container: str | None = None
-    features: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    features: dict[str, Any] = {}
     """As `guest/startup/probe.py` found them: an empty text where something works, else the error's name."""
 
     @property

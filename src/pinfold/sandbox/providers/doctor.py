@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from pinfold.sandbox import provider_named, provider_names
 from pinfold.sandbox.contract import Capabilities, SandboxError, Session, Spec
@@ -165,4 +166,4 @@ def gather_facts() -> Facts:
             features = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             features = {"probe": f"failed: {error}"}
-    return replace(read_settings(), features=features)
+    return structs.replace(read_settings(), features=features)
