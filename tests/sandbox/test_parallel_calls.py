@@ -229,4 +229,4 @@ async def test_two_sessions_do_not_wait_for_each_other(place: Path, session: Ses
 
 async def test_where_nobody_answers_a_tool_is_refused(session: Session) -> None:
     outcome = await session.run("from servers.tools import double\ndouble(1)")
-    assert (outcome.error or "").endswith("ToolRefused: nobody is there to answer calls from this code\n")
+    assert (outcome.error or "").endswith("ToolRefused: no host answers calls from this code\n")

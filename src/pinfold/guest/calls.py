@@ -32,7 +32,7 @@ CALLS_BYTES = 256 << 20
 """Of all calls of one cell."""
 TOOL_CHARS = 200
 NOT_WAITED_FOR = "this call is no longer waited for"
-NO_ANSWERS = "nobody is there to answer calls from this code"
+NO_ANSWERS = "no host answers calls from this code"
 ENDED = "the cell that made this call has ended"
 TICK_S = 0.1
 """A thread that waits looks this often whether its cell is still there."""
