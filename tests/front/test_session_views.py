@@ -31,12 +31,12 @@ def ran(command: click.Command, *args: str) -> str:
 
 async def test_one_side_of_a_session_is_shown_alone(workspace: Path) -> None:
     replies = (cell("n = 1\nopen('a.txt', 'w').write('\\x1b[2Jone\\n')"), saying("done"))
-    async with talking(workspace, *replies) as (talk, live):
-        await talk.turn("write")
+    async with talking(workspace, *replies) as (chat, live):
+        await chat.turn("write")
 
         def looks() -> None:
             def show(*flags: str) -> str:
-                return ran(sessions_command, "show", talk.session, *flags)
+                return ran(sessions_command, "show", chat.session, *flags)
 
             assert re.search(r"^n +int +28 B +1$", show("--vars"), re.MULTILINE)
             assert json.loads(show("--vars", "--json"))["name"] == "n"
@@ -44,13 +44,13 @@ async def test_one_side_of_a_session_is_shown_alone(workspace: Path) -> None:
             assert show("--diff") == "a.txt (added, +1 -0)\n@@ -0,0 +1 @@\n+\\x1b[2Jone\n"
             assert json.loads(show("--diff", "--json"))["path"] == "a.txt"
             assert re.search(r"^scripted +2 +1,200 +34 +0 +unknown$", show("--cost"), re.MULTILINE)
-            new = ran(fork_command, talk.session, "--title", "other").strip()
-            assert re.search(rf"^{talk.session} \*.*\n  {new} .*other$", show("--branches"), re.MULTILINE)
+            new = ran(fork_command, chat.session, "--title", "other").strip()
+            assert re.search(rf"^{chat.session} \*.*\n  {new} .*other$", show("--branches"), re.MULTILINE)
             assert json.loads(show("--branches", "--json")) == {
                 "session": new,
                 "title": "other",
                 "is": "fork",
-                "of": talk.session,
+                "of": chat.session,
             }
 
         await anyio.to_thread.run_sync(looks)
@@ -59,12 +59,12 @@ async def test_one_side_of_a_session_is_shown_alone(workspace: Path) -> None:
 
 async def test_a_session_goes_back_by_turns(workspace: Path) -> None:
     replies = (cell("n = 1"), saying("one"), cell("n = 2"), saying("two"))
-    async with talking(workspace, *replies) as (talk, live):
-        await talk.turn("first")
-        await talk.turn("second")
+    async with talking(workspace, *replies) as (chat, live):
+        await chat.turn("first")
+        await chat.turn("second")
 
         def undo(*args: str) -> str:
-            return ran(undo_command, talk.session, *args)
+            return ran(undo_command, chat.session, *args)
 
         def goes() -> None:
             with pytest.raises(ConfigError, match="there is no turn 7 to go back to; there are 1, 2"):
@@ -76,7 +76,7 @@ async def test_a_session_goes_back_by_turns(workspace: Path) -> None:
 
         await anyio.to_thread.run_sync(goes)
         assert [event.what for event in events_of(live, SessionRewound)] == ["chat", "all"]
-        assert "No variables." in await talk.type("/vars")
+        assert "No variables." in await chat.type("/vars")
 
 
 async def test_grants_of_a_session_are_listed_and_taken_back_with_an_owner_and_without(workspace: Path) -> None:
@@ -85,7 +85,7 @@ async def test_grants_of_a_session_are_listed_and_taken_back_with_an_owner_and_w
         calling("shell", command="touch b.txt"),
         saying("done"),
     )
-    async with talking(workspace, *replies, mode="ask", unattended=False) as (talk, live):
+    async with talking(workspace, *replies, mode="ask", unattended=False) as (chat, live):
         async with live.subscribe() as feed:
             await live.submit(Say(turn=new_turn_id(), text="write"))
             async for item in feed:
@@ -95,7 +95,7 @@ async def test_grants_of_a_session_are_listed_and_taken_back_with_an_owner_and_w
                     await live.submit(yes)
                 if isinstance(event, TurnEnded):
                     break
-        session = talk.session
+        session = chat.session
 
         def grants(*args: str) -> str:
             return ran(policy_command, "grants", "-s", session, *args)

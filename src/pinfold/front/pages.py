@@ -113,15 +113,15 @@ def _tools_in_words(tools: Json) -> str:
     return "never seen" if count is None else f"{count} tools"
 
 
-def cost_page(story: SessionHistory, width: int = WIDTH) -> list[str]:
+def cost_page(history: SessionHistory, width: int = WIDTH) -> list[str]:
     """By model, and the total."""
-    if not story.bills:
+    if not history.bills:
         return ["No model has been used yet."]
     rows = [("model", "replies", "in", "out", "cached", "cost")]
-    rows += [_bill(bill) for bill in story.bills]
-    if len(story.bills) > 1:
-        replies = sum(bill.replies for bill in story.bills)
-        rows.append(_bill(ModelBill(model="total", replies=replies, usage=story.usage, cost=story.cost)))
+    rows += [_bill(bill) for bill in history.bills]
+    if len(history.bills) > 1:
+        replies = sum(bill.replies for bill in history.bills)
+        rows.append(_bill(ModelBill(model="total", replies=replies, usage=history.usage, cost=history.cost)))
     return columns(rows, width=width)
 
 
@@ -179,25 +179,25 @@ def title_of(kin: SessionNode) -> str:
     return first_line(presentable(kin.title), 60) or "(untitled)"
 
 
-def branches_page(story: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
+def branches_page(history: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
     """A session with its ancestors and its forks."""
     rows: list[tuple[str, str, str]] = []
     depth = 0
     for kin in reversed(family.ancestors):
         rows.append((f"{'  ' * depth}{kin.id}", _minute(kin), title_of(kin)))
         depth += 1
-    title = first_line(presentable(story.title), 60)
-    rows.append((f"{'  ' * depth}{story.session} *", "", title or "(this session)"))
+    title = first_line(presentable(history.title), 60)
+    rows.append((f"{'  ' * depth}{history.session} *", "", title or "(this session)"))
     for below, kin in family.children:
         rows.append((f"{'  ' * (depth + below)}{kin.id}", _minute(kin), title_of(kin)))
     return columns(rows, width=width)
 
 
-def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> list[str]:
+def rewind_page(history: SessionHistory, turn: TurnRecord, what: Rewindable) -> list[str]:
     """What a rewind would take back, and what stays."""
-    turns = [one for one in story.turns if one.number >= turn.number and not one.forgotten]
-    cells = tuple(cell for cell in story.path if cell > turn.before)
-    files = story.files_of(cells)
+    turns = [one for one in history.turns if one.number >= turn.number and not one.forgotten]
+    cells = tuple(cell for cell in history.path if cell > turn.before)
+    files = history.files_of(cells)
     lines = [f"Back to before turn {turn.number}: {first_line(presentable(turn.text), 50)}"]
     if what in ("all", "chat"):
         lines.append(f"  forgotten: {join_numbers('turn', [one.number for one in turns])}")
@@ -208,7 +208,7 @@ def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> li
         lines.append(f"  files: {presentable_line(join_names(files, _NAMED))}")
     if what == "chat" and cells:
         lines.append(f"  stays: what {join_numbers('cell', cells)} did to variables and files")
-    stays = [first_line(presentable(effect), 100) for effect in story.lasting_effects(cells)]
+    stays = [first_line(presentable(effect), 100) for effect in history.lasting_effects(cells)]
     return [*lines, *(f"  cannot be undone: {effect}" for effect in stays)]
 
 

@@ -17,7 +17,7 @@ from pinfold.front.chat.renderers.event_renderer import EventRenderer
 SESSION = SessionId("s_0123456789ab")
 
 
-class KeptPaper:
+class KeptTranscript:
     """A rich console that writes into memory."""
 
     def __init__(self, width: int = 80, *, colour: bool = True) -> None:
@@ -99,16 +99,16 @@ async def told(
     colour: bool = True,
     thinking: bool = False,
     picture: PictureMode = "path",
-) -> KeptPaper:
+) -> KeptTranscript:
     """What these look like. Deltas are passed on as they are, events as entries."""
-    paper = KeptPaper(width, colour=colour)
-    teller = EventRenderer(paper, (shelf or Shelf()).get, thinking=thinking, picture=picture)
-    await tell(teller, items)
-    return paper
+    transcript = KeptTranscript(width, colour=colour)
+    renderer = EventRenderer(transcript, (shelf or Shelf()).get, thinking=thinking, picture=picture)
+    await tell(renderer, items)
+    return transcript
 
 
-async def tell(teller: EventRenderer, items: Iterable[Event | Delta]) -> None:
+async def tell(renderer: EventRenderer, items: Iterable[Event | Delta]) -> None:
     from pinfold.events import OutputDelta, TextDelta
 
     for item in items:
-        await teller.render(item if isinstance(item, TextDelta | OutputDelta) else entry(item))
+        await renderer.render(item if isinstance(item, TextDelta | OutputDelta) else entry(item))

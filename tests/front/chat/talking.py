@@ -1,4 +1,4 @@
-"""A chat without a terminal: a real session, paper that can be read, and answers given beforehand."""
+"""A chat without a terminal: a real session, transcript that can be read, and answers given beforehand."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class Talking:
         self.link = link
         self.session = link.session
         self.workspace = workspace
-        self.paper = Page()
-        self.teller = Telling()
+        self.transcript = Page()
+        self.renderer = Telling()
         self.answers: list[str | None] = []
         """What is said to the next questions."""
         self.asked: list[str] = []
@@ -126,7 +126,7 @@ class Talking:
 
     def tell(self, *lines: str) -> None:
         for line in lines:
-            self.paper.write(line)
+            self.transcript.write(line)
 
     def progress(self, words: str) -> None:
         """There is no line for it."""
@@ -139,11 +139,11 @@ class Talking:
         yield
 
     async def type(self, line: str, *answers: str | None) -> str:
-        """What a line leads to, as it is read on the paper."""
+        """What a line leads to, as it is read on the transcript."""
         self.answers = list(answers)
         await run_command(self, line)
         assert not self.answers
-        return self.paper.read()
+        return self.transcript.read()
 
     async def turn(self, text: str) -> None:
         """Say something and wait for the end."""

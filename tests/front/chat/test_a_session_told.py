@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.front.chat.sheets import KeptPaper
+from tests.front.chat.sheets import KeptTranscript
 
 from pinfold.app import Options, acquire
 from pinfold.events import Entry, OutputDelta, Say, TurnEnded, new_session_id, new_turn_id
@@ -59,24 +59,24 @@ async def test_a_session_looks_the_same_while_it_happens_and_when_it_is_opened_a
     script = tmp_path / "script.jsonl"
     script.write_text("\n".join(map(json.dumps, SCRIPT)), encoding="utf-8")
     session = new_session_id()
-    live, again = KeptPaper(), KeptPaper()
+    live, again = KeptTranscript(), KeptTranscript()
     streamed = last = 0
     options = Options(workspace=workspace, model=f"scripted:{script}", mode="auto")
     with anyio.fail_after(60):
         async with acquire(tmp_path / session, session, options) as owner:
-            teller = EventRenderer(live, owner.blob, picture="blocks")
+            renderer = EventRenderer(live, owner.blob, picture="blocks")
             async with owner.subscribe() as feed:
                 await owner.submit(Say(turn=new_turn_id(), text="look"))
                 async for item in feed:
-                    await teller.render(item)
+                    await renderer.render(item)
                     streamed += isinstance(item, OutputDelta)
                     if isinstance(item, Entry) and isinstance(item.event, TurnEnded):
                         last = item.seq
                         break
-            teller = EventRenderer(again, owner.blob, picture="blocks")
+            renderer = EventRenderer(again, owner.blob, picture="blocks")
             async with owner.subscribe() as feed:
                 async for item in feed:
-                    await teller.render(item)
+                    await renderer.render(item)
                     if isinstance(item, Entry) and item.seq == last:
                         break
     assert streamed

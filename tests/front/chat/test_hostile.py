@@ -16,7 +16,7 @@ import pytest
 from bench.sink_suite.hostile import RAW, hostile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.front.chat.sheets import KeptPaper, Shelf, told
+from tests.front.chat.sheets import KeptTranscript, Shelf, told
 from tests.front.chat.test_telling import TURN, cell, replied
 from tests.timing import assert_linear, repeated, took_s
 
@@ -48,28 +48,28 @@ _LONGEST_S = 10.0
 async def _asked(answer: str | None = "y", **how: Any) -> tuple[str, str, list[Command]]:
     """What is written of a question, its title, and what this answer submits; None is what a key would that is not offered."""
     title = ""
-    paper, desk, submitted = KeptPaper(colour=False), InputQueue(time.monotonic), list[Command]()
+    transcript, input_queue, submitted = KeptTranscript(colour=False), InputQueue(time.monotonic), list[Command]()
 
     async def submit(command: Command) -> None:
         submitted.append(command)
 
-    approvals = Approvals(desk, paper, submit)
+    approvals = Approvals(input_queue, transcript, submit)
     given: dict[str, Any] = {"reason": "it writes", "pattern": "shell: touch *", "stored": "a file", **how}
     approvals.take(ApprovalRequested(id=ActionId("a_1"), digest="d", **given))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(approvals.serve)
         with anyio.fail_after(10):
-            while desk.question is None:
+            while input_queue.question is None:
                 await anyio.lowlevel.checkpoint()
-            title = desk.question.title
-            assert isinstance(desk.question, KeyQuestion)
-            desk.question.press(answer or "y")
+            title = input_queue.question.title
+            assert isinstance(input_queue.question, KeyQuestion)
+            input_queue.question.press(answer or "y")
             if answer is None:
-                desk.question.settle(None)
+                input_queue.question.settle(None)
             while not submitted:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
-    return paper.text, title, submitted
+    return transcript.text, title, submitted
 
 
 @pytest.mark.parametrize(
@@ -136,20 +136,20 @@ class _Clock:
 
 async def test_who_thinks_about_the_next_word_does_not_answer_what_pops_up() -> None:
     clock = _Clock()
-    desk = InputQueue(clock)
-    desk.note_key()
+    input_queue = InputQueue(clock)
+    input_queue.note_key()
     clock.now += 5  # the line is not entered
-    asking = asyncio.create_task(desk.ask(KeyQuestion("?", {"y": "yes"})))
+    asking = asyncio.create_task(input_queue.ask(KeyQuestion("?", {"y": "yes"})))
     await asyncio.sleep(0)
-    desk.on_drawn()
-    for _ in range(3):  # timers of the loop are real; that of the question starts anew by the desk's clock
+    input_queue.on_drawn()
+    for _ in range(3):  # timers of the loop are real; that of the question starts anew by the input_queue's clock
         await asyncio.sleep(0)
-    assert not desk.armed
+    assert not input_queue.armed
     clock.now += 0.2
-    desk.note_key()
-    assert desk.is_early("y")
-    assert not desk.is_early("yes")
-    assert not desk.is_early("x")
+    input_queue.note_key()
+    assert input_queue.is_early("y")
+    assert not input_queue.is_early("yes")
+    assert not input_queue.is_early("x")
     asking.cancel()
 
 
@@ -216,7 +216,7 @@ async def test_no_reply_keeps_the_prompt_from_its_keys(text: str) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         await anyio.lowlevel.checkpoint()
-        await MarkdownStream(SpacedTranscript(KeptPaper())).write_all(text)
+        await MarkdownStream(SpacedTranscript(KeptTranscript())).write_all(text)
         tasks.cancel_scope.cancel()
     assert len(stalls) > 50
     assert max(stalls) < sum(stalls) / 2
@@ -226,9 +226,9 @@ async def test_no_reply_keeps_the_prompt_from_its_keys(text: str) -> None:
 @settings(max_examples=50)
 def test_a_long_line_is_cut_the_same_however_it_came(tail: str, size: int) -> None:
     text = "x" * 8190 + tail
-    whole, pieces = KeptPaper(), KeptPaper()
-    for paper, step in ((whole, len(text)), (pieces, size)):
-        speech = MarkdownStream(SpacedTranscript(paper))
+    whole, pieces = KeptTranscript(), KeptTranscript()
+    for transcript, step in ((whole, len(text)), (pieces, size)):
+        speech = MarkdownStream(SpacedTranscript(transcript))
         for at in range(0, len(text), step):
             speech.add(text[at : at + step])
         speech.end()
@@ -295,8 +295,8 @@ async def test_nothing_steers_a_terminal_wherever_a_reply_is_cut() -> None:
     texts = hostile(30)
     for text in texts:
         deltas = [TextDelta(turn=TURN, text=letter) for letter in text]
-        paper = await told(*deltas, replied(text), colour=False)
-        assert RAW.findall(paper.sent + "".join(live or "" for live in paper.lives)) == [], text
+        transcript = await told(*deltas, replied(text), colour=False)
+        assert RAW.findall(transcript.sent + "".join(live or "" for live in transcript.lives)) == [], text
 
 
 def test_nothing_steers_a_terminal_from_the_status_line() -> None:

@@ -53,11 +53,11 @@ def test_a_folder_is_obeyed_after_one_yes_and_asked_about_again_when_it_changes(
     again.wait_on_screen("auto · ")
     again.enter("hello")
     again.wait("nothing obeyed")
-    again.enter("/export jsonl story.jsonl")
-    again.wait("story.jsonl", times=2)
+    again.enter("/export jsonl history.jsonl")
+    again.wait("history.jsonl", times=2)
     again.enter("exit")
     assert again.exit_code() == 0
-    opened = json.loads((workspace / "story.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    opened = json.loads((workspace / "history.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert opened["kind"] == "SessionOpened"
     assert "baa" not in opened["prompt"]
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.front.chat.sheets import KeptPaper
+from tests.front.chat.sheets import KeptTranscript
 from tests.timing import assert_linear, repeated
 
 from pinfold.front.chat.renderers.markdown import MarkdownStream
@@ -55,14 +55,14 @@ _TEXTS = st.one_of(
 )
 
 
-def spoken(*parts: str, width: int = 60) -> KeptPaper:
-    paper = KeptPaper(width)
-    speech = MarkdownStream(SpacedTranscript(paper))
+def spoken(*parts: str, width: int = 60) -> KeptTranscript:
+    transcript = KeptTranscript(width)
+    speech = MarkdownStream(SpacedTranscript(transcript))
     for part in parts:
         speech.add(part)
         speech.render_unfinished()
     speech.end()
-    return paper
+    return transcript
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -121,16 +121,16 @@ def test_a_reply_reads_well() -> None:
 
 
 def test_a_block_is_written_when_it_is_finished_and_not_before() -> None:
-    paper = KeptPaper()
-    speech = MarkdownStream(SpacedTranscript(paper))
+    transcript = KeptTranscript()
+    speech = MarkdownStream(SpacedTranscript(transcript))
     speech.add("First paragraph.\n\nSecond par")
-    assert paper.text == "First paragraph.\n"
+    assert transcript.text == "First paragraph.\n"
     assert str(speech.render_unfinished()) == "Second par"
     speech.add("agraph.\n\n```python\nx = 1\ny = ")
-    assert paper.text.endswith("Second paragraph.\n\n    x = 1\n")
+    assert transcript.text.endswith("Second paragraph.\n\n    x = 1\n")
     assert "y =" in str(speech.render_unfinished())
     speech.add("2\n```\n- one\n- two\n- th")
-    assert paper.text.endswith("    y = 2\n\n • one\n")
+    assert transcript.text.endswith("    y = 2\n\n • one\n")
     assert str(speech.render_unfinished()) == "two\n- th"
 
 
@@ -142,10 +142,10 @@ def test_code_keeps_its_colours_over_lines() -> None:
 
 def test_what_steers_a_terminal_is_shown_and_never_sent() -> None:
     words = "a \x1b[31mred\x1b]0;t\x07 b"
-    paper = spoken(f"{words}\n\n# {words}\n- {words}\n\n|{words}|x|\n|-|-|\n|{words}|y|\n\n```sh\n{words}\n```\n")
-    assert "\x1b[31m" not in paper.sent
-    assert "\x1b]" not in paper.sent
-    assert paper.text.count("\\x1b") == 12
+    transcript = spoken(f"{words}\n\n# {words}\n- {words}\n\n|{words}|x|\n|-|-|\n|{words}|y|\n\n```sh\n{words}\n```\n")
+    assert "\x1b[31m" not in transcript.sent
+    assert "\x1b]" not in transcript.sent
+    assert transcript.text.count("\\x1b") == 12
 
 
 def test_a_private_key_is_not_seen_even_line_by_line() -> None:

@@ -38,7 +38,7 @@ async def _everywhere(text: str) -> str:
     blob = shelf.put(text.encode("utf-8", "replace"))
     html = shelf.put(f"<table><tr><td>{text}</td></tr><tr><td>{text}</td></tr></table>".encode("utf-8", "replace"))
     line = text.replace("\n", " ")
-    paper = await told(
+    transcript = await told(
         UserSpoke(turn=TURN, text=text),
         ModelCalled(turn=TURN, model=line),
         TextDelta(turn=TURN, text=text, reasoning=True),
@@ -71,7 +71,7 @@ async def _everywhere(text: str) -> str:
         colour=False,
         width=200,
     )
-    return paper.sent + "".join(live or "" for live in paper.lives)
+    return transcript.sent + "".join(live or "" for live in transcript.lives)
 
 
 async def test_words_that_do_no_harm_are_seen_from_everywhere() -> None:

@@ -129,19 +129,19 @@ def test_a_session_that_cannot_be_opened_with_more_goes_on_without(start: Start,
 
 
 async def test_the_last_answer_goes_to_the_clipboard_or_into_a_file(workspace: Path) -> None:
-    async with talking(workspace, saying("# Herons\n\n42")) as (talk, _):
-        assert "no answer yet" in await talk.type("/copy")
-        await talk.turn("go")
-        assert "clipboard (OSC 52)" in await talk.type("/copy")
-        (sequence,) = talk.paper.sequences
+    async with talking(workspace, saying("# Herons\n\n42")) as (chat, _):
+        assert "no answer yet" in await chat.type("/copy")
+        await chat.turn("go")
+        assert "clipboard (OSC 52)" in await chat.type("/copy")
+        (sequence,) = chat.transcript.sequences
         inside = sequence.removeprefix("\x1b]52;c;").removesuffix("\x07")
         assert base64.b64decode(inside) == b"# Herons\n\n42"
-        talk.paper.steered = False
-        assert "no clipboard" in await talk.type("/copy")
-        await talk.type("/copy answer.md")
+        chat.transcript.steered = False
+        assert "no clipboard" in await chat.type("/copy")
+        await chat.type("/copy answer.md")
         assert (workspace / "answer.md").read_text() == "# Herons\n\n42"
-        assert "there already" in await talk.type("/copy answer.md")
-        assert len(talk.paper.sequences) == 1
+        assert "there already" in await chat.type("/copy answer.md")
+        assert len(chat.transcript.sequences) == 1
 
 
 async def test_what_is_opened_is_shown_and_never_run(
@@ -154,16 +154,16 @@ async def test_what_is_opened_is_shown_and_never_run(
     opener.write_text(f'#!/bin/sh\necho "$1" >> {opened}.part; mv {opened}.part {opened}\n', encoding="utf-8")
     opener.chmod(0o700)
     code = "open('plot.png', 'w').close(); open('x.desktop', 'w').close()\nopen('p.html', 'w').write('<script>1</script>hi')\nimport os; os.symlink('x.desktop', 'link.png')"
-    async with talking(workspace, cell(code), saying("done")) as (talk, _):
-        await talk.turn("go")
+    async with talking(workspace, cell(code), saying("done")) as (chat, _):
+        await chat.turn("go")
         monkeypatch.setenv("PATH", "/nowhere")
-        assert f"{workspace}/plot.png" in (await talk.type("/open plot.png")).replace("\n", "")
+        assert f"{workspace}/plot.png" in (await chat.type("/open plot.png")).replace("\n", "")
         monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
         for refused in ("x.desktop", "link.png", "nothing.png"):
-            assert "opened" not in (await talk.type(f"/open {refused}")).split()
-        assert "nothing was shown yet" in await talk.type("/open")
-        page = await talk.type("/open p.html")
-        made = SessionStore().folder_of(talk.session) / "displays" / "p-safe.html"
+            assert "opened" not in (await chat.type(f"/open {refused}")).split()
+        assert "nothing was shown yet" in await chat.type("/open")
+        page = await chat.type("/open p.html")
+        made = SessionStore().folder_of(chat.session) / "displays" / "p-safe.html"
         assert "opened" in page
         assert "<script" not in made.read_text()
 
@@ -172,18 +172,18 @@ async def test_agents_md_is_written_after_a_yes_and_replaced_after_another(works
     (workspace / "sales.csv").write_text("region,revenue\nN,1\n", encoding="utf-8")
     (workspace / "Makefile").write_text("check:\n\ttrue\n", encoding="utf-8")
     (workspace / "package.json").write_text(json.dumps({"scripts": {"test": "x", "a`; rm": "y"}}))
-    async with talking(workspace) as (talk, _):
-        await talk.type("/init", "n")
+    async with talking(workspace) as (chat, _):
+        await chat.type("/init", "n")
         assert not (workspace / "AGENTS.md").exists()
-        page = await talk.type("/init", "y")
+        page = await chat.type("/init", "y")
         text = (workspace / "AGENTS.md").read_text(encoding="utf-8")
         for part in ("`region,revenue`", "`make check`", "`npm run test`"):
             assert part in page
             assert part in text
         assert "rm" not in text.split()
         (workspace / "AGENTS.md").write_text("mine", encoding="utf-8")
-        await talk.type("/init", None)
-        assert talk.asked[-1] == "Replace the existing AGENTS.md with this?"
+        await chat.type("/init", None)
+        assert chat.asked[-1] == "Replace the existing AGENTS.md with this?"
         assert (workspace / "AGENTS.md").read_text(encoding="utf-8") == "mine"
 
 
@@ -191,15 +191,15 @@ async def test_a_model_whose_key_is_missing_asks_for_it_and_keeps_it_as_a_secret
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GROQ_API_KEY", raising=False)
-    async with talking(workspace) as (talk, live):
-        assert not await talk.type("/model groq:heron-1", None)  # Esc
-        page = await talk.type("/model groq:heron-1", SECRET)
+    async with talking(workspace) as (chat, live):
+        assert not await chat.type("/model groq:heron-1", None)  # Esc
+        page = await chat.type("/model groq:heron-1", SECRET)
         assert "GROQ_API_KEY is stored in" in page
         assert SECRET not in page
-        assert "sent only to api.groq.com" in talk.asked[-1]
+        assert "sent only to api.groq.com" in chat.asked[-1]
         changed = [entry.event for entry in live.log.read() if isinstance(entry.event, SessionChanged)]
         assert [event.model for event in changed] == ["groq:heron-1"]
-        await talk.type("/model groq:heron-2")  # not asked again
+        await chat.type("/model groq:heron-2")  # not asked again
     assert Secrets().get("GROQ_API_KEY", "api.groq.com") == SECRET
     assert Secrets().get("GROQ_API_KEY", "example.org") is None
     if Secrets().path.exists():

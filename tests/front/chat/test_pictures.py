@@ -233,9 +233,9 @@ def of_256(number: int) -> Pixel:
 
 
 def test_a_thin_line_on_paper_is_stressed_and_a_full_colour_is_not() -> None:
-    paper, pale, full = b"\xff\xff\xff", bytes([200, 225, 240]), bytes([31, 119, 180])
-    found = sharpen_lines(Raster(10, 1, (paper * 8 + pale + full,))).rows[0]
-    assert found[:24] == paper * 8
+    transcript, pale, full = b"\xff\xff\xff", bytes([200, 225, 240]), bytes([31, 119, 180])
+    found = sharpen_lines(Raster(10, 1, (transcript * 8 + pale + full,))).rows[0]
+    assert found[:24] == transcript * 8
     assert found[24:27] == bytes([150, 198, 226])
     assert found[27:] == full
 

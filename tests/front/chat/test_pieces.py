@@ -121,26 +121,26 @@ def test_short_counts_are_short(count: int) -> None:
 
 def test_a_key_counts_only_after_the_question_stood_and_nobody_was_typing() -> None:
     async def scene() -> None:
-        desk = InputQueue(time.monotonic)
+        input_queue = InputQueue(time.monotonic)
         armed = asyncio.Event()
-        desk.arms = armed.set
-        asked = asyncio.create_task(desk.ask(KeyQuestion("May it?", {"y": "yes"})))
+        input_queue.arms = armed.set
+        asked = asyncio.create_task(input_queue.ask(KeyQuestion("May it?", {"y": "yes"})))
         await asyncio.sleep(0)
-        assert not desk.armed
-        desk.on_drawn()
+        assert not input_queue.armed
+        input_queue.on_drawn()
         began = time.monotonic()
         await asyncio.wait_for(armed.wait(), 60)
         assert time.monotonic() - began >= 0.5
-        assert desk.press("Y") == ""
+        assert input_queue.press("Y") == ""
         assert await asked == "y"
-        assert desk.question is None
+        assert input_queue.question is None
 
     asyncio.run(scene())
 
 
 def test_keys_that_wait_to_be_read_are_older_than_the_question() -> None:
     async def scene() -> None:
-        desk = InputQueue(time.monotonic)
+        input_queue = InputQueue(time.monotonic)
         armed, asked_for = asyncio.Event(), asyncio.Event()
         waiting = [True, True]
 
@@ -148,12 +148,12 @@ def test_keys_that_wait_to_be_read_are_older_than_the_question() -> None:
             asked_for.set()
             return bool(waiting and waiting.pop())
 
-        desk.arms, desk.unread = armed.set, unread
-        asked = asyncio.create_task(desk.ask(KeyQuestion("May it?", {"y": "yes"})))
+        input_queue.arms, input_queue.unread = armed.set, unread
+        asked = asyncio.create_task(input_queue.ask(KeyQuestion("May it?", {"y": "yes"})))
         await asyncio.sleep(0)
-        desk.on_drawn()
+        input_queue.on_drawn()
         await asyncio.wait_for(asked_for.wait(), 60)
-        assert not desk.armed
+        assert not input_queue.armed
         await asyncio.wait_for(armed.wait(), 60)
         assert not waiting
         asked.cancel()
@@ -164,24 +164,24 @@ def test_keys_that_wait_to_be_read_are_older_than_the_question() -> None:
 @pytest.mark.parametrize("typed", ["yes please", "maybe", "no", "any"])
 def test_a_word_answers_nothing_and_is_kept(typed: str) -> None:
     async def scene() -> None:
-        desk = InputQueue(time.monotonic)
+        input_queue = InputQueue(time.monotonic)
         armed = asyncio.Event()
-        desk.arms = armed.set
+        input_queue.arms = armed.set
         question = KeyQuestion("May it?", {"y": "yes", "a": "always", "n": "no"})
-        asked = asyncio.create_task(desk.ask(question))
+        asked = asyncio.create_task(input_queue.ask(question))
         await asyncio.sleep(0)
-        desk.on_drawn()
+        input_queue.on_drawn()
         await asyncio.wait_for(armed.wait(), 60)
         armed.clear()
-        assert desk.press(typed[0]) == ""
-        assert desk.press(typed[1]) == typed[:2]
-        assert not desk.armed
+        assert input_queue.press(typed[0]) == ""
+        assert input_queue.press(typed[1]) == typed[:2]
+        assert not input_queue.armed
         await asyncio.wait_for(armed.wait(), 60)  # long after a key would have counted
         assert not question.future.done()
-        assert desk.paste("y") == "y"
+        assert input_queue.paste("y") == "y"
         await asyncio.wait_for(armed.wait(), 60)
         assert not question.future.done()
-        assert (desk.press("a"), desk.press("a")) == ("", "")  # twice is not another one
+        assert (input_queue.press("a"), input_queue.press("a")) == ("", "")  # twice is not another one
         assert await asked == "a"
 
     asyncio.run(scene())
@@ -189,21 +189,21 @@ def test_a_word_answers_nothing_and_is_kept(typed: str) -> None:
 
 def test_questions_wait_for_each_other_and_one_that_is_withdrawn_disappears() -> None:
     async def scene() -> None:
-        desk = InputQueue(time.monotonic)
+        input_queue = InputQueue(time.monotonic)
         first, second = KeyQuestion("first?", {"y": "yes"}), ChoiceQuestion("second?", ["a"] * 12)
-        one, two = asyncio.create_task(desk.ask(first)), asyncio.create_task(desk.ask(second))
+        one, two = asyncio.create_task(input_queue.ask(first)), asyncio.create_task(input_queue.ask(second))
         await asyncio.sleep(0)
-        assert desk.question is first
-        assert desk.waiting == 1
+        assert input_queue.question is first
+        assert input_queue.waiting == 1
         one.cancel()
         await asyncio.wait([one])
-        assert desk.question is second
+        assert input_queue.question is second
         second.press("1")
         second.press("2")
         assert second.at == 11
         second.move(1)
         assert second.at == 0
-        desk.leave()
+        input_queue.leave()
         assert await two is None
 
     asyncio.run(scene())
@@ -211,13 +211,13 @@ def test_questions_wait_for_each_other_and_one_that_is_withdrawn_disappears() ->
 
 def test_lines_are_taken_in_order_and_the_last_can_be_had_back() -> None:
     async def scene() -> None:
-        desk = InputQueue(time.monotonic)
+        input_queue = InputQueue(time.monotonic)
         for line in ("one", "two", "  ", "three"):
-            desk.enter(line)
-        assert desk.recall() == "three"
-        assert [await desk.line(), await desk.line()] == ["one", "two"]
-        assert desk.recall() is None
-        desk.leave()
-        assert await desk.line() is None
+            input_queue.enter(line)
+        assert input_queue.recall() == "three"
+        assert [await input_queue.line(), await input_queue.line()] == ["one", "two"]
+        assert input_queue.recall() is None
+        input_queue.leave()
+        assert await input_queue.line() is None
 
     asyncio.run(scene())

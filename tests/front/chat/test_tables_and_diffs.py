@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.front.chat.sheets import KeptPaper
+from tests.front.chat.sheets import KeptTranscript
 
 from pinfold.front.chat.renderers import diffs
 from pinfold.front.chat.renderers.tables import Grid, parse_html_table, render_table
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.unit
 
 
 def lines(grid: Grid, width: int) -> list[str]:
-    paper = KeptPaper(width)
-    paper.write(render_table(grid, width))
-    return paper.text.rstrip("\n").split("\n")
+    transcript = KeptTranscript(width)
+    transcript.write(render_table(grid, width))
+    return transcript.text.rstrip("\n").split("\n")
 
 
 def test_columns_in_the_middle_are_left_out_and_counted() -> None:
@@ -91,18 +91,18 @@ def test_no_page_breaks_the_reader(page: str) -> None:
     parse_html_table(page.replace("a", "<td>").replace("b", "<table>").replace("c", "</tr>"))
 
 
-def diffed(diff: str, most: int = 40) -> KeptPaper:
-    paper = KeptPaper()
-    paper.write(*diffs.render_diff(diff, most=most, indent=""))
-    return paper
+def diffed(diff: str, most: int = 40) -> KeptTranscript:
+    transcript = KeptTranscript()
+    transcript.write(*diffs.render_diff(diff, most=most, indent=""))
+    return transcript
 
 
 def test_words_that_differ_are_stressed_where_most_are_the_same() -> None:
-    paper = diffed("-the price is 10 euros\n+the price is 12 euros\n-one\n+something else altogether\n")
-    assert "the price is \x1b[0m\x1b[7;31m10\x1b[0m" in paper.sent
-    assert "the price is \x1b[0m\x1b[7;32m12\x1b[0m" in paper.sent
-    assert "\x1b[31m-one" in paper.sent
-    assert paper.text == "-the price is 10 euros\n+the price is 12 euros\n-one\n+something else altogether\n"
+    transcript = diffed("-the price is 10 euros\n+the price is 12 euros\n-one\n+something else altogether\n")
+    assert "the price is \x1b[0m\x1b[7;31m10\x1b[0m" in transcript.sent
+    assert "the price is \x1b[0m\x1b[7;32m12\x1b[0m" in transcript.sent
+    assert "\x1b[31m-one" in transcript.sent
+    assert transcript.text == "-the price is 10 euros\n+the price is 12 euros\n-one\n+something else altogether\n"
 
 
 def test_a_long_diff_is_left_out_in_the_middle() -> None:

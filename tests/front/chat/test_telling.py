@@ -9,7 +9,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.front.chat.sheets import KeptPaper, Shelf, entry, tell, told
+from tests.front.chat.sheets import KeptTranscript, Shelf, entry, tell, told
 
 from pinfold.events import (
     ActionDenied,
@@ -96,12 +96,12 @@ def test_a_reply_looks_the_same_streamed_in_part_or_not_at_all(text: str, at: in
 
 
 async def test_the_whole_is_said_where_what_streamed_was_something_else() -> None:
-    paper = await told(TextDelta(turn=TURN, text="the end of it"), replied("All of it, to the end of it"))
-    assert paper.text == "the end of it\n\n[the whole reply:]\n\nAll of it, to the end of it\n"
+    transcript = await told(TextDelta(turn=TURN, text="the end of it"), replied("All of it, to the end of it"))
+    assert transcript.text == "the end of it\n\n[the whole reply:]\n\nAll of it, to the end of it\n"
 
 
 async def test_a_reply_that_was_cut_off_is_closed_before_the_next() -> None:
-    paper = await told(
+    transcript = await told(
         ModelCalled(turn=TURN, model="m"),
         TextDelta(turn=TURN, text="Half of a"),
         ModelFailed(turn=TURN, model="m", error="overloaded", retry_in_s=2.0),
@@ -110,7 +110,7 @@ async def test_a_reply_that_was_cut_off_is_closed_before_the_next() -> None:
         TextDelta(turn=TURN, text="Whole."),
         replied("Whole."),
     )
-    assert paper.text.split("\n\n") == [
+    assert transcript.text.split("\n\n") == [
         "Half of a",
         "[that reply was cut off]",
         "m failed (overloaded); trying again in 2 s",
@@ -120,11 +120,11 @@ async def test_a_reply_that_was_cut_off_is_closed_before_the_next() -> None:
 
 
 async def test_a_cell_is_its_number_its_code_its_output_and_what_became_of_it() -> None:
-    paper = await told(
+    transcript = await told(
         UserSpoke(turn=TURN, text="count\nthem"),
         *cell("x = 1\nprint(x)\nx", "1\n[stderr]\nbeware\n[1, 2]\n", value="[1, 2]", variables=Changed(added=("x",))),
     )
-    assert paper.text.strip().split("\n") == [
+    assert transcript.text.strip().split("\n") == [
         "> count",
         "  them",
         "",
@@ -136,13 +136,13 @@ async def test_a_cell_is_its_number_its_code_its_output_and_what_became_of_it() 
         "    [1, 2]",
         "    [ok 0.02 s; variables: added x]",
     ]
-    assert "\x1b[31mbeware" in paper.sent
-    assert "\x1b[31m1" not in paper.sent
+    assert "\x1b[31mbeware" in transcript.sent
+    assert "\x1b[31m1" not in transcript.sent
 
 
 async def test_a_line_of_code_that_does_not_fit_goes_on_further_in() -> None:
-    paper = await told(*cell("if x:\n    first_of_all(1, 2); second(3, 4)"), width=40)
-    assert paper.text.split("\n")[:4] == [
+    transcript = await told(*cell("if x:\n    first_of_all(1, 2); second(3, 4)"), width=40)
+    assert transcript.text.split("\n")[:4] == [
         "  3 │ if x:",
         "    │     first_of_all(1, 2);",
         "    │         second(3, 4)",
@@ -154,10 +154,10 @@ async def test_a_long_output_is_collapsed_and_the_command_that_shows_it_is_named
     shelf = Shelf()
     text = "".join(f"line {n}\n" for n in range(100_000))
     observation = text[:6000] + "\n[... left out ...]\n" + text[-3000:]
-    paper = KeptPaper()
-    teller = EventRenderer(paper, shelf.get)
-    await tell(teller, cell("loop", observation, blobs=(shelf.put(text.encode()),)))
-    lines = [line.strip() for line in paper.text.strip().split("\n")[1:-1]]
+    transcript = KeptTranscript()
+    renderer = EventRenderer(transcript, shelf.get)
+    await tell(renderer, cell("loop", observation, blobs=(shelf.put(text.encode()),)))
+    lines = [line.strip() for line in transcript.text.strip().split("\n")[1:-1]]
     assert lines == [
         *(f"line {n}" for n in range(14)),
         "... 99,978 lines more: /output 3",
@@ -167,26 +167,26 @@ async def test_a_long_output_is_collapsed_and_the_command_that_shows_it_is_named
 
 async def test_output_is_seen_while_it_comes_in_a_bounded_region() -> None:
     pieces = tuple(OutputDelta(id=A, stream="stdout", text=f"step {n}\n" * 1000) for n in range(300))
-    paper = KeptPaper()
-    teller = EventRenderer(paper, Shelf().get)
+    transcript = KeptTranscript()
+    renderer = EventRenderer(transcript, Shelf().get)
     begun = time.monotonic()
     *start, finished = cell("loop", "(done)", between=pieces)
-    await tell(teller, start)
+    await tell(renderer, start)
     took = time.monotonic() - begun
-    shown = [live for live in paper.lives if live]
+    shown = [live for live in transcript.lives if live]
     assert 1 <= len(shown) <= took / LIVE_S + 3
     assert all(live.count("\n") <= 8 for live in shown)
-    assert "step" not in paper.text
-    assert teller.describe_activity() == "running cell 3"
-    await tell(teller, [finished])
-    assert paper.lives[-1] is None
-    assert teller.describe_activity() == ""
+    assert "step" not in transcript.text
+    assert renderer.describe_activity() == "running cell 3"
+    await tell(renderer, [finished])
+    assert transcript.lives[-1] is None
+    assert renderer.describe_activity() == ""
 
 
 async def test_a_progress_bar_is_seen_as_it_stands() -> None:
     bar = OutputDelta(id=A, stream="stderr", text="\r 10%|#   |\r 60%|###  |")
-    paper = await told(*cell(between=(bar,)))
-    assert [live for live in paper.lives if live and "60%" in live and "10%" not in live]
+    transcript = await told(*cell(between=(bar,)))
+    assert [live for live in transcript.lives if live and "60%" in live and "10%" not in live]
     done = await told(*cell(observation="[stderr]\n\r 10%|#   |\r100%|#####|\n"))
     assert "    100%|#####|" in done.text.split("\n")
     assert "10%|#   |" not in done.text
@@ -199,12 +199,12 @@ async def test_an_error_stresses_the_line_that_failed() -> None:
         '  File "lib.py", line 9, in get\n    return d[k]\n'
         "KeyError: 'nope'\n  d: dict of 0"
     )
-    paper = await told(*cell("f({})", f"before\n{error}\n[a note]\n", outcome="error", error=error))
-    assert "\x1b[1m    f({})" in paper.sent
-    assert "\x1b[1;31mKeyError: 'nope'" in paper.sent
-    assert paper.text.count("KeyError") == 1
-    assert paper.text.index("before") < paper.text.index("Traceback") < paper.text.index("[a note]")
-    assert "[error 0.02 s]" in paper.text
+    transcript = await told(*cell("f({})", f"before\n{error}\n[a note]\n", outcome="error", error=error))
+    assert "\x1b[1m    f({})" in transcript.sent
+    assert "\x1b[1;31mKeyError: 'nope'" in transcript.sent
+    assert transcript.text.count("KeyError") == 1
+    assert transcript.text.index("before") < transcript.text.index("Traceback") < transcript.text.index("[a note]")
+    assert "[error 0.02 s]" in transcript.text
 
 
 async def test_calls_of_a_cell_grow_in_one_line() -> None:
@@ -221,12 +221,12 @@ async def test_calls_of_a_cell_grow_in_one_line() -> None:
         ActionProposed(id=B, parent=A, by="cell", action=CallTool(tool="github.delete", args={})),
         ActionDenied(id=B, reason="read-only"),
     ]
-    paper = await told(*cell("loop()", between=tuple(calls)))
-    assert "    github.list_issues x 47 (1 failed)\n" in paper.text
-    assert "    github.delete (1 not run: read-only)\n" in paper.text
-    assert paper.text.count("github") == 2
-    assert any(live and "github.list_issues x" in live for live in paper.lives)
-    assert not any(live and "[]" in live for live in paper.lives)
+    transcript = await told(*cell("loop()", between=tuple(calls)))
+    assert "    github.list_issues x 47 (1 failed)\n" in transcript.text
+    assert "    github.delete (1 not run: read-only)\n" in transcript.text
+    assert transcript.text.count("github") == 2
+    assert any(live and "github.list_issues x" in live for live in transcript.lives)
+    assert not any(live and "[]" in live for live in transcript.lives)
 
 
 async def test_files_a_cell_changed_are_counted_and_small_changes_shown() -> None:
@@ -238,8 +238,8 @@ async def test_files_a_cell_changed_are_counted_and_small_changes_shown() -> Non
         FileChange(path="big.csv", how="changed", before=big, after=shelf.put(b"0\n")),
         FileChange(path="plot.png", how="added"),
     )
-    paper = await told(*cell(files=files, more_files=2), shelf=shelf)
-    assert paper.text.strip().split("\n")[1:-1] == [
+    transcript = await told(*cell(files=files, more_files=2), shelf=shelf)
+    assert transcript.text.strip().split("\n")[1:-1] == [
         "    M notes.txt  +2 -1",
         "      @@ -1,3 +1,4 @@",
         "       a",
@@ -251,15 +251,15 @@ async def test_files_a_cell_changed_are_counted_and_small_changes_shown() -> Non
         "    A plot.png",
         "    [and 2 other files]",
     ]
-    assert "\x1b[7;31m10" in paper.sent
-    assert "\x1b[7;32m12" in paper.sent
+    assert "\x1b[7;31m10" in transcript.sent
+    assert "\x1b[7;32m12" in transcript.sent
 
 
 async def test_code_that_was_just_read_is_not_shown_again() -> None:
     said = "I run this:\n```python\nx = 1\n```\n"
-    paper = await told(replied(said), *cell("x = 1\n"))
-    assert paper.text.count("x = 1") == 1
-    assert "  Ran as cell 3" in paper.text
+    transcript = await told(replied(said), *cell("x = 1\n"))
+    assert transcript.text.count("x = 1") == 1
+    assert "  Ran as cell 3" in transcript.text
     other = await told(replied(said), *cell("x = 2\n"))
     assert "  3 │ x = 2" in other.text
 
@@ -280,23 +280,23 @@ async def test_commands_and_tools_are_a_line_each() -> None:
 
 
 async def test_what_was_asked_and_denied_is_said_with_the_reason() -> None:
-    paper = KeptPaper()
-    teller = EventRenderer(paper, Shelf().get)
+    transcript = KeptTranscript()
+    renderer = EventRenderer(transcript, Shelf().get)
     proposed = ActionProposed(id=A, action=CallTool(tool="shell", args={"command": "rm x"}))
-    await tell(teller, [proposed, ApprovalRequested(id=A, reason="deletes", digest="d")])
-    assert teller.describe_activity() == "waiting for you"
-    assert "$ rm x" in paper.text
+    await tell(renderer, [proposed, ApprovalRequested(id=A, reason="deletes", digest="d")])
+    assert renderer.describe_activity() == "waiting for you"
+    assert "$ rm x" in transcript.text
     await tell(
-        teller,
+        renderer,
         [
             ApprovalDecided(id=A, verdict="deny", words="not that one"),
             ActionDenied(id=A, reason="the user said no"),
             ActionFinished(id=A, outcome="denied", observation="denied"),
         ],
     )
-    assert paper.text.endswith("    [denied: not that one]\n    [not run: the user said no]\n")
-    assert paper.text.count("$ rm x") == 1
-    assert teller.describe_activity() == ""
+    assert transcript.text.endswith("    [denied: not that one]\n    [not run: the user said no]\n")
+    assert transcript.text.count("$ rm x") == 1
+    assert renderer.describe_activity() == ""
 
 
 async def test_reasoning_is_a_line_unless_it_is_wanted() -> None:
@@ -313,7 +313,7 @@ async def test_reasoning_is_a_line_unless_it_is_wanted() -> None:
 
 async def test_what_happens_to_a_session_is_a_line_each() -> None:
     opened = SessionOpened(version="1", workspace="/w", model="m", mode="ask", sandbox="auto")
-    paper = await told(
+    transcript = await told(
         opened,
         SessionOpened(
             version="1", workspace="/w", model="m", mode="ask", sandbox="auto", restored=("df",), lost=("conn",)
@@ -329,7 +329,7 @@ async def test_what_happens_to_a_session_is_a_line_each() -> None:
         TurnEnded(turn=TURN, text="An answer no reply had.", without=("the network",)),
         width=120,
     )
-    assert paper.text.strip().split("\n\n") == [
+    assert transcript.text.strip().split("\n\n") == [
         "opened again: restored df",
         "opened again; lost: conn",
         "title: Cars",
@@ -347,35 +347,35 @@ async def test_what_happens_to_a_session_is_a_line_each() -> None:
 
 async def test_of_an_interrupted_cell_only_its_output_is_shown() -> None:
     words = "This was interrupted; variables and files are as the code left them.\nOutput until then:\n7"
-    paper = await told(*cell(observation=words, outcome="interrupted"))
-    assert paper.text.strip("\n").split("\n")[1:] == ["    7", "    [interrupted 0.02 s]"]
+    transcript = await told(*cell(observation=words, outcome="interrupted"))
+    assert transcript.text.strip("\n").split("\n")[1:] == ["    7", "    [interrupted 0.02 s]"]
 
 
 async def test_a_line_that_is_cut_says_how_to_see_all_of_it() -> None:
-    paper = await told(*cell(observation="x" * 1000))
-    assert "characters more: /output 3" in " ".join(paper.text.split())
+    transcript = await told(*cell(observation="x" * 1000))
+    assert "characters more: /output 3" in " ".join(transcript.text.split())
 
 
 async def test_an_answer_that_says_what_it_did_without_is_written_once() -> None:
     answer = "Here.\n\n(Done without the network.)"
-    paper = await told(replied("Here."), TurnEnded(turn=TURN, text=answer, without=("the network",)))
-    assert paper.text.strip() == answer
+    transcript = await told(replied("Here."), TurnEnded(turn=TURN, text=answer, without=("the network",)))
+    assert transcript.text.strip() == answer
 
 
 async def test_what_is_going_on_is_told_in_words() -> None:
-    teller = EventRenderer(KeptPaper(), Shelf().get)
-    assert teller.describe_activity() == ""
-    await teller.render(entry(ModelCalled(turn=TURN, model="gpt-5")))
-    assert teller.describe_activity() == "asking gpt-5"
-    await teller.render(TextDelta(turn=TURN, text="hm", reasoning=True))
-    assert teller.describe_activity() == "thinking"
-    await teller.render(TextDelta(turn=TURN, text="Well"))
-    assert teller.describe_activity() == "answering"
-    await teller.render(entry(replied("Well")))
-    await tell(teller, tool("web.fetch", {}, "x")[:2])
-    assert teller.describe_activity() == "running web.fetch"
-    await teller.render(entry(TurnInterrupted(turn=TURN)))
-    assert teller.describe_activity() == ""
+    renderer = EventRenderer(KeptTranscript(), Shelf().get)
+    assert renderer.describe_activity() == ""
+    await renderer.render(entry(ModelCalled(turn=TURN, model="gpt-5")))
+    assert renderer.describe_activity() == "asking gpt-5"
+    await renderer.render(TextDelta(turn=TURN, text="hm", reasoning=True))
+    assert renderer.describe_activity() == "thinking"
+    await renderer.render(TextDelta(turn=TURN, text="Well"))
+    assert renderer.describe_activity() == "answering"
+    await renderer.render(entry(replied("Well")))
+    await tell(renderer, tool("web.fetch", {}, "x")[:2])
+    assert renderer.describe_activity() == "running web.fetch"
+    await renderer.render(entry(TurnInterrupted(turn=TURN)))
+    assert renderer.describe_activity() == ""
 
 
 TABLE = b"""<style>p {}</style><table border="1" class="dataframe"><thead><tr><th></th><th>name</th><th>price</th></tr></thead>
@@ -385,8 +385,8 @@ TABLE = b"""<style>p {}</style><table border="1" class="dataframe"><thead><tr><t
 async def test_a_data_frame_is_a_table_and_said_once() -> None:
     shelf = Shelf()
     display = DisplayRef(mime={"text/plain": shelf.put(b"PLAIN"), "text/html": shelf.put(TABLE)})
-    paper = await told(*cell("df", "PLAIN\n", value="PLAIN", displays=(display,)), shelf=shelf)
-    assert paper.text.strip().split("\n")[1:] == [
+    transcript = await told(*cell("df", "PLAIN\n", value="PLAIN", displays=(display,)), shelf=shelf)
+    assert transcript.text.strip().split("\n")[1:] == [
         "        name        price",
         "    ─────────────────────",
         "    0   Golf & co    12.5",
@@ -407,9 +407,9 @@ async def test_displays_are_counted_over_the_session_and_can_be_opened() -> None
     environment.setenv("TERM", "xterm-256color")
     environment.delenv("NO_COLOR", raising=False)
     with environment.context():
-        paper = await told(*first, *second, shelf=shelf, picture="blocks", width=100)
+        transcript = await told(*first, *second, shelf=shelf, picture="blocks", width=100)
     environment.undo()
-    assert paper.text.strip().split("\n") == [
+    assert transcript.text.strip().split("\n") == [
         "3 │ a",
         "    words",
         "    [ok 0.02 s]",
@@ -426,9 +426,9 @@ async def test_a_blob_that_is_gone_is_no_fault() -> None:
     blob = shelf.put(b"x" * 20_000)
     display = DisplayRef(mime={"image/png": shelf.put(b"p")})
     shelf.blobs.clear()
-    paper = await told(*cell("a", "the ends\n", blobs=(blob,), displays=(display,)), shelf=shelf)
-    assert "    the ends\n" in paper.text
-    assert "--display 1" in paper.text
+    transcript = await told(*cell("a", "the ends\n", blobs=(blob,), displays=(display,)), shelf=shelf)
+    assert "    the ends\n" in transcript.text
+    assert "--display 1" in transcript.text
 
 
 _IDS = st.sampled_from([A, B, ActionId("a_3")])
@@ -463,5 +463,5 @@ _ITEMS = st.one_of(
 @given(st.lists(_ITEMS, max_size=14), st.booleans(), st.sampled_from([10, 33, 80]))
 @settings(max_examples=80)
 def test_no_order_of_events_breaks_the_telling(items: list[Event | Delta], thinking: bool, width: int) -> None:
-    paper = anyio.run(partial(told, *items, thinking=thinking, width=width))
-    assert all(live is None or live.count("\n") <= 8 for live in paper.lives)
+    transcript = anyio.run(partial(told, *items, thinking=thinking, width=width))
+    assert all(live is None or live.count("\n") <= 8 for live in transcript.lives)

@@ -54,9 +54,9 @@ _SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
 class Approvals:
     """Open requests, oldest first; one that is answered elsewhere disappears."""
 
-    def __init__(self, desk: InputQueue, paper: Transcript, submit: Submit) -> None:
-        self._desk = desk
-        self._paper = paper
+    def __init__(self, input_queue: InputQueue, transcript: Transcript, submit: Submit) -> None:
+        self._input_queue = input_queue
+        self._transcript = transcript
         self._submit = submit
         self._waiting: dict[ActionId, ApprovalRequested] = {}
         self._asked: tuple[ActionId, anyio.CancelScope] | None = None
@@ -79,7 +79,7 @@ class Approvals:
             case ApprovalDecided() if event.id in self._waiting:
                 self._withdraw(event.id)
                 if event.id not in self._ours:
-                    self._paper.write(_render_decision(event))
+                    self._transcript.write(_render_decision(event))
             case ActionFinished() if event.id in self._waiting:
                 self._withdraw(event.id)
             case _:
@@ -101,7 +101,7 @@ class Approvals:
             self._asked[1].cancel()
 
     async def _ask(self, event: ApprovalRequested) -> None:
-        self._paper.write(*render_request(event))
+        self._transcript.write(*render_request(event))
         with anyio.CancelScope() as scope:
             self._asked = event.id, scope
             decide = await (self._question(event) if event.question else self._approval(event))
@@ -117,13 +117,13 @@ class Approvals:
         try:
             await self._submit(decide or no)
         except CommandRefused as refusal:  # another process answered first
-            self._paper.write(Text(f"  {presentable(str(refusal))}", style="dim"))
+            self._transcript.write(Text(f"  {presentable(str(refusal))}", style="dim"))
             return
         if decide is None:
             await self._submit(Interrupt())
 
     async def _approval(self, event: ApprovalRequested) -> Decide | None:
-        key = await self._desk.ask(KeyQuestion(self._title(_format_question(event)), _keys(event)))
+        key = await self._input_queue.ask(KeyQuestion(self._title(_format_question(event)), _keys(event)))
         if key is None:
             return None
         if key in _SCOPES:
@@ -133,12 +133,14 @@ class Approvals:
         why = WordsQuestion(
             "Denied. Tell the agent what to do instead, or press Enter.", "no:", may_be_empty=True, follows=True
         )
-        words = await self._desk.ask(why)
+        words = await self._input_queue.ask(why)
         return None if words is None else _decision(event, "deny", words=words)
 
     async def _question(self, event: ApprovalRequested) -> Decide | None:
         label = "number or words:" if event.options else "answer:"
-        words = await self._desk.ask(WordsQuestion(self._title("The agent has a question."), label, may_be_empty=False))
+        words = await self._input_queue.ask(
+            WordsQuestion(self._title("The agent has a question."), label, may_be_empty=False)
+        )
         if words is None:
             return None
         if words.isdecimal() and len(words) < 5 and 1 <= int(words) <= len(event.options):

@@ -81,28 +81,28 @@ def _preload() -> None:
     highlight_code("print(1)", "python")
 
 
-async def converse(desk: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> int:
+async def converse(input_queue: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> int:
     """Run the chat until the user leaves; the exit code."""
     start_operator_log(given.get("log_level"))
     asyncio.get_running_loop().set_exception_handler(_log_exception)
-    talk = Conversation(desk, terminal, given)
+    chat = Conversation(input_queue, terminal, given)
     name = await anyio.to_thread.run_sync(last_session_here, given) if given.get("last") else given["session"]
-    return await talk.run(name)
+    return await chat.run(name)
 
 
 class Conversation(UserDialog):
     """Is the `ChatContext` of commands."""
 
     link: Link
-    teller: EventRenderer
+    renderer: EventRenderer
     session: SessionId
     workspace: Path
     _place: SessionTarget
     _turns: Turns
     _approvals: Approvals
 
-    def __init__(self, desk: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> None:
-        super().__init__(desk, TerminalTranscript(terminal, steered=terminal.steered))
+    def __init__(self, input_queue: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> None:
+        super().__init__(input_queue, TerminalTranscript(terminal, steered=terminal.steered))
         self._terminal = terminal
         self._given = given
         self.status = Status()
@@ -118,7 +118,7 @@ class Conversation(UserDialog):
         """A notebook that the model does not know of yet."""
 
     async def run(self, name: str | None) -> int:
-        self.paper.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
+        self.transcript.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
         loaded = await anyio.to_thread.run_sync(load_config)
         self._pictures = loaded.config.chat.pictures
         place, told = await resolve_session(self._given, name, self), False
@@ -127,15 +127,17 @@ class Conversation(UserDialog):
             try:
                 await self._run_session(place, told=told)
             except OwnerGone:
-                if self._desk.leaving:
+                if self._input_queue.leaving:
                     break
-                self.paper.write(Text("The process that ran the session has ended; it continues here.", style="yellow"))
+                self.transcript.write(
+                    Text("The process that ran the session has ended; it continues here.", style="yellow")
+                )
                 place, told = replace(place, is_new=False), False
                 continue
             except PinfoldError as error:
                 if before is None:
                     raise
-                self.paper.write(Text(presentable(str(error)), style="red"))
+                self.transcript.write(Text(presentable(str(error)), style="red"))
                 place, before = before, None
                 continue
             if self._again is not None:
@@ -160,7 +162,7 @@ class Conversation(UserDialog):
 
     async def switch(self, session: SessionId | None) -> None:
         self._next = (session,)
-        self._desk.wake()
+        self._input_queue.wake()
 
     async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
         place = self._place
@@ -173,10 +175,10 @@ class Conversation(UserDialog):
         options = replace(place.options, model=None, mode=None, git_checkpoints=None, notices=(), **more)
         self._again = replace(place, options=options, is_new=False)
         self.progress("reopening the session")
-        self._desk.wake()
+        self._input_queue.wake()
 
     def leave(self) -> None:
-        self._desk.leave()
+        self._input_queue.leave()
 
     # One session
 
@@ -205,32 +207,32 @@ class Conversation(UserDialog):
                 await self._work()
                 if self._next is None:
                     await self._turns.stop()
-        self.paper.live(None)
+        self.transcript.live(None)
 
     def _begin(self, place: SessionTarget, link: Link, standing: SessionStatus, past: Past) -> None:
         self.link, self.session, self._place = link, place.session, place
         self.workspace = Path(standing.workspace)
-        self.teller = EventRenderer(self.paper, link.blob, picture=self._pictures, displays=past.displays)
+        self.renderer = EventRenderer(self.transcript, link.blob, picture=self._pictures, displays=past.displays)
         self.status = past.status
         self.status.join(standing)
-        desk = self._desk
-        self._turns = Turns(desk, link, standing.turn)
-        self._approvals = Approvals(desk, self.paper, link.submit)
-        desk.doing, desk.status = self._describe_activity, self.status.line
-        desk.at_once = self._queue_command
+        input_queue = self._input_queue
+        self._turns = Turns(input_queue, link, standing.turn)
+        self._approvals = Approvals(input_queue, self.transcript, link.submit)
+        input_queue.doing, input_queue.status = self._describe_activity, self.status.line
+        input_queue.at_once = self._queue_command
         self._terminal.set_completions(list_commands(self), partial(arguments, self), self.workspace)
         if standing.no_model:
-            self.paper.write(Text(presentable(standing.no_model), style="yellow"))
+            self.transcript.write(Text(presentable(standing.no_model), style="yellow"))
 
     async def _tell_past(self, past: Past) -> None:
         if past.older:
-            self.paper.write(Text(f"({past.older:,} earlier turns are not shown)", style="dim"))
+            self.transcript.write(Text(f"({past.older:,} earlier turns are not shown)", style="dim"))
         for entry in past.entries:
-            await self.teller.render(entry)
+            await self.renderer.render(entry)
             event = entry.event
             # Open questions are asked again.
             if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
-                self.paper.write(*render_request(event))
+                self.transcript.write(*render_request(event))
             await anyio.lowlevel.checkpoint()
 
     def _resume(self, standing: SessionStatus, link: Link, past: Past) -> None:
@@ -241,13 +243,13 @@ class Conversation(UserDialog):
             self._approvals.take(event)
         if isinstance(link, LiveSession):
             self._turns.was_cut_off = True
-            self.paper.write(Text("The last turn was cut off; type `continue` to finish it.", style="yellow"))
+            self.transcript.write(Text("The last turn was cut off; type `continue` to finish it.", style="yellow"))
         else:
             self._turns.mark_busy(standing.turn)
 
     async def _work(self) -> None:
         while self._next is None and self._again is None:
-            line = await self._desk.line()
+            line = await self._input_queue.line()
             if line is None:
                 return
             await self._run_safely(self._handle_line, line)
@@ -269,11 +271,11 @@ class Conversation(UserDialog):
         except OwnerGone:
             raise
         except PinfoldError as error:
-            self.paper.write(Text(presentable(str(error)), style="red"))
+            self.transcript.write(Text(presentable(str(error)), style="red"))
         except Exception as error:
             logger.exception("unexpected")
             words = f"unexpected error, please report it: {type(error).__name__}: {error}"
-            self.paper.write(Text(presentable(words), style="red"))
+            self.transcript.write(Text(presentable(words), style="red"))
 
     def _queue_command(self, line: str) -> bool:
         """True if the line is a command that can run now; it is queued then."""
@@ -289,7 +291,7 @@ class Conversation(UserDialog):
             await self._run_safely(self._run_command, await self._commands.get())
 
     async def _run_command(self, words: str) -> None:
-        self.paper.write("", Text(f"> {presentable_line(words)}", style="bold"))
+        self.transcript.write("", Text(f"> {presentable_line(words)}", style="bold"))
         await run_command(self, words)
 
     async def _handle_line(self, line: str) -> None:
@@ -321,7 +323,7 @@ class Conversation(UserDialog):
                     await self._progressed.wait()
 
     def _describe_activity(self) -> str:
-        return "waiting for you" if len(self._approvals) else self.teller.describe_activity()
+        return "waiting for you" if len(self._approvals) else self.renderer.describe_activity()
 
     # Events
 
@@ -340,24 +342,24 @@ class Conversation(UserDialog):
             if isinstance(item.event, UserSpoke):
                 self._turns.take(item.event)
         try:
-            await self.teller.render(item)
+            await self.renderer.render(item)
         except Exception as error:  # one event that cannot be shown does not end the chat
             logger.exception("unexpected")
             words = f"this could not be shown, please report it: {type(error).__name__}"
-            self.paper.write(Text(words, style="red"))
+            self.transcript.write(Text(words, style="red"))
         if isinstance(item, Entry):
             self._approvals.take(item.event)
             self._turns.take(item.event)
             self._shown = item.seq
             self._progressed.set()
             self._progressed = anyio.Event()
-            self._desk.changed()
+            self._input_queue.changed()
 
     async def _beat(self) -> None:
         """Redraw the live region a few times a second."""
         while True:
-            await anyio.sleep(_BEAT_S if self._desk.is_busy else _IDLE_S)
-            self.teller.refresh()
+            await anyio.sleep(_BEAT_S if self._input_queue.is_busy else _IDLE_S)
+            self.renderer.refresh()
 
     # The end
 
@@ -372,4 +374,4 @@ class Conversation(UserDialog):
     def _farewell(self, place: SessionTarget) -> None:
         if place.folder is not None and self._turns.has_any:
             words = f"Continue with: pinfold -c   or: pinfold resume {place.session}"
-            self.paper.write(Text(words, style="dim"))
+            self.transcript.write(Text(words, style="dim"))

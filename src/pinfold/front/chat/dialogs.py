@@ -43,19 +43,19 @@ class UserLeft(PinfoldError):
 
 
 class UserDialog:
-    def __init__(self, desk: InputQueue, paper: TerminalTranscript) -> None:
-        self._desk = desk
-        self.paper = paper
+    def __init__(self, input_queue: InputQueue, transcript: TerminalTranscript) -> None:
+        self._input_queue = input_queue
+        self.transcript = transcript
 
     def tell(self, *lines: str) -> None:
-        self.paper.write(*lines)
+        self.transcript.write(*lines)
 
     def progress(self, words: str) -> None:
-        self._desk.status = lambda _: words
-        self._desk.changed()
+        self._input_queue.status = lambda _: words
+        self._input_queue.changed()
 
     async def ask(self, question: str, keys: Mapping[str, str]) -> str:
-        return await self._desk.ask(KeyQuestion(presentable(question), keys)) or ""
+        return await self._input_queue.ask(KeyQuestion(presentable(question), keys)) or ""
 
     async def confirm(self, question: str) -> bool:
         self.progress("waiting for you")
@@ -65,23 +65,23 @@ class UserDialog:
         if not options:
             return None
         question = ChoiceQuestion(presentable(title), [presentable_line(words) for _, words in options])
-        answer = await self._desk.ask(question)
+        answer = await self._input_queue.ask(question)
         return None if answer is None else options[int(answer)][0]
 
     async def ask_secret(self, title: str, label: str, command: str) -> str:
-        if not self.paper.steered:
+        if not self.transcript.steered:
             raise ConfigError(f"this terminal would show the key while you type; use: {command}")
         question = WordsQuestion(presentable(title), label, may_be_empty=False, hidden=True)
-        return await self._desk.ask(question) or ""
+        return await self._input_queue.ask(question) or ""
 
     @asynccontextmanager
     async def let_user_cancel(self) -> AsyncGenerator[None]:
         """One Ctrl-C leaves and cancels what runs inside. Raises UserLeft."""
-        desk, before = self._desk, self._desk.interrupted
-        desk.busy_since, desk.interrupted = time.monotonic(), desk.leave
+        input_queue, before = self._input_queue, self._input_queue.interrupted
+        input_queue.busy_since, input_queue.interrupted = time.monotonic(), input_queue.leave
 
         async def watch(scope: anyio.CancelScope) -> None:
-            await desk.left.wait()
+            await input_queue.left.wait()
             scope.cancel()
 
         try:
@@ -89,6 +89,6 @@ class UserDialog:
                 tasks.start_soon(watch, tasks.cancel_scope)
                 yield
         finally:
-            desk.busy_since, desk.interrupted = None, before
-        if desk.leaving:
+            input_queue.busy_since, input_queue.interrupted = None, before
+        if input_queue.leaving:
             raise UserLeft("stopped; the part that was downloaded is kept")

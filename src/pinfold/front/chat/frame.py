@@ -85,8 +85,8 @@ class Frame:
 
     steered = True
 
-    def __init__(self, desk: InputQueue) -> None:
-        self.desk = desk
+    def __init__(self, input_queue: InputQueue) -> None:
+        self.input_queue = input_queue
         self.completing = ChatCompleter()
         self.pastes = Pastes()
         self._pen = stdout_writer()
@@ -96,12 +96,12 @@ class Frame:
             complete_while_typing=Condition(self._completes),
             history=FileHistory(history_path()),
             enable_history_search=False,
-            on_text_insert=lambda _: desk.note_key(),
+            on_text_insert=lambda _: input_queue.note_key(),
         )
-        self._view = PromptView(desk, self.pastes, self._pen.get_size)
+        self._view = PromptView(input_queue, self.pastes, self._pen.get_size)
         self._app = self._application()
         self._pen.region, self._pen.wrapped = self._region, self._count_wrapped_rows
-        self._pen.lost = desk.leave
+        self._pen.lost = input_queue.leave
         self._pending: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
@@ -111,11 +111,15 @@ class Frame:
         self._shrunk = False
         self._draft: Document | None = None
         self._drawn_at: Size | None = None
-        desk.changed, desk.arms, desk.disarms = self._request_redraw, self._take_keys, self._restore_draft
-        desk.unread = _is_unread
+        input_queue.changed, input_queue.arms, input_queue.disarms = (
+            self._request_redraw,
+            self._take_keys,
+            self._restore_draft,
+        )
+        input_queue.unread = _is_unread
 
     def _application(self) -> ThrottledApplication:
-        desk = self.desk
+        input_queue = self.input_queue
         above = Window(FormattedTextControl(self._upper), dont_extend_height=True, wrap_lines=False)
         search = SearchToolbar(backward_search_prompt="search (Ctrl-R goes on, Enter takes it): ", ignore_case=True)
         entry = Window(
@@ -139,14 +143,14 @@ class Frame:
                         ConditionalContainer(above, Condition(lambda: bool(self._upper()))),
                         entry,
                         search,
-                        CompletionsMenu(max_height=6, extra_filter=Condition(lambda: desk.question is None)),
+                        CompletionsMenu(max_height=6, extra_filter=Condition(lambda: input_queue.question is None)),
                         bottom,
                         Window(height=Dimension(min=0, preferred=0)),  # fills rows that became free
                     ]
                 ),
                 focused_element=entry,
             ),
-            key_bindings=bindings(desk, self.pastes),
+            key_bindings=bindings(input_queue, self.pastes),
             style=_STYLE,
             include_default_pygments_style=False,
             editing_mode=EditingMode.EMACS,
@@ -191,7 +195,7 @@ class Frame:
         """Run until `close`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.desk.leave)
+            loop.add_signal_handler(number, self.input_queue.leave)
         spinning = asyncio.create_task(self._spin())
         try:
             self._app.beat = self._flush_soon
@@ -199,7 +203,7 @@ class Frame:
                 await self._app.run_async(set_exception_handler=False)
         finally:
             spinning.cancel()
-            self.desk.leave()
+            self.input_queue.leave()
             self._flush_all()
 
     def close(self) -> None:
@@ -212,11 +216,11 @@ class Frame:
     async def _spin(self) -> None:
         while True:
             await asyncio.sleep(SPIN_S)
-            if self.desk.is_busy:
+            if self.input_queue.is_busy:
                 self._app.invalidate()
 
     def _request_redraw(self) -> None:
-        if self.desk.question is not None:
+        if self.input_queue.question is not None:
             self._buffer.complete_state = None
         self._app.invalidate()
 
@@ -293,7 +297,7 @@ class Frame:
     def _on_drawn(self, _: object = None) -> None:
         self._drawn_at = self._pen.get_size()
         if not self._pending:  # a question counts as shown only after the text above it
-            self.desk.on_drawn()
+            self.input_queue.on_drawn()
 
     def _upper(self) -> StyleAndTextTuples:
         """Cached, as one drawing asks for it several times."""
@@ -304,17 +308,17 @@ class Frame:
     # The input
 
     def _is_hidden(self) -> bool:
-        question = self.desk.question
-        return self.desk.armed and isinstance(question, WordsQuestion) and question.hidden
+        question = self.input_queue.question
+        return self.input_queue.armed and isinstance(question, WordsQuestion) and question.hidden
 
     def _completes(self) -> bool:
-        return self.desk.question is None and len(self._buffer.text) < _AT_ONCE
+        return self.input_queue.question is None and len(self._buffer.text) < _AT_ONCE
 
     def _take_keys(self) -> None:
         """A question takes the keyboard; the draft comes back after it."""
         if self._app.layout.is_searching and self._app.context is not None:
             self._app.context.copy().run(stop_search)
-        self._draft = None if self.desk.is_early(self._buffer.text) else self._buffer.document
+        self._draft = None if self.input_queue.is_early(self._buffer.text) else self._buffer.document
         self._buffer.reset()
         self._put("")
 
@@ -338,15 +342,15 @@ def chat(given: dict[str, Any]) -> int:
 
 
 async def _chat(given: dict[str, Any]) -> int:
-    desk = InputQueue(time.monotonic)
-    frame = Frame(desk)
-    desk.status = lambda _: "starting"
+    input_queue = InputQueue(time.monotonic)
+    frame = Frame(input_queue)
+    input_queue.status = lambda _: "starting"
     drawn = asyncio.create_task(frame.run())
     await asyncio.sleep(0)  # let the prompt be drawn
     try:
         converse = await asyncio.to_thread(_load)
-        talking = asyncio.create_task(converse(desk, frame, given))
-        desk.forced = talking.cancel
+        talking = asyncio.create_task(converse(input_queue, frame, given))
+        input_queue.forced = talking.cancel
         await asyncio.wait([talking])
         return 130 if talking.cancelled() else talking.result()
     finally:

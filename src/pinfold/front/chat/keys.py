@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 Press: TypeAlias = KeyPressEvent
 
 
-def bindings(desk: InputQueue, pastes: Pastes) -> KeyBindings:
+def bindings(input_queue: InputQueue, pastes: Pastes) -> KeyBindings:
     keys = KeyBindings()
-    _bind_editing(keys, desk, pastes)
-    _bind_stopping(keys, desk, pastes)
-    _bind_answering(keys, desk, pastes)
+    _bind_editing(keys, input_queue, pastes)
+    _bind_stopping(keys, input_queue, pastes)
+    _bind_answering(keys, input_queue, pastes)
     return keys
 
 
-def _bind_editing(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
+def _bind_editing(keys: KeyBindings, input_queue: InputQueue, pastes: Pastes) -> None:
     @keys.add("enter", filter=~is_searching)
     def send(event: Press) -> None:
         buffer = event.current_buffer
@@ -39,7 +39,7 @@ def _bind_editing(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
             buffer.delete_before_cursor()
             buffer.insert_text("\n")
             return
-        _submit(buffer, desk, pastes)
+        _submit(buffer, input_queue, pastes)
 
     @keys.add("escape", "enter", filter=~is_searching)
     def new_line(event: Press) -> None:
@@ -47,23 +47,23 @@ def _bind_editing(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
 
     @keys.add(Keys.BracketedPaste, filter=~is_searching)
     def paste(event: Press) -> None:
-        desk.note_key()
+        input_queue.note_key()
         event.current_buffer.insert_text(pastes.collapse(event.data))
 
     @keys.add("backspace", filter=Condition(lambda: _token(pastes) > 0))
     def drop_paste(event: Press) -> None:
         event.current_buffer.delete_before_cursor(_token(pastes))
 
-    @keys.add("up", filter=Condition(lambda: bool(desk.queued) and _is_empty()))
+    @keys.add("up", filter=Condition(lambda: bool(input_queue.queued) and _is_empty()))
     def edit_queued(event: Press) -> None:
-        text = desk.recall()
+        text = input_queue.recall()
         if text is not None:
             event.current_buffer.text = pastes.collapse(text)
             event.current_buffer.cursor_position = len(event.current_buffer.text)
 
     @keys.add("c-d", filter=Condition(_is_empty))
     def leave(_: Press) -> None:
-        desk.leave()
+        input_queue.leave()
 
     @keys.add("c-x", "c-e", filter=~is_searching)
     def edit_elsewhere(event: Press) -> None:
@@ -77,90 +77,90 @@ def _bind_editing(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
         event.app.invalidate()
 
 
-def _submit(buffer: Buffer, desk: InputQueue, pastes: Pastes) -> None:
+def _submit(buffer: Buffer, input_queue: InputQueue, pastes: Pastes) -> None:
     text = buffer.text
     if not text.strip():
         return
-    desk.hint = ""
+    input_queue.hint = ""
     buffer.reset()
     if kept := pastes.strip_tokens(text):
         buffer.history.append_string(kept)
-    desk.enter(pastes.expand(text))
+    input_queue.enter(pastes.expand(text))
 
 
-def _interrupt(buffer: Buffer, desk: InputQueue, pastes: Pastes) -> None:
+def _interrupt(buffer: Buffer, input_queue: InputQueue, pastes: Pastes) -> None:
     """Queued lines come back into the input, as they were meant for after the turn."""
-    if waiting := desk.take_back():
+    if waiting := input_queue.take_back():
         buffer.text = "\n".join([*map(pastes.collapse, waiting), *filter(None, [buffer.text])])
         buffer.cursor_position = len(buffer.text)
-    desk.interrupted()
+    input_queue.interrupted()
 
 
-def _bind_stopping(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
+def _bind_stopping(keys: KeyBindings, input_queue: InputQueue, pastes: Pastes) -> None:
     @keys.add("c-c", filter=~is_searching)
     @keys.add(Keys.SIGINT)
     def stop(event: Press) -> None:
-        if desk.leaving:
-            desk.forced()
-        elif desk.question is not None:
-            desk.question.settle(None)
-        elif desk.is_busy:
-            _interrupt(event.current_buffer, desk, pastes)
+        if input_queue.leaving:
+            input_queue.forced()
+        elif input_queue.question is not None:
+            input_queue.question.settle(None)
+        elif input_queue.is_busy:
+            _interrupt(event.current_buffer, input_queue, pastes)
         elif event.current_buffer.text:
             event.current_buffer.reset()
-            desk.hint = ""
-        elif desk.hint == LEAVE_HINT:
-            desk.leave()
+            input_queue.hint = ""
+        elif input_queue.hint == LEAVE_HINT:
+            input_queue.leave()
         else:
-            desk.hint = LEAVE_HINT
+            input_queue.hint = LEAVE_HINT
 
     @keys.add("escape", filter=~is_searching)
     def stop_or_close(event: Press) -> None:
-        if desk.question is not None:
-            if desk.armed:
-                desk.question.settle(None)
+        if input_queue.question is not None:
+            if input_queue.armed:
+                input_queue.question.settle(None)
         elif event.current_buffer.complete_state is not None:
             event.current_buffer.cancel_completion()
-        elif desk.is_busy:
-            _interrupt(event.current_buffer, desk, pastes)
+        elif input_queue.is_busy:
+            _interrupt(event.current_buffer, input_queue, pastes)
 
 
-def _bind_answering(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
+def _bind_answering(keys: KeyBindings, input_queue: InputQueue, pastes: Pastes) -> None:
     """While a question has the keyboard, other keys do nothing."""
-    single = Condition(lambda: desk.armed and isinstance(desk.question, KeyQuestion | ChoiceQuestion))
-    choosing = Condition(lambda: desk.armed and isinstance(desk.question, ChoiceQuestion))
-    worded = Condition(lambda: desk.armed and isinstance(desk.question, WordsQuestion))
+    single = Condition(lambda: input_queue.armed and isinstance(input_queue.question, KeyQuestion | ChoiceQuestion))
+    choosing = Condition(lambda: input_queue.armed and isinstance(input_queue.question, ChoiceQuestion))
+    worded = Condition(lambda: input_queue.armed and isinstance(input_queue.question, WordsQuestion))
 
     @keys.add(Keys.Any, filter=single)
     @keys.add("enter", filter=single)
     @keys.add("escape", "enter", filter=single)
     def press(event: Press) -> None:
-        if len(event.data) == 1 and (words := desk.press(event.data)):
+        if len(event.data) == 1 and (words := input_queue.press(event.data)):
             event.current_buffer.insert_text(words)
         event.app.invalidate()
 
     @keys.add(Keys.BracketedPaste, filter=single)
     def paste(event: Press) -> None:
-        event.current_buffer.insert_text(desk.paste(pastes.collapse(event.data)))
+        event.current_buffer.insert_text(input_queue.paste(pastes.collapse(event.data)))
 
     for name, by in (("up", -1), ("down", 1), ("s-tab", -1), ("tab", 1)):
-        keys.add(name, filter=choosing)(_make_mover(desk, by))
+        keys.add(name, filter=choosing)(_make_mover(input_queue, by))
 
     @keys.add("enter", filter=choosing)
     def choose(_: Press) -> None:
-        if isinstance(desk.question, ChoiceQuestion):
-            desk.question.choose()
+        if isinstance(input_queue.question, ChoiceQuestion):
+            input_queue.question.choose()
 
     @keys.add("enter", filter=worded)
     def answer(event: Press) -> None:
-        if isinstance(desk.question, WordsQuestion):
-            desk.question.enter(event.current_buffer.text)
+        if isinstance(input_queue.question, WordsQuestion):
+            input_queue.question.enter(event.current_buffer.text)
 
 
-def _make_mover(desk: InputQueue, by: int) -> Any:
+def _make_mover(input_queue: InputQueue, by: int) -> Any:
     def move(event: Press) -> None:
-        if isinstance(desk.question, ChoiceQuestion):
-            desk.question.move(by)
+        if isinstance(input_queue.question, ChoiceQuestion):
+            input_queue.question.move(by)
             event.app.invalidate()
 
     return move

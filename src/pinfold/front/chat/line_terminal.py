@@ -21,8 +21,8 @@ class LineTerminal:
 
     steered = False
 
-    def __init__(self, desk: InputQueue) -> None:
-        self._desk = desk
+    def __init__(self, input_queue: InputQueue) -> None:
+        self._input_queue = input_queue
         self._in = sys.stdin.fileno()
         self._read = b""
         self._begun = ""
@@ -31,7 +31,7 @@ class LineTerminal:
         self._echoed = ""
         """The line that the terminal has echoed already."""
         self._soon: asyncio.Handle | None = None
-        desk.changed, desk.arms = self._prompt_soon, self._ask
+        input_queue.changed, input_queue.arms = self._prompt_soon, self._ask
 
     @property
     def columns(self) -> int:
@@ -67,7 +67,7 @@ class LineTerminal:
         loop.add_reader(self._in, self._take)
         loop.add_signal_handler(signal.SIGINT, self._stop)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._desk.leave)
+            loop.add_signal_handler(number, self._input_queue.leave)
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._in)
@@ -78,9 +78,11 @@ class LineTerminal:
 
     def _prompt(self) -> None:
         self._soon = None
-        desk = self._desk
-        desk.on_drawn()
-        if not (self._prompted or desk.is_busy or desk.queued or desk.question or desk.leaving):
+        input_queue = self._input_queue
+        input_queue.on_drawn()
+        if not (
+            self._prompted or input_queue.is_busy or input_queue.queued or input_queue.question or input_queue.leaving
+        ):
             self._prompted = True
             _write(". " if self._begun else "> ")
 
@@ -90,7 +92,7 @@ class LineTerminal:
         except OSError:
             data = b""
         if not data:
-            self._desk.leave()
+            self._input_queue.leave()
             return
         *lines, self._read = (self._read + data).split(b"\n")
         for line in lines:
@@ -98,20 +100,20 @@ class LineTerminal:
 
     def _enter(self, line: str) -> None:
         self._prompted = False
-        self._desk.hint = ""
-        question = self._desk.question
-        if question is not None and self._desk.armed:
+        self._input_queue.hint = ""
+        question = self._input_queue.question
+        if question is not None and self._input_queue.armed:
             _answer(question, line.strip())
         elif line.endswith("\\"):
             self._begun += line[:-1] + "\n"
         else:
-            self._echoed = "" if self._begun or self._desk.is_busy else f"> {line.rstrip()}"
-            self._desk.enter(self._begun + line)
+            self._echoed = "" if self._begun or self._input_queue.is_busy else f"> {line.rstrip()}"
+            self._input_queue.enter(self._begun + line)
             self._begun = ""
         self._prompt_soon()
 
     def _ask(self) -> None:
-        question = self._desk.question
+        question = self._input_queue.question
         if question is None:
             return
         lines = [question.title]
@@ -125,16 +127,16 @@ class LineTerminal:
         termios.tcflush(self._in, termios.TCIFLUSH)  # ignore what was typed before the question
 
     def _stop(self) -> None:
-        desk = self._desk
-        if desk.question is not None:
+        input_queue = self._input_queue
+        if input_queue.question is not None:
             _write("\n")
-            desk.question.settle(None)
-        elif desk.is_busy:
-            desk.interrupted()
-        elif desk.hint == LEAVE_HINT:
-            desk.leave()
+            input_queue.question.settle(None)
+        elif input_queue.is_busy:
+            input_queue.interrupted()
+        elif input_queue.hint == LEAVE_HINT:
+            input_queue.leave()
         else:
-            desk.hint = LEAVE_HINT
+            input_queue.hint = LEAVE_HINT
             self.append(f"{LEAVE_HINT}\n")
 
 
@@ -169,10 +171,10 @@ def chat_in_lines(given: dict[str, Any]) -> int:
 async def _chat(given: dict[str, Any]) -> int:
     from pinfold.front.chat.conversation import converse
 
-    desk = InputQueue(time.monotonic)
-    lines = LineTerminal(desk)
+    input_queue = InputQueue(time.monotonic)
+    lines = LineTerminal(input_queue)
     lines.open()
     try:
-        return await converse(desk, lines, given)
+        return await converse(input_queue, lines, given)
     finally:
         lines.close()

@@ -19,34 +19,34 @@ _QUEUED_ROWS = 3
 
 
 class PromptView:
-    def __init__(self, desk: InputQueue, pastes: Pastes, size: Callable[[], Size]) -> None:
-        self._desk = desk
+    def __init__(self, input_queue: InputQueue, pastes: Pastes, size: Callable[[], Size]) -> None:
+        self._input_queue = input_queue
         self._pastes = pastes
         self._size = size
         self.live: list[StyleAndTextTuples] = []
         """The lines of the live region."""
 
     def prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
-        question = self._desk.question
+        question = self._input_queue.question
         if line or wrapped:
             return [("class:prompt", "  ")]
-        if self._desk.armed and question is not None:
+        if self._input_queue.armed and question is not None:
             label = question.label if isinstance(question, WordsQuestion) else "?"
             return [("class:question", f"{label} ")]
-        return [("class:prompt.busy" if self._desk.is_busy else "class:prompt", "> ")]
+        return [("class:prompt.busy" if self._input_queue.is_busy else "class:prompt", "> ")]
 
     def above(self) -> StyleAndTextTuples:
         lines: list[StyleAndTextTuples] = [*self.live]
-        if self._desk.question is not None:
+        if self._input_queue.question is not None:
             lines += self._format_question()
-        elif self._desk.busy_since is not None:
-            seconds = time.monotonic() - self._desk.busy_since
+        elif self._input_queue.busy_since is not None:
+            seconds = time.monotonic() - self._input_queue.busy_since
             glyph = _SPINNER[int(seconds / SPIN_S) % len(_SPINNER)]
-            words = self._desk.doing() or "working"
+            words = self._input_queue.doing() or "working"
             lines.append(
                 cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self._size().columns)
             )
-        waiting = list(self._desk.queued)
+        waiting = list(self._input_queue.queued)
         for text in waiting[:_QUEUED_ROWS]:
             shown = self._pastes.collapse(text).replace("\n", " ")
             shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
@@ -56,7 +56,7 @@ class PromptView:
         return join_lines(lines)
 
     def _format_question(self) -> list[StyleAndTextTuples]:
-        question = self._desk.question
+        question = self._input_queue.question
         assert question is not None
         room = max(20, self._size().columns - 1)
         lines: list[StyleAndTextTuples] = [
@@ -64,7 +64,7 @@ class PromptView:
             for given in question.title.splitlines()
             for line in textwrap.wrap(given, room) or [""]
         ]
-        if not self._desk.armed:
+        if not self._input_queue.armed:
             return [*lines, [("class:dim", "  ...")]]
         if isinstance(question, KeyQuestion):
             keys: StyleAndTextTuples = [("", "  ")]
@@ -86,7 +86,7 @@ class PromptView:
         return lines
 
     def bottom(self) -> StyleAndTextTuples:
-        text = self._desk.hint or self._desk.status(self._size().columns)
+        text = self._input_queue.hint or self._input_queue.status(self._size().columns)
         return cut([("class:status", text)], self._size().columns)
 
 

@@ -31,8 +31,8 @@ _STOP_S = 10.0
 
 
 class Turns:
-    def __init__(self, desk: InputQueue, link: Link, current: TurnId | None) -> None:
-        self._desk = desk
+    def __init__(self, input_queue: InputQueue, link: Link, current: TurnId | None) -> None:
+        self._input_queue = input_queue
         self._link = link
         self._ends: dict[Target, anyio.Event] = {}
         self._stop_requested = asyncio.Event()
@@ -41,7 +41,7 @@ class Turns:
         """The last turn has no end, and no process works on it."""
         self.has_any = current is not None
         """Something was said in this session, now or before."""
-        desk.interrupted = self._stop_requested.set
+        input_queue.interrupted = self._stop_requested.set
 
     def take(self, event: Event) -> None:
         match event:
@@ -89,15 +89,15 @@ class Turns:
 
     def mark_busy(self, turn: Target) -> None:
         self.current = turn
-        if self._desk.busy_since is None:
-            self._desk.busy_since = time.monotonic()
-        self._desk.changed()
+        if self._input_queue.busy_since is None:
+            self._input_queue.busy_since = time.monotonic()
+        self._input_queue.changed()
 
     def _mark_idle(self, turn: Target) -> None:
         if self.current == turn:
-            self.current = self._desk.busy_since = None
-            self._desk.changed()
+            self.current = self._input_queue.busy_since = None
+            self._input_queue.changed()
 
     async def _end_on_leave(self, ended: anyio.Event) -> None:
-        await self._desk.left.wait()
+        await self._input_queue.left.wait()
         ended.set()

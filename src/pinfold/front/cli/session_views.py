@@ -1,4 +1,4 @@
-"""`pinfold sessions show --vars` and the like: one side of a session instead of its whole story."""
+"""`pinfold sessions show --vars` and the like: one side of a session instead of its whole history."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ def show_view(view: View, session: SessionId, *, as_json: bool) -> None:
         variables = anyio.run(_variables, session)
         _print(variables, variables_page(variables), as_json=as_json)
         return
-    story = build_history(session, entries_on_disk(session))
+    history = build_history(session, entries_on_disk(session))
     match view:
         case "files":
             _print(
-                [{"path": one.path, "how": one.how} for one in story.changes()],
-                changes_page(story.changes(), story.more_files),
+                [{"path": one.path, "how": one.how} for one in history.changes()],
+                changes_page(history.changes(), history.more_files),
                 as_json=as_json,
                 nothing="It changed no files.",
             )
         case "diff":
-            changes = story.changes()
+            changes = history.changes()
             lines = diff_page(changes, _contents(session, changes))
             _print(map(msgspec.to_builtins, changes), lines, as_json=as_json, nothing="It changed no files.")
         case "cost":
-            _print(map(_bill, story.bills), cost_page(story), as_json=as_json)
+            _print(map(_bill, history.bills), cost_page(history), as_json=as_json)
         case "branches":
-            _branches(story, as_json=as_json)
+            _branches(history, as_json=as_json)
         case _:
             assert_never(view)
 
@@ -82,13 +82,13 @@ def _bill(bill: Any) -> Json:
     return msgspec.to_builtins(bill)
 
 
-def _branches(story: SessionHistory, *, as_json: bool) -> None:
-    family = build_session_tree(story.session, list_nodes(SessionStore()))
+def _branches(history: SessionHistory, *, as_json: bool) -> None:
+    family = build_session_tree(history.session, list_nodes(SessionStore()))
     rows = [
         *({"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors),
         *({"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source} for _, kin in family.children),
     ]
-    _print(rows, branches_page(story, family), as_json=as_json)
+    _print(rows, branches_page(history, family), as_json=as_json)
 
 
 async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:

@@ -1,6 +1,6 @@
 """Commands of the chat: lines that begin with a slash. What each takes is loaded when it is used.
 
-They say nothing of what the teller shows anyway: that a session was renamed, changed, or brought back.
+They say nothing of what the renderer shows anyway: that a session was renamed, changed, or brought back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "arguments", "list_commands", "run_command"]
 _ALIASES = {"?": "help", "quit": "exit"}
 
 
-async def run_command(talk: ChatContext, line: str) -> bool:
+async def run_command(chat: ChatContext, line: str) -> bool:
     """Do what a line says that begins with a slash; False if there is no such command, which is said.
 
     A path is no command: such a line is said to the model as it is.
@@ -29,25 +29,25 @@ async def run_command(talk: ChatContext, line: str) -> bool:
     command = COMMANDS.get(_ALIASES.get(name.lower(), name.lower()))
     try:
         if "/" in name:
-            await talk.say(line)
+            await chat.say(line)
             return True
         if command is None:
-            return await run_user_command(talk, name, rest.strip())
-        await command.run(talk, rest.strip())
+            return await run_user_command(chat, name, rest.strip())
+        await command.run(chat, rest.strip())
     except PinfoldError as error:
-        write_error(talk, f"/{name}: {error}")
+        write_error(chat, f"/{name}: {error}")
     return True
 
 
-def list_commands(talk: ChatContext) -> list[tuple[str, str]]:
+def list_commands(chat: ChatContext) -> list[tuple[str, str]]:
     """Every command that works here, the user's own last, each with what it does."""
     from pinfold.front.chat.commands.completions import names
 
-    return names(talk)
+    return names(chat)
 
 
-def arguments(talk: ChatContext, name: str, typed: str) -> list[str]:
+def arguments(chat: ChatContext, name: str, typed: str) -> list[str]:
     """What could stand behind a command instead of what is typed there."""
     from pinfold.front.chat.commands.completions import arguments_of
 
-    return arguments_of(talk, name, typed)
+    return arguments_of(chat, name, typed)

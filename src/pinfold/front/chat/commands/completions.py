@@ -25,33 +25,33 @@ _stories: dict[SessionId, tuple[float, SessionHistory]] = {}
 _kin: list[tuple[float, list[SessionNode]]] = []
 
 
-def names(talk: ChatContext) -> list[tuple[str, str]]:
-    mine = find_commands(talk.workspace).commands.values()
+def names(chat: ChatContext) -> list[tuple[str, str]]:
+    mine = find_commands(chat.workspace).commands.values()
     return [
         *((command.name, command.words) for command in COMMANDS.values()),
         *((own.name, presentable_line(own.words)) for own in mine),
     ]
 
 
-def arguments_of(talk: ChatContext, name: str, typed: str) -> list[str]:
+def arguments_of(chat: ChatContext, name: str, typed: str) -> list[str]:
     command = COMMANDS.get(name.lower())
     if command is None or command.complete is None:
         return []
     try:
-        offered = (one for one in command.complete(talk, typed) if one == presentable_line(one))
+        offered = (one for one in command.complete(chat, typed) if one == presentable_line(one))
         return [*islice(offered, _MOST)]
     except PinfoldError:  # what cannot be read is not offered
         return []
 
 
-def _story(talk: ChatContext) -> SessionHistory:
+def _history(chat: ChatContext) -> SessionHistory:
     """As it was a moment ago at most."""
-    at, story = _stories.get(talk.session, (-_FRESH_S, None))
-    if story is None or time.monotonic() - at > _FRESH_S:
-        story = build_history(talk.session, entries_of(talk.link))
+    at, history = _stories.get(chat.session, (-_FRESH_S, None))
+    if history is None or time.monotonic() - at > _FRESH_S:
+        history = build_history(chat.session, entries_of(chat.link))
         _stories.clear()
-        _stories[talk.session] = (time.monotonic(), story)
-    return story
+        _stories[chat.session] = (time.monotonic(), history)
+    return history
 
 
 def _all_sessions() -> list[SessionNode]:
@@ -64,47 +64,47 @@ def _filter_by_prefix(options: Iterable[str], typed: str) -> list[str]:
     return [option for option in options if option.startswith(typed)]
 
 
-def commands(talk: ChatContext, typed: str) -> Sequence[str]:
-    return _filter_by_prefix((name for name, _ in names(talk)), typed.removeprefix("/"))
+def commands(chat: ChatContext, typed: str) -> Sequence[str]:
+    return _filter_by_prefix((name for name, _ in names(chat)), typed.removeprefix("/"))
 
 
-def cells(talk: ChatContext, typed: str) -> Sequence[str]:
+def cells(chat: ChatContext, typed: str) -> Sequence[str]:
     """The last one first."""
-    story = _story(talk)
-    return _filter_by_prefix((str(cell.number) for cell in reversed(story.cells)), typed)
+    history = _history(chat)
+    return _filter_by_prefix((str(cell.number) for cell in reversed(history.cells)), typed)
 
 
-def undo(talk: ChatContext, typed: str) -> Sequence[str]:
-    story = _story(talk)
-    return _filter_by_prefix([f"to {cell}" for cell in (*reversed(story.path[:-1]), 0)], typed)
+def undo(chat: ChatContext, typed: str) -> Sequence[str]:
+    history = _history(chat)
+    return _filter_by_prefix([f"to {cell}" for cell in (*reversed(history.path[:-1]), 0)], typed)
 
 
-def rewind(talk: ChatContext, typed: str) -> Sequence[str]:
+def rewind(chat: ChatContext, typed: str) -> Sequence[str]:
     number, space, _ = typed.partition(" ")
     if space:
         return _filter_by_prefix([f"{number} {what}" for what in ("all", "chat", "files", "variables")], typed)
-    story = _story(talk)
-    return _filter_by_prefix([str(turn.number) for turn in reversed(story.turns) if not turn.forgotten], typed)
+    history = _history(chat)
+    return _filter_by_prefix([str(turn.number) for turn in reversed(history.turns) if not turn.forgotten], typed)
 
 
-def checkpoint(talk: ChatContext, typed: str) -> Sequence[str]:
-    made = checkpoints_in(entries_of(talk.link))
+def checkpoint(chat: ChatContext, typed: str) -> Sequence[str]:
+    made = checkpoints_in(entries_of(chat.link))
     return _filter_by_prefix(["on", "off", *(str(one.number) for one in reversed(made))], typed)
 
 
-def files(talk: ChatContext, typed: str) -> Sequence[str]:
+def files(chat: ChatContext, typed: str) -> Sequence[str]:
     """What the session has changed, the last first."""
-    return _filter_by_prefix([change.path for change in reversed(_story(talk).changes())], typed)
+    return _filter_by_prefix([change.path for change in reversed(_history(chat).changes())], typed)
 
 
 def grants(_: ChatContext, typed: str) -> Sequence[str]:
     return _filter_by_prefix(["revoke "], typed)
 
 
-def servers(talk: ChatContext, typed: str) -> Sequence[str]:
+def servers(chat: ChatContext, typed: str) -> Sequence[str]:
     from pinfold.app.session.mcp import load_servers_for
 
-    return _filter_by_prefix([f"trust {spec.name}" for spec in load_servers_for(talk.workspace).specs], typed)
+    return _filter_by_prefix([f"trust {spec.name}" for spec in load_servers_for(chat.workspace).specs], typed)
 
 
 def modes(_: ChatContext, typed: str) -> Sequence[str]:
@@ -117,9 +117,9 @@ def models(_: ChatContext, typed: str) -> Sequence[str]:
     return _filter_by_prefix(list_model_names(), typed)
 
 
-def sessions(talk: ChatContext, typed: str) -> Sequence[str]:
+def sessions(chat: ChatContext, typed: str) -> Sequence[str]:
     """By id; by title where that is what is typed."""
-    everyone = [kin for kin in _all_sessions() if kin.id != talk.session]
+    everyone = [kin for kin in _all_sessions() if kin.id != chat.session]
     ids = _filter_by_prefix((kin.id for kin in everyone), typed)
     return ids or _filter_by_prefix((presentable_line(kin.title) for kin in everyone if kin.named), typed)
 

@@ -16,7 +16,7 @@ from pinfold.events import FileChange, TurnEnded
 from pinfold.front.chat.commands.output import (
     BadArguments,
     load_entries,
-    load_story,
+    load_history,
     parse_number,
     write_lines,
     write_note,
@@ -33,48 +33,48 @@ if TYPE_CHECKING:
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-async def files_command(talk: ChatContext, _: str) -> None:
-    story = await load_story(talk)
-    changes = story.changes()
+async def files_command(chat: ChatContext, _: str) -> None:
+    history = await load_history(chat)
+    changes = history.changes()
     if changes:
-        write_section(talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width))
-        write_note(talk, "details: /diff; revert: /undo")
+        write_section(chat, "Changed by this session", changes_page(changes, history.more_files, chat.transcript.width))
+        write_note(chat, "details: /diff; revert: /undo")
     else:
-        write_note(talk, "this session has changed no files")
-    lines = await anyio.to_thread.run_sync(list_folder, talk.workspace)
-    write_section(talk, presentable_line(str(talk.workspace)), lines)
+        write_note(chat, "this session has changed no files")
+    lines = await anyio.to_thread.run_sync(list_folder, chat.workspace)
+    write_section(chat, presentable_line(str(chat.workspace)), lines)
 
 
 _FEW, _ALL = 20, 10_000
 """Lines of one file's diff."""
 
 
-async def diff_command(talk: ChatContext, rest: str) -> None:
-    story = await load_story(talk)
+async def diff_command(chat: ChatContext, rest: str) -> None:
+    history = await load_history(chat)
     most, whole = (_ALL, "") if rest == "all" else (_FEW, "/diff all shows them")
     if rest and rest != "all":
         number = parse_number(rest, "cell")
-        if story.cell(number) is None:
-            raise BadArguments(f"no cell {number}; {story.last_cell}")
-        changes = story.changes_of(number)
+        if history.cell(number) is None:
+            raise BadArguments(f"no cell {number}; {history.last_cell}")
+        changes = history.changes_of(number)
         nothing = f"cell {number} changed no files"
     else:
-        changes, nothing = story.changes(), "this session has changed no files"
+        changes, nothing = history.changes(), "this session has changed no files"
     if not changes:
-        write_lines(talk, [nothing])
+        write_lines(chat, [nothing])
         return
     page = Text()
-    for line in diff_page(changes, await contents(talk, changes), most, whole):
+    for line in diff_page(changes, await contents(chat, changes), most, whole):
         is_heading = not line.startswith((" ", "+", "-", "@"))
         page.append(f"{line}\n", style="bold" if is_heading else _STYLES.get(line[:1], ""))
     page.rstrip()
-    talk.paper.write(page)
+    chat.transcript.write(page)
 
 
-async def contents(talk: ChatContext, changes: tuple[FileChange, ...]) -> Contents:
+async def contents(chat: ChatContext, changes: tuple[FileChange, ...]) -> Contents:
     """The contents before and after each change, as far as they are stored."""
     wanted = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
-    return {blob: await talk.link.blob(blob) for blob in sorted(wanted)}
+    return {blob: await chat.link.blob(blob) for blob in sorted(wanted)}
 
 
 _CLIPBOARD = 70_000
@@ -86,24 +86,24 @@ _PAGES = {".html": "text/html", ".htm": "text/html", ".svg": "image/svg+xml"}
 """Files that may run scripts in a browser."""
 
 
-async def copy_command(talk: ChatContext, rest: str) -> None:
-    texts = [entry.event.text for entry in await load_entries(talk) if isinstance(entry.event, TurnEnded)]
+async def copy_command(chat: ChatContext, rest: str) -> None:
+    texts = [entry.event.text for entry in await load_entries(chat) if isinstance(entry.event, TurnEnded)]
     answer = next((text for text in reversed(texts) if text.strip()), "")
     if not answer:
         raise BadArguments("there is no answer yet")
     data = answer.encode("utf-8", "replace")
     if rest:
-        outside = (await talk.link.status()).outside
-        await anyio.to_thread.run_sync(_write, talk.workspace, rest, data, outside)
-        write_note(talk, f"wrote the last answer to {rest}")
-    elif not talk.paper.steered:
+        outside = (await chat.link.status()).outside
+        await anyio.to_thread.run_sync(_write, chat.workspace, rest, data, outside)
+        write_note(chat, f"wrote the last answer to {rest}")
+    elif not chat.transcript.steered:
         raise BadArguments("this terminal has no clipboard; /copy FILE writes the last answer to a file")
     elif len(data) > _CLIPBOARD:
         raise BadArguments(f"the last answer is too long for a clipboard ({len(data):,} bytes); use /copy FILE")
     else:
-        talk.paper.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
+        chat.transcript.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
         write_note(
-            talk,
+            chat,
             f"sent the last answer ({len(answer):,} characters) to your terminal's clipboard (OSC 52); "
             "if it did not arrive: /copy FILE",
         )
@@ -114,37 +114,37 @@ def _write(workspace: Path, name: str, data: bytes, outside: str, *, force: bool
         target.write(data, force=force, outside=outside)
 
 
-async def open_command(talk: ChatContext, rest: str) -> None:
+async def open_command(chat: ChatContext, rest: str) -> None:
     if rest and not rest.isdecimal():
-        path = await anyio.to_thread.run_sync(_file, talk, rest)
+        path = await anyio.to_thread.run_sync(_file, chat, rest)
     else:
-        path = await _display(talk, int(rest or 0))
+        path = await _display(chat, int(rest or 0))
     await anyio.to_thread.run_sync(open_file, path)
-    write_note(talk, f"opened {path}")
+    write_note(chat, f"opened {path}")
 
 
-async def _display(talk: ChatContext, number: int) -> Path:
+async def _display(chat: ChatContext, number: int) -> Path:
     """A display by its number, or the last one, as a file that runs nothing. Raises BadArguments."""
-    entries = await load_entries(talk)
+    entries = await load_entries(chat)
     shown = displays_in(entries)
     number = number or len(shown)
     if not 1 <= number <= len(shown):
         has = f"there are {len(shown)} figures and tables" if shown else "nothing was shown yet"
         raise BadArguments(f"{has}; /open FILE opens a file of this folder")
-    blobs = {id_: await talk.link.blob(id_) for id_ in shown[number - 1].mime.values()}
-    return display_file(_place(talk), entries, blobs.__getitem__, number, safe=True)
+    blobs = {id_: await chat.link.blob(id_) for id_ in shown[number - 1].mime.values()}
+    return display_file(_place(chat), entries, blobs.__getitem__, number, safe=True)
 
 
-def _place(talk: ChatContext) -> Path:
-    folder = SessionStore().folder_of(talk.session)
+def _place(chat: ChatContext) -> Path:
+    folder = SessionStore().folder_of(chat.session)
     if not folder.is_dir():
         raise BadArguments("an --ephemeral session has no files to open")
     return folder
 
 
-def _file(talk: ChatContext, name: str) -> Path:
+def _file(chat: ChatContext, name: str) -> Path:
     """The file itself if it is passive; for HTML and SVG, a page without scripts. Raises BadArguments."""
-    path = (talk.workspace / name).resolve()
+    path = (chat.workspace / name).resolve()
     if not path.is_file():
         raise BadArguments(f"there is no file {name}")
     kind = path.suffix.lower()
@@ -159,23 +159,23 @@ def _file(talk: ChatContext, name: str) -> Path:
     if path.stat().st_size > _PAGE:
         raise BadArguments(f"{name} is too large to be opened safely; it is at {path}")
     form = Form(mime=_PAGES[kind], data=path.read_bytes())
-    page = private_dir(_place(talk) / "displays") / f"{path.stem}-safe.html"
+    page = private_dir(_place(chat) / "displays") / f"{path.stem}-safe.html"
     with Target(page) as target:
         target.write(display_page(ShownDisplay(number=1, forms={form.mime: form})), force=True)
     return page
 
 
-async def init_command(talk: ChatContext, _: str) -> None:
+async def init_command(chat: ChatContext, _: str) -> None:
     from pinfold.app.diagnostics.first_run import NAME, draft
 
-    text = await anyio.to_thread.run_sync(draft, talk.workspace)
-    write_lines(talk, text.splitlines())
-    is_there = await anyio.Path(talk.workspace / NAME).exists()
+    text = await anyio.to_thread.run_sync(draft, chat.workspace)
+    write_lines(chat, text.splitlines())
+    is_there = await anyio.Path(chat.workspace / NAME).exists()
     question = f"Replace the existing {NAME} with this?" if is_there else f"Write this to {NAME}?"
-    if await talk.ask(question, {"y": "yes", "n": "no"}) != "y":
-        write_note(talk, "nothing was written")
+    if await chat.ask(question, {"y": "yes", "n": "no"}) != "y":
+        write_note(chat, "nothing was written")
         return
-    outside = (await talk.link.status()).outside
-    write = partial(_write, talk.workspace, NAME, text.encode("utf-8", "replace"), outside, force=True)
+    outside = (await chat.link.status()).outside
+    write = partial(_write, chat.workspace, NAME, text.encode("utf-8", "replace"), outside, force=True)
     await anyio.to_thread.run_sync(write)
-    write_note(talk, f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")
+    write_note(chat, f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")

@@ -24,44 +24,44 @@ _KEYS = {
 }
 
 
-async def help_command(talk: ChatContext, rest: str) -> None:
+async def help_command(chat: ChatContext, rest: str) -> None:
     if rest:
-        _show_command(talk, rest.split(maxsplit=1)[0].removeprefix("/"))
+        _show_command(chat, rest.split(maxsplit=1)[0].removeprefix("/"))
         return
     page = Text()
     for group, title in GROUPS.items():
         page.append(f"{title}\n", style="bold")
         for command in COMMANDS.values():
             if command.group == group:
-                page.append(f"{_line(talk, command.usage, command.words)}\n")
-    mine = find_commands(talk.workspace, again=True)
+                page.append(f"{_line(chat, command.usage, command.words)}\n")
+    mine = find_commands(chat.workspace, again=True)
     if mine.commands:
         page.append("Yours\n", style="bold")
         for own in mine.commands.values():
             usage = presentable_line(f"/{own.name} {own.hint}".rstrip())
-            page.append(f"{_line(talk, usage, presentable_line(own.words))}\n")
+            page.append(f"{_line(chat, usage, presentable_line(own.words))}\n")
     page.append("Keys\n", style="bold")
     for usage, words in _KEYS.items():
-        page.append(f"{_line(talk, usage, words)}\n")
+        page.append(f"{_line(chat, usage, words)}\n")
     page.rstrip()
-    talk.paper.write(page)
-    for notice in notices(talk.workspace):
-        write_note(talk, notice)
+    chat.transcript.write(page)
+    for notice in notices(chat.workspace):
+        write_note(chat, notice)
 
 
-def _line(talk: ChatContext, usage: str, words: str) -> str:
-    return cut(f"  {usage:<{_USAGE}} {words}", talk.paper.width)
+def _line(chat: ChatContext, usage: str, words: str) -> str:
+    return cut(f"  {usage:<{_USAGE}} {words}", chat.transcript.width)
 
 
-def _show_command(talk: ChatContext, name: str) -> None:
+def _show_command(chat: ChatContext, name: str) -> None:
     command = COMMANDS.get(name.lower())
-    own = find_commands(talk.workspace, again=True).commands.get(name)
+    own = find_commands(chat.workspace, again=True).commands.get(name)
     if command:
-        write_lines(talk, [f"{command.usage}", f"  {command.words}"])
+        write_lines(chat, [f"{command.usage}", f"  {command.words}"])
     elif own:
         write_lines(
-            talk,
+            chat,
             [presentable_line(f"/{own.name} {own.hint}".rstrip()), presentable_line(f"  {own.words} ({own.origin})")],
         )
     else:
-        raise BadArguments(no_such(name, talk))
+        raise BadArguments(no_such(name, chat))

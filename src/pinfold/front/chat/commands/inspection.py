@@ -19,7 +19,7 @@ from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.output import (
     BadArguments,
     load_entries,
-    load_story,
+    load_history,
     parse_number,
     write_lines,
     write_note,
@@ -44,57 +44,57 @@ async def query_session(link: Link, what: Sight) -> list[Mapping[str, Json]]:
     return cast("list[Mapping[str, Json]]", await link.query(what))
 
 
-async def vars_command(talk: ChatContext, rest: str) -> None:
+async def vars_command(chat: ChatContext, rest: str) -> None:
     words = rest.lower().split()
-    found = await query_session(talk.link, "variables")
+    found = await query_session(chat.link, "variables")
     fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
     if found and not fitting:
         raise BadArguments(f"no variable matches {rest!r}; /vars shows all {len(found)}")
-    write_table(talk, variables_page(fitting, talk.paper.width))
+    write_table(chat, variables_page(fitting, chat.transcript.width))
 
 
-async def tools_command(talk: ChatContext, rest: str) -> None:
-    write_lines(talk, tools_page(await query_session(talk.link, "tools"), rest, talk.paper.width))
-    write_note(talk, "After a crash: pure calls are retried, keyed ones retried safely, once never.")
+async def tools_command(chat: ChatContext, rest: str) -> None:
+    write_lines(chat, tools_page(await query_session(chat.link, "tools"), rest, chat.transcript.width))
+    write_note(chat, "After a crash: pure calls are retried, keyed ones retried safely, once never.")
 
 
-async def cost_command(talk: ChatContext, _: str) -> None:
-    write_table(talk, cost_page(await load_story(talk), talk.paper.width))
+async def cost_command(chat: ChatContext, _: str) -> None:
+    write_table(chat, cost_page(await load_history(chat), chat.transcript.width))
 
 
-async def sent_command(talk: ChatContext, _: str) -> None:
-    gone = sum_outbound(await load_entries(talk))
-    (write_table if gone else write_lines)(talk, egress_page(gone, talk.paper.width))
-    patterns = [str(one["pattern"]) for one in await query_session(talk.link, "grants")]
+async def sent_command(chat: ChatContext, _: str) -> None:
+    gone = sum_outbound(await load_entries(chat))
+    (write_table if gone else write_lines)(chat, egress_page(gone, chat.transcript.width))
+    patterns = [str(one["pattern"]) for one in await query_session(chat.link, "grants")]
     if flows := [pattern for pattern in patterns if pattern.startswith(FLOW)]:
         write_note(
-            talk,
+            chat,
             f"May be sent without asking: {', '.join(describe_pattern(one).removeprefix('sending to ') for one in flows)}; revoke with /grants",
         )
 
 
-async def thinking_command(talk: ChatContext, _: str) -> None:
-    talk.teller.thinking = not talk.teller.thinking
-    if talk.teller.thinking and (thought := talk.teller.last_thought()):
-        write_note(talk, thought)
-    write_note(talk, f"reasoning is {'shown' if talk.teller.thinking else 'collapsed'} from here on")
+async def thinking_command(chat: ChatContext, _: str) -> None:
+    chat.renderer.thinking = not chat.renderer.thinking
+    if chat.renderer.thinking and (thought := chat.renderer.last_thought()):
+        write_note(chat, thought)
+    write_note(chat, f"reasoning is {'shown' if chat.renderer.thinking else 'collapsed'} from here on")
 
 
-async def output_command(talk: ChatContext, rest: str) -> None:
-    story = await load_story(talk)
-    outputs = story.outputs
+async def output_command(chat: ChatContext, rest: str) -> None:
+    history = await load_history(chat)
+    outputs = history.outputs
     if rest:
         name = f"cell {parse_number(rest, 'cell')}"
         outputs = tuple(one for one in outputs if one.name == name)
         if not outputs:
-            raise BadArguments(f"{name} has no output; {story.last_cell}")
+            raise BadArguments(f"{name} has no output; {history.last_cell}")
     if not outputs:
         raise BadArguments("nothing has run yet")
     chosen = outputs[-1]
-    data = await _blob(talk, chosen.blob)
+    data = await _blob(chat, chosen.blob)
     text = chosen.text if data is None else data.decode("utf-8", "replace")
     shown = await anyio.to_thread.run_sync(_format_output, text)
-    await _show_in_pager(talk, f"{chosen.name}\n{shown}")
+    await _show_in_pager(chat, f"{chosen.name}\n{shown}")
 
 
 def _format_output(text: str) -> str:
@@ -104,14 +104,14 @@ def _format_output(text: str) -> str:
     return "\n".join(line for one in text.split("\n") if (line := lines.line(one)) is not None).rstrip()
 
 
-async def _blob(talk: ChatContext, blob: BlobId | None) -> bytes | None:
-    return None if blob is None else await talk.link.blob(blob)
+async def _blob(chat: ChatContext, blob: BlobId | None) -> bytes | None:
+    return None if blob is None else await chat.link.blob(blob)
 
 
-async def _show_in_pager(talk: ChatContext, text: str) -> None:
+async def _show_in_pager(chat: ChatContext, text: str) -> None:
     pager = _pager()
     if pager is None:
-        talk.paper.write(cap_text(text, _PRINTED, whole="PAGER=less shows it"))
+        chat.transcript.write(cap_text(text, _PRINTED, whole="PAGER=less shows it"))
         return
 
     def show() -> None:
@@ -138,41 +138,41 @@ def _pager() -> Sequence[str] | None:
     return argv
 
 
-async def mcp_command(talk: ChatContext, rest: str) -> None:
+async def mcp_command(chat: ChatContext, rest: str) -> None:
     match rest.split():
         case []:
-            await _list(talk)
+            await _list(chat)
         case ["trust", name]:
-            await _trust(talk, name)
+            await _trust(chat, name)
         case _:
             raise BadArguments("write /mcp, or /mcp trust SERVER")
 
 
-async def _list(talk: ChatContext) -> None:
-    servers = await query_session(talk.link, "servers")
-    write_lines(talk, servers_page(servers, talk.paper.width))
+async def _list(chat: ChatContext) -> None:
+    servers = await query_session(chat.link, "servers")
+    write_lines(chat, servers_page(servers, chat.transcript.width))
     if any(one.get("problem") for one in servers):
-        write_note(talk, "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER.")
+        write_note(chat, "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER.")
 
 
-async def _trust(talk: ChatContext, name: str) -> None:
+async def _trust(chat: ChatContext, name: str) -> None:
     """As `pinfold mcp trust`. Trusts exactly what was shown: the connection stays open meanwhile."""
     from pinfold.app.session.mcp import ServerFailed, find_spec, inspect_servers, load_servers_for
     from pinfold.app.trust import describe_server
 
-    spec = find_spec(load_servers_for(talk.workspace), name)
-    write_note(talk, f"starting {spec.name} to read its tools")
-    async with inspect_servers((spec,), talk.workspace) as found:
+    spec = find_spec(load_servers_for(chat.workspace), name)
+    write_note(chat, f"starting {spec.name} to read its tools")
+    async with inspect_servers((spec,), chat.workspace) as found:
         if failed := await found.connect(spec.name):
             raise ServerFailed(failed[spec.name])
         difference = found.difference(spec.name)
         if found.is_trusted(spec.name) and not difference:
-            write_note(talk, f"{spec.name} is already trusted")
+            write_note(chat, f"{spec.name} is already trusted")
             return
         shown = presentable(
             difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
         ).splitlines()
-        write_lines(talk, [*describe_server(spec), *shown])
-        if await talk.ask(f"Accept all of this for {spec.name}?", {"y": "yes", "n": "no"}) == "y":
+        write_lines(chat, [*describe_server(spec), *shown])
+        if await chat.ask(f"Accept all of this for {spec.name}?", {"y": "yes", "n": "no"}) == "y":
             found.trust(spec.name)
-            write_note(talk, f"{spec.name} is trusted until it changes")
+            write_note(chat, f"{spec.name} is trusted until it changes")

@@ -26,37 +26,37 @@ class BadArguments(PinfoldError):
     exit_code = 2
 
 
-def write_lines(talk: ChatContext, lines: Iterable[str]) -> None:
+def write_lines(chat: ChatContext, lines: Iterable[str]) -> None:
     """Lines that are safe to print."""
-    talk.paper.write(Text("\n".join(lines)))
+    chat.transcript.write(Text("\n".join(lines)))
 
 
-def write_table(talk: ChatContext, lines: Sequence[str]) -> None:
+def write_table(chat: ChatContext, lines: Sequence[str]) -> None:
     """The same, the first line as a heading."""
-    talk.paper.write(Text.assemble((lines[0], "bold"), "\n" * (len(lines) > 1), "\n".join(lines[1:])))
+    chat.transcript.write(Text.assemble((lines[0], "bold"), "\n" * (len(lines) > 1), "\n".join(lines[1:])))
 
 
-def write_section(talk: ChatContext, title: str, lines: Iterable[str]) -> None:
-    talk.paper.write(Text.assemble((title, "bold"), "\n", "\n".join(lines)))
+def write_section(chat: ChatContext, title: str, lines: Iterable[str]) -> None:
+    chat.transcript.write(Text.assemble((title, "bold"), "\n", "\n".join(lines)))
 
 
-def write_note(talk: ChatContext, text: str) -> None:
+def write_note(chat: ChatContext, text: str) -> None:
     """A dim line."""
-    talk.paper.write(Text(presentable(text), style="dim"))
+    chat.transcript.write(Text(presentable(text), style="dim"))
 
 
-def write_error(talk: ChatContext, text: str) -> None:
-    talk.paper.write(Text(presentable_line(text), style="red"))
+def write_error(chat: ChatContext, text: str) -> None:
+    chat.transcript.write(Text(presentable_line(text), style="red"))
 
 
-async def load_entries(talk: ChatContext) -> list[Entry]:
+async def load_entries(chat: ChatContext) -> list[Entry]:
     """Raises PinfoldError."""
-    return await anyio.to_thread.run_sync(entries_of, talk.link)
+    return await anyio.to_thread.run_sync(entries_of, chat.link)
 
 
-async def load_story(talk: ChatContext) -> SessionHistory:
+async def load_history(chat: ChatContext) -> SessionHistory:
     """Raises PinfoldError."""
-    return build_history(talk.session, await load_entries(talk))
+    return build_history(chat.session, await load_entries(chat))
 
 
 def parse_number(text: str, what: str, *, least: int = 1) -> int:
@@ -70,32 +70,32 @@ def parse_number(text: str, what: str, *, least: int = 1) -> int:
     return number
 
 
-async def require_idle(talk: ChatContext, what: str) -> SessionHistory:
+async def require_idle(chat: ChatContext, what: str) -> SessionHistory:
     """Raises BadArguments while something runs."""
-    story = await load_story(talk)
-    if story.is_busy:
+    history = await load_history(chat)
+    if history.is_busy:
         raise BadArguments(f"a turn is running; stop it (Esc) or wait, then {what}")
-    return story
+    return history
 
 
 _LIMIT_S = 120.0
 
 
-async def run_cli_command(talk: ChatContext, *args: str, done: str = "") -> None:
+async def run_cli_command(chat: ChatContext, *args: str, done: str = "") -> None:
     """Run `pinfold ARGS` in a process of its own and show its output; `done` if there is none. Raises BadArguments."""
     # `-P`: do not import modules from this folder; a session may have written them.
     command = [sys.executable, "-P", "-m", "pinfold", *args]
-    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(talk.paper.width)}
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(chat.transcript.width)}
     with anyio.move_on_after(_LIMIT_S) as waiting:
         ran = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=env)
         out = ran.stdout.decode("utf-8", "replace").rstrip("\n")
         said = ran.stderr.decode("utf-8", "replace").strip()
         if out:
-            write_lines(talk, presentable(out).splitlines())
+            write_lines(chat, presentable(out).splitlines())
         if ran.returncode and not out:
             last = said.splitlines()[-1] if said else f"it exited with {ran.returncode}"
             raise BadArguments(presentable_line(last.removeprefix("pinfold: ").removeprefix("Error: ")))
         if said or (done and not out):
-            write_note(talk, said or done)
+            write_note(chat, said or done)
     if waiting.cancelled_caught:
         raise BadArguments(f"it took more than {_LIMIT_S:.0f} s and was stopped")

@@ -11,7 +11,7 @@ from pinfold.events import Configure, Redo, Rewind, Rewindable, Undo
 from pinfold.front.chat.commands.output import (
     BadArguments,
     load_entries,
-    load_story,
+    load_history,
     parse_number,
     require_idle,
     write_lines,
@@ -34,11 +34,11 @@ _WHATS: Sequence[tuple[Rewindable, str]] = (
 )
 
 
-async def undo_command(talk: ChatContext, rest: str) -> None:
-    await talk.link.submit(Undo(to=_target(await load_story(talk), rest)))
+async def undo_command(chat: ChatContext, rest: str) -> None:
+    await chat.link.submit(Undo(to=_target(await load_history(chat), rest)))
 
 
-def _target(story: SessionHistory, rest: str) -> int | None:
+def _target(history: SessionHistory, rest: str) -> int | None:
     """The cell to return to; None for before the last one. Raises BadArguments."""
     match rest.split():
         case []:
@@ -47,40 +47,40 @@ def _target(story: SessionHistory, rest: str) -> int | None:
             return parse_number(cell, "cell", least=0)
         case [count]:
             number = parse_number(count, "number of cells")
-            if number > len(story.path):
-                there = f"only {len(story.path)}" if story.path else "none"
+            if number > len(history.path):
+                there = f"only {len(history.path)}" if history.path else "none"
                 raise BadArguments(f"{number} cells cannot be undone: there are {there}")
-            return (0, *story.path)[-number - 1]
+            return (0, *history.path)[-number - 1]
         case _:
             raise BadArguments("write /undo, /undo N for the last N cells, or /undo to CELL")
 
 
-async def redo_command(talk: ChatContext, _: str) -> None:
-    await talk.link.submit(Redo())
+async def redo_command(chat: ChatContext, _: str) -> None:
+    await chat.link.submit(Redo())
 
 
-async def rewind_command(talk: ChatContext, rest: str) -> None:
+async def rewind_command(chat: ChatContext, rest: str) -> None:
     number, _, word = rest.partition(" ")
-    story = await require_idle(talk, "/rewind")
-    turn = await _turn(talk, story, number)
+    history = await require_idle(chat, "/rewind")
+    turn = await _turn(chat, history, number)
     if turn is None:
         return
-    what = await _what(talk, word.strip())
+    what = await _what(chat, word.strip())
     if what is None:
         return
-    write_lines(talk, rewind_page(story, turn, what))
-    if await talk.ask("Go back?", {"y": "yes", "n": "no"}) == "y":
-        await talk.link.submit(Rewind(turn=turn.id, what=what))
+    write_lines(chat, rewind_page(history, turn, what))
+    if await chat.ask("Go back?", {"y": "yes", "n": "no"}) == "y":
+        await chat.link.submit(Rewind(turn=turn.id, what=what))
 
 
-async def _turn(talk: ChatContext, story: SessionHistory, number: str) -> TurnRecord | None:
+async def _turn(chat: ChatContext, history: SessionHistory, number: str) -> TurnRecord | None:
     if number:
-        return story.turn(parse_number(number, "turn"))
-    turns = [turn for turn in story.turns if not turn.forgotten]
+        return history.turn(parse_number(number, "turn"))
+    turns = [turn for turn in history.turns if not turn.forgotten]
     if not turns:
         raise BadArguments("there is no turn to go back to yet")
     options = [(str(turn.number), _line(turn)) for turn in reversed(turns)]
-    chosen = await talk.choose("Go back to before", options[:_SHOWN])
+    chosen = await chat.choose("Go back to before", options[:_SHOWN])
     return next((turn for turn in turns if str(turn.number) == chosen), None)
 
 
@@ -89,38 +89,38 @@ def _line(turn: TurnRecord) -> str:
     return presentable_line(f"{turn.number:>3}  {first_line(presentable(turn.text), 50)}{cells}")
 
 
-async def _what(talk: ChatContext, word: str) -> Rewindable | None:
+async def _what(chat: ChatContext, word: str) -> Rewindable | None:
     if word:
         for known in get_args(Rewindable):
             if known == word:
                 return known
         raise BadArguments(f"{word!r} cannot be rewound; use all, chat, files or variables")
-    chosen = await talk.choose("What to take back", [(what, f"{what:<10}{words}") for what, words in _WHATS])
+    chosen = await chat.choose("What to take back", [(what, f"{what:<10}{words}") for what, words in _WHATS])
     return next((what for what, _ in _WHATS if what == chosen), None)
 
 
-async def checkpoint_command(talk: ChatContext, rest: str) -> None:
+async def checkpoint_command(chat: ChatContext, rest: str) -> None:
     match rest.split():
         case [] | ["list"]:
-            await _list_checkpoints(talk)
+            await _list_checkpoints(chat)
         case [("on" | "off") as word]:
-            await talk.link.submit(Configure(checkpoints=word == "on"))
+            await chat.link.submit(Configure(checkpoints=word == "on"))
         case ["restore", number] | [number]:
-            write_note(talk, await talk.link.restore(parse_number(number, "checkpoint")))
+            write_note(chat, await chat.link.restore(parse_number(number, "checkpoint")))
         case _:
             raise BadArguments("write /checkpoint, /checkpoint on, /checkpoint off, or /checkpoint N to go back")
 
 
-async def _list_checkpoints(talk: ChatContext) -> None:
-    entries = await load_entries(talk)
+async def _list_checkpoints(chat: ChatContext) -> None:
+    entries = await load_entries(chat)
     made = checkpoints_in(entries)
-    on = (await load_story(talk)).checkpoints
+    on = (await load_history(chat)).checkpoints
     if made:
         rows = [("", "made", "commit", "")]
         rows += [(str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made]
-        write_table(talk, columns(rows, width=talk.paper.width))
-        write_note(talk, f"checkpoints are {'on' if on else 'off'}; restore one: /checkpoint N")
+        write_table(chat, columns(rows, width=chat.transcript.width))
+        write_note(chat, f"checkpoints are {'on' if on else 'off'}; restore one: /checkpoint N")
     elif on:
-        write_note(talk, "checkpoints are on; there are none yet")
+        write_note(chat, "checkpoints are on; there are none yet")
     else:
-        write_note(talk, "checkpoints are off; /checkpoint on makes a commit after each cell that changes files")
+        write_note(chat, "checkpoints are off; /checkpoint on makes a commit after each cell that changes files")

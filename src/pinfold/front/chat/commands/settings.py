@@ -14,7 +14,7 @@ from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.inspection import query_session
 from pinfold.front.chat.commands.output import (
     BadArguments,
-    load_story,
+    load_history,
     parse_number,
     require_idle,
     run_cli_command,
@@ -37,9 +37,9 @@ MODES: Sequence[tuple[Mode, str]] = (
 )
 
 
-async def mode_command(talk: ChatContext, rest: str) -> None:
-    now = (await talk.link.status()).mode
-    wanted = rest.strip() or await talk.choose(
+async def mode_command(chat: ChatContext, rest: str) -> None:
+    now = (await chat.link.status()).mode
+    wanted = rest.strip() or await chat.choose(
         "What the agent may do without asking you",
         [(mode, f"{mode:<10}{words}{'  (now)' if mode == now else ''}") for mode, words in MODES],
     )
@@ -48,15 +48,15 @@ async def mode_command(talk: ChatContext, rest: str) -> None:
     mode = next((mode for mode in get_args(Mode) if mode == wanted), None)
     if mode is None:
         raise BadArguments(f"no mode {wanted!r}; choose {', '.join(get_args(Mode))}")
-    await talk.link.submit(Configure(mode=mode))
+    await chat.link.submit(Configure(mode=mode))
 
 
-async def model_command(talk: ChatContext, rest: str) -> None:
+async def model_command(chat: ChatContext, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
         from pinfold.app.models import SUGGESTED, reachable_models
 
-        now = (await talk.link.status()).model
+        now = (await chat.link.status()).model
         reachable = await reachable_models()
         held = {key.provider for key in reachable.keys}
         away = [
@@ -64,27 +64,27 @@ async def model_command(talk: ChatContext, rest: str) -> None:
             for provider, name in SUGGESTED.items()
         ]
         title = f"Model (now {presentable_line(now)}); any other: /model PROVIDER:NAME"
-        wanted = await talk.choose(title, [*_options(reachable, now), *away]) or ""
+        wanted = await chat.choose(title, [*_options(reachable, now), *away]) or ""
     if not wanted:
         return
-    if await _can_be_had(talk, wanted):
-        await talk.link.submit(Configure(model=wanted))
+    if await _can_be_had(chat, wanted):
+        await chat.link.submit(Configure(model=wanted))
 
 
-async def _can_be_had(talk: ChatContext, model: str) -> bool:
+async def _can_be_had(chat: ChatContext, model: str) -> bool:
     """Offer to install what it needs and ask for its key; a wrong name is reported when the model is set."""
     from pinfold.app.models import CallOptions, extra_for
     from pinfold.front.chat.downloads import ask_for_key, offer_extra
 
-    loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
+    loaded = await anyio.to_thread.run_sync(load_config, chat.workspace)
     calling = CallOptions.of(loaded.config, loaded.keys())
     try:
         extra = extra_for(model, calling)
     except PinfoldError:
         return True
-    if extra and not await offer_extra(extra, talk):
+    if extra and not await offer_extra(extra, chat):
         return True
-    return await ask_for_key(model, calling, talk)
+    return await ask_for_key(model, calling, chat)
 
 
 def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
@@ -101,74 +101,74 @@ def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
     return [(name, f"{words}  (now)" if name == now else words) for name, words in options]
 
 
-async def grants_command(talk: ChatContext, rest: str) -> None:
+async def grants_command(chat: ChatContext, rest: str) -> None:
     # An "always" permission is a session permission too; show it once.
-    granted = list({str(one["pattern"]): str(one["scope"]) for one in await query_session(talk.link, "grants")}.items())
+    granted = list({str(one["pattern"]): str(one["scope"]) for one in await query_session(chat.link, "grants")}.items())
     match rest.split():
         case []:
             if not granted:
-                write_note(talk, "No standing permissions; you'll be asked each time.")
+                write_note(chat, "No standing permissions; you'll be asked each time.")
                 return
             rows = [(f"{number:>3}", scope, pattern) for number, (pattern, scope) in enumerate(granted, 1)]
-            write_lines(talk, columns(rows, width=talk.paper.width))
-            write_note(talk, "revoke one: /grants revoke N")
+            write_lines(chat, columns(rows, width=chat.transcript.width))
+            write_note(chat, "revoke one: /grants revoke N")
         case ["revoke", word]:
             number = parse_number(word, "grant")
             if number > len(granted):
                 raise BadArguments(f"no permission {number}; /grants lists {len(granted)}")
-            await _revoke(talk, *granted[number - 1])
+            await _revoke(chat, *granted[number - 1])
         case _:
             raise BadArguments("write /grants, or /grants revoke N")
 
 
-async def _revoke(talk: ChatContext, pattern: str, scope: str) -> None:
+async def _revoke(chat: ChatContext, pattern: str, scope: str) -> None:
     if scope == "this run":
         raise BadArguments(f"{pattern!r} was given on the command line; it ends with this chat")
     if scope == "always":
         from pinfold.app.trust import Grants
 
-        await anyio.to_thread.run_sync(Grants().revoke, pattern, talk.workspace)
-    if pattern in (await load_story(talk)).granted:
-        await talk.link.submit(Configure(revoke=(pattern,)))
+        await anyio.to_thread.run_sync(Grants().revoke, pattern, chat.workspace)
+    if pattern in (await load_history(chat)).granted:
+        await chat.link.submit(Configure(revoke=(pattern,)))
     else:
-        write_note(talk, f"revoked: {pattern}")
+        write_note(chat, f"revoked: {pattern}")
 
 
-async def doctor_command(talk: ChatContext, _: str) -> None:
-    write_note(talk, "checking every sandbox and model here")
-    await run_cli_command(talk, "doctor")
+async def doctor_command(chat: ChatContext, _: str) -> None:
+    write_note(chat, "checking every sandbox and model here")
+    await run_cli_command(chat, "doctor")
 
 
-async def map_command(talk: ChatContext, _: str) -> None:
+async def map_command(chat: ChatContext, _: str) -> None:
     from pinfold.app.diagnostics import build_session_map
     from pinfold.front.pages import map_page
 
-    write_lines(talk, map_page(await build_session_map(talk.link), talk.paper.width))
-    write_note(talk, "the whole installation: pinfold map")
+    write_lines(chat, map_page(await build_session_map(chat.link), chat.transcript.width))
+    write_note(chat, "the whole installation: pinfold map")
 
 
-async def add_command(talk: ChatContext, rest: str) -> None:
+async def add_command(chat: ChatContext, rest: str) -> None:
     if not rest:
         raise BadArguments("which path? /add PATH, or /add PATH:rw to let code write there")
-    await require_idle(talk, "/add")
-    had = (await talk.link.status()).mounts
+    await require_idle(chat, "/add")
+    had = (await chat.link.status()).mounts
     given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
     mounts = await anyio.to_thread.run_sync(mounts_of, given)
-    refuse_overlap(mounts, talk.workspace)
+    refuse_overlap(mounts, chat.workspace)
     how = "code may write there; undo does not cover it" if mounts[-1].writable else "code may read it"
-    await talk.reopen(mounts=mounts)
-    write_note(talk, f"adding {mounts[-1].path}: {how}")
+    await chat.reopen(mounts=mounts)
+    write_note(chat, f"adding {mounts[-1].path}: {how}")
 
 
-async def data_command(talk: ChatContext, rest: str) -> None:
+async def data_command(chat: ChatContext, rest: str) -> None:
     if not rest:
         raise BadArguments("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
-    await require_idle(talk, "/data")
-    had = (await talk.link.status()).data
+    await require_idle(chat, "/data")
+    had = (await chat.link.status()).data
     given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
     data = await anyio.to_thread.run_sync(lambda: check_paths(parse_named_paths(given)))
-    await talk.reopen(data=data)
-    write_note(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
+    await chat.reopen(data=data)
+    write_note(chat, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
 
 
 def _at_home(text: str) -> str:

@@ -41,15 +41,15 @@ _Row: TypeAlias = tuple[Group, str, str, str, str, str]
 
 
 def _load_command(module: str, name: str) -> Callable[..., Awaitable[None]]:
-    async def run(talk: ChatContext, rest: str) -> None:
-        await getattr(import_module(f"{__package__}.{module}"), name)(talk, rest)
+    async def run(chat: ChatContext, rest: str) -> None:
+        await getattr(import_module(f"{__package__}.{module}"), name)(chat, rest)
 
     return run
 
 
 def _completer(name: str) -> Callable[[ChatContext, str], Iterable[str]]:
-    def complete(talk: ChatContext, typed: str) -> Iterable[str]:
-        return getattr(import_module(f"{__package__}.completions"), name)(talk, typed)
+    def complete(chat: ChatContext, typed: str) -> Iterable[str]:
+        return getattr(import_module(f"{__package__}.completions"), name)(chat, typed)
 
     return complete
 

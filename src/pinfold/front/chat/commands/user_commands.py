@@ -53,26 +53,26 @@ def notices(workspace: Path) -> Iterator[str]:
             yield line
 
 
-async def run_user_command(talk: ChatContext, name: str, arguments: str) -> bool:
+async def run_user_command(chat: ChatContext, name: str, arguments: str) -> bool:
     """Raises PinfoldError."""
     from pinfold.front.chat.commands.output import BadArguments, write_error
 
-    found = await anyio.to_thread.run_sync(lambda: find_commands(talk.workspace, again=True))
+    found = await anyio.to_thread.run_sync(lambda: find_commands(chat.workspace, again=True))
     command = found.commands.get(name)
     if command is not None:
-        await talk.say(await anyio.to_thread.run_sync(fill_command, command, arguments, talk.workspace))
+        await chat.say(await anyio.to_thread.run_sync(fill_command, command, arguments, chat.workspace))
         return True
     if name in found.untrusted:
         raise BadArguments(
-            f"it belongs to this folder, which is not trusted; review with: pinfold trust {talk.workspace}"
+            f"it belongs to this folder, which is not trusted; review with: pinfold trust {chat.workspace}"
         )
-    write_error(talk, no_such(name, talk))
+    write_error(chat, no_such(name, chat))
     return False
 
 
-def no_such(name: str, talk: ChatContext) -> str:
+def no_such(name: str, chat: ChatContext) -> str:
     """In one line, with the nearest there is."""
-    known = [*(command.name for command in COMMANDS.values()), *find_commands(talk.workspace).commands]
+    known = [*(command.name for command in COMMANDS.values()), *find_commands(chat.workspace).commands]
     near = get_close_matches(name.lower(), known, n=1) or [one for one in known if name and one.startswith(name)]
     hint = f"did you mean /{near[0]}?" if near else "/help lists them"
     return f"no command /{name}; {hint}"

@@ -72,10 +72,10 @@ class _Open(Struct):
 
 class ActionRenderer:
     def __init__(
-        self, paper: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, displays: int = 0
+        self, transcript: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, displays: int = 0
     ) -> None:
-        self._paper = paper
-        self._displays = Displays(paper, blob, way, displays)
+        self._transcript = transcript
+        self._displays = Displays(transcript, blob, way, displays)
         self._open: dict[ActionId, _Open] = {}
 
     def describe_activity(self) -> str:
@@ -95,7 +95,7 @@ class ActionRenderer:
                 Text(f"{INDENT}{tool}{calls.words}", "dim", no_wrap=True) for tool, calls in calls
             ]
             if one.stream.characters:
-                things.append(one.stream.last(_LIVE_ROWS - len(things), self._paper.width))
+                things.append(one.stream.last(_LIVE_ROWS - len(things), self._transcript.width))
             return Group(*things)
         return None
 
@@ -160,12 +160,12 @@ class ActionRenderer:
         is_cell = one is None or isinstance(one.action, RunCell)
         if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
             if not event.files:  # else the diffs of the files are shown
-                self._paper.write(*diffs.render_diff(event.observation))
+                self._transcript.write(*diffs.render_diff(event.observation))
         else:
             await self._result(event, session, one, is_cell=is_cell)
         await self._files(event)
-        self._paper.write(render_status(event, "" if is_cell else exit_code(event)))
-        self._paper.gap()
+        self._transcript.write(render_status(event, "" if is_cell else exit_code(event)))
+        self._transcript.gap()
 
     async def _finish_nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
         assert one.parent
@@ -179,7 +179,7 @@ class ActionRenderer:
     async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
         if one and one.calls:
             lines = (Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in one.calls.items())
-            self._paper.write(*lines)
+            self._transcript.write(*lines)
         whole = await self._displays.read(event.blobs[0] if event.blobs else None)
         if whole is None:
             whole = event.observation.encode("utf-8", "replace")
@@ -187,19 +187,19 @@ class ActionRenderer:
             whole = whole.rstrip(b"\n").removesuffix(f"[{code}]".encode())
         forms = await self._displays.forms(event.displays)
         parts = split_observation(event, whole, [form.plain for form in forms])
-        width, bounds = self._paper.width, CELL if is_cell else TOOL
+        width, bounds = self._transcript.width, CELL if is_cell else TOOL
         way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
-        self._paper.write(*render_excerpt(excerpt_bytes(parts.stdout, bounds), width, way=way))
+        self._transcript.write(*render_excerpt(excerpt_bytes(parts.stdout, bounds), width, way=way))
         if parts.stderr:
-            self._paper.write(*render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr"))
+            self._transcript.write(*render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr"))
         for form in forms:
             await self._displays.show(form, session)
         if parts.value and not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
-            self._paper.write(
+            self._transcript.write(
                 *render_excerpt(excerpt_bytes(parts.value.encode("utf-8", "replace"), bounds), width, way=way)
             )
         if parts.error:
-            self._paper.write(*traceback(parts.error))
+            self._transcript.write(*traceback(parts.error))
         for note in parts.notes:
             if not (event.rolled_back and "rolled back" in note):
                 self._note(note)
@@ -211,9 +211,9 @@ class ActionRenderer:
             diff = None
             if before is not None or after is not None:
                 diff = diffs.compute_diff(before or "", after or "")
-            self._paper.write(_format_change(change, diff))
+            self._transcript.write(_format_change(change, diff))
             if diff and number < _DIFFS and diff.count("\n") < _DIFF_LINES and change.how == "changed":
-                self._paper.write(*diffs.render_diff(diff, indent="      "))
+                self._transcript.write(*diffs.render_diff(diff, indent="      "))
         if event.more_files:
             self._note(f"and {event.more_files:,} other files")
 
@@ -232,12 +232,12 @@ class ActionRenderer:
     def _show(self, one: _Open) -> None:
         if not one.is_shown and one.parent is None:
             one.is_shown = True
-            self._paper.gap()
-            with self._paper.together():
-                self._paper.write(*render_action(one.action, one.cell, above=one.above))
+            self._transcript.gap()
+            with self._transcript.together():
+                self._transcript.write(*render_action(one.action, one.cell, above=one.above))
 
     def _note(self, words: str, style: str = "dim") -> None:
-        self._paper.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
+        self._transcript.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
 
 
 def _format_change(change: FileChange, diff: str | None) -> RenderableType:

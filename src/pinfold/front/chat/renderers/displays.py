@@ -37,9 +37,9 @@ class Form(Struct, frozen=True, kw_only=True):
 
 class Displays:
     def __init__(
-        self, paper: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, count: int = 0
+        self, transcript: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, count: int = 0
     ) -> None:
-        self._paper = paper
+        self._transcript = transcript
         self._blob = blob
         self._way: Way = way
         self.count = count
@@ -71,42 +71,42 @@ class Displays:
         elif form.mime == "text/html":
             self._page(form, where)
         elif form.mime == "text/markdown":
-            await MarkdownStream(self._paper).write_all(form.data[:_WORDS].decode("utf-8", "replace"))
+            await MarkdownStream(self._transcript).write_all(form.data[:_WORDS].decode("utf-8", "replace"))
             if len(form.data) > _WORDS:
                 self._note(f"... {len(form.data) - _WORDS:,} bytes more: {where}")
         elif form.mime in ("text/plain", "text/latex"):
-            self._paper.write(*render_excerpt(excerpt_bytes(form.data, CELL), self._paper.width, way=where))
+            self._transcript.write(*render_excerpt(excerpt_bytes(form.data, CELL), self._transcript.width, way=where))
         else:
             self._note(f"{presentable_line(form.mime)}: {where}")
 
     async def _picture(self, form: Form, where: str) -> None:
         why = ""
         if self._way != "path":
-            frame = Frame(columns=max(8, int(self._paper.width * SHARE)), cell=cell_size())
+            frame = Frame(columns=max(8, int(self._transcript.width * SHARE)), cell=cell_size())
             try:
                 drawing = await anyio.to_thread.run_sync(draw_picture, form.data, form.mime, self._way, frame)
             except BadPicture as problem:
                 why = f" ({problem})"
             else:
                 if drawing.lines:
-                    self._paper.write(*(HangingText(line, INDENT) for line in drawing.lines))
+                    self._transcript.write(*(HangingText(line, INDENT) for line in drawing.lines))
                 else:
-                    self._paper.raw(drawing.data, drawing.rows)
+                    self._transcript.raw(drawing.data, drawing.rows)
         self._note(f"picture{why}: {where}")
 
     def _page(self, form: Form, where: str) -> None:
         grid = tables.parse_html_table(form.data[: 4 * tables.HTML].decode("utf-8", "replace"))
         if grid is not None:
-            table = tables.render_table(grid, self._paper.width - len(INDENT))
-            self._paper.write(Padding(table, (0, 0, 0, len(INDENT)), expand=False))
+            table = tables.render_table(grid, self._transcript.width - len(INDENT))
+            self._transcript.write(Padding(table, (0, 0, 0, len(INDENT)), expand=False))
             return
         plain = form.plain
         if plain and not (plain.startswith(b"<") and plain.endswith(b">")):
-            self._paper.write(*render_excerpt(excerpt_bytes(plain, CELL), self._paper.width))
+            self._transcript.write(*render_excerpt(excerpt_bytes(plain, CELL), self._transcript.width))
         self._note(f"page: {where}")
 
     def _note(self, words: str) -> None:
-        self._paper.write(Text(INDENT + words, "dim", overflow="fold"))
+        self._transcript.write(Text(INDENT + words, "dim", overflow="fold"))
 
 
 def _best(display: DisplayRef) -> str:

@@ -60,7 +60,7 @@ _SAID_LETTERS = 4000
 class EventRenderer:
     def __init__(
         self,
-        paper: Transcript,
+        transcript: Transcript,
         blob: Callable[[BlobId], Awaitable[bytes]],
         *,
         thinking: bool = False,
@@ -68,8 +68,8 @@ class EventRenderer:
         displays: int = 0,
     ) -> None:
         """`displays`: how many the session had before."""
-        self._out = SpacedTranscript(paper)
-        way = choose_way(picture, os.environ, colour=paper.colour)
+        self._out = SpacedTranscript(transcript)
+        way = choose_way(picture, os.environ, colour=transcript.colour)
         self._replying = ReplyRenderer(self._out)
         self._acting = ActionRenderer(self._out, blob, way, displays)
         self._title = ""
@@ -119,7 +119,7 @@ class EventRenderer:
         thing = self._acting.live() or self._replying.live()
         if thing is not None or self._stands:
             self._drawn_at = now
-            self._out.paper.live(thing)
+            self._out.transcript.live(thing)
         self._stands = thing is not None
 
     async def _render(self, entry: Entry) -> None:

@@ -30,8 +30,8 @@ _CELL = re.compile(r"(?<!\\)\|")
 class MarkdownStream:
     """One reply, from its first character to its last."""
 
-    def __init__(self, paper: SpacedTranscript, style: str = "") -> None:
-        self._paper = paper
+    def __init__(self, transcript: SpacedTranscript, style: str = "") -> None:
+        self._transcript = transcript
         self._style = style
         self._splitter = Splitter()
         self._code: Highlighter | None = None
@@ -41,12 +41,12 @@ class MarkdownStream:
         """The code blocks that were written, by line."""
 
     def add(self, text: str) -> None:
-        with self._paper.together():
+        with self._transcript.together():
             for piece in self._splitter.feed(text):
                 self._write(piece)
 
     def end(self) -> None:
-        with self._paper.together():
+        with self._transcript.together():
             for piece in self._splitter.end():
                 self._write(piece)
             self._close_code()
@@ -72,24 +72,24 @@ class MarkdownStream:
             return
         self._close_code()
         if piece.apart or not self._begun:
-            self._paper.gap()
+            self._transcript.gap()
         self._begun = True
-        self._paper.write(render_block(piece, self._paper.width, self._style))
+        self._transcript.write(render_block(piece, self._transcript.width, self._style))
 
     def _write_code(self, piece: CodeLine) -> None:
         if piece.first or self._code is None:
             self._close_code()
-            self._paper.gap()
+            self._transcript.gap()
             self._code = Highlighter(piece.language)
             self.codes.append([])
         self._begun = self._was_code = True
         self.codes[-1].append(piece.text)
         if (line := self._code.line(piece.text)) is not None:
-            self._paper.write(with_gutter(line, " " * (_CODE_INDENT + piece.level * _STEP)))
+            self._transcript.write(with_gutter(line, " " * (_CODE_INDENT + piece.level * _STEP)))
 
     def _close_code(self) -> None:
         if self._was_code:
-            self._paper.gap()
+            self._transcript.gap()
         self._code, self._was_code = None, False
 
 

@@ -22,8 +22,8 @@ _CUT_OFF = {
 
 
 class ReplyRenderer:
-    def __init__(self, paper: SpacedTranscript) -> None:
-        self._paper = paper
+    def __init__(self, transcript: SpacedTranscript) -> None:
+        self._transcript = transcript
         self._speech: MarkdownStream | None = None
         self._streamed: list[str] = []
         self._said: list[str] = []
@@ -31,7 +31,7 @@ class ReplyRenderer:
         self._answered: str | None = None
         self._has_thought = False
         """The reasoning of this reply is shown already."""
-        self._thinking = _Thinking(paper)
+        self._thinking = _Thinking(transcript)
         self.thinking = False
         self.thought = ""
         """The last reasoning, whole."""
@@ -55,8 +55,8 @@ class ReplyRenderer:
             return
         self._end_thinking()
         if self._speech is None:
-            self._paper.gap()
-            self._speech = MarkdownStream(self._paper)
+            self._transcript.gap()
+            self._speech = MarkdownStream(self._transcript)
         self._streamed.append(text)
         self._speech.add(text)
 
@@ -103,7 +103,7 @@ class ReplyRenderer:
         """The turn's answer, if it differs from the last reply."""
         rest = text.strip().removeprefix((self._answered or "").strip())
         if rest.strip():
-            speech = MarkdownStream(self._paper)
+            speech = MarkdownStream(self._transcript)
             # `text` may only begin like the reply.
             await speech.write_all(rest.lstrip() if rest.startswith("\n") else text)
         self._answered = None
@@ -113,18 +113,18 @@ class ReplyRenderer:
             self.thought = self._thinking.text
             self._has_thought = True
             self._thinking.end()
-            self._thinking = _Thinking(self._paper)
+            self._thinking = _Thinking(self._transcript)
 
     def _note(self, words: str) -> None:
-        self._paper.gap()
-        self._paper.write(Text(f"[{presentable_line(words)}]", "dim"))
+        self._transcript.gap()
+        self._transcript.write(Text(f"[{presentable_line(words)}]", "dim"))
 
 
 class _Thinking:
     """Reasoning: counted, and shown on request."""
 
-    def __init__(self, paper: SpacedTranscript) -> None:
-        self._paper = paper
+    def __init__(self, transcript: SpacedTranscript) -> None:
+        self._transcript = transcript
         self._parts: list[str] = []
         self._since: float | None = None
         self._shown: LineSanitizer | None = None
@@ -141,7 +141,7 @@ class _Thinking:
     def add(self, text: str, *, whole: bool, timed: bool = True) -> None:
         if not self._parts:
             self._since = time.monotonic() if timed else None
-            self._paper.gap()
+            self._transcript.gap()
             self._shown = LineSanitizer() if whole else None
         self._parts.append(text)
         self._tail = (self._tail + text)[-TAIL:]
@@ -160,13 +160,13 @@ class _Thinking:
     def end(self) -> None:
         if self._shown:
             self._write([self._rest])
-            self._paper.gap()
+            self._transcript.gap()
             return
         took = f" for {time.monotonic() - self._since:.0f} s" if self._since is not None else ""
         words = numerous("word", len(self.text.split()))
-        self._paper.write(Text(f"thought{took}, {words}: /thinking", "dim italic"))
+        self._transcript.write(Text(f"thought{took}, {words}: /thinking", "dim italic"))
 
     def _write(self, lines: list[str]) -> None:
         assert self._shown
         shown = [text for line in lines if (text := self._shown.line(line)) is not None]
-        self._paper.write(*(Text(line, "dim italic") for line in shown))
+        self._transcript.write(*(Text(line, "dim italic") for line in shown))

@@ -121,14 +121,14 @@ def _console(width: int, *, steered: bool) -> Console:
 class SpacedTranscript:
     """Adds blank lines between parts: never two in a row, none at the top."""
 
-    def __init__(self, paper: Transcript) -> None:
-        self.paper = paper
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
         self._at_gap = True
         self._held: list[RenderableType] | None = None
 
     @property
     def width(self) -> int:
-        return max(20, self.paper.width)
+        return max(20, self.transcript.width)
 
     def write(self, *things: RenderableType) -> None:
         if things:
@@ -137,7 +137,7 @@ class SpacedTranscript:
 
     def raw(self, data: str, rows: int) -> None:
         assert self._held is None
-        self.paper.raw(data, rows)
+        self.transcript.raw(data, rows)
         self._at_gap = False
 
     def gap(self) -> None:
@@ -157,10 +157,10 @@ class SpacedTranscript:
         finally:
             held, self._held = self._held, None
             if held:
-                self.paper.write(*held)
+                self.transcript.write(*held)
 
     def _put(self, *things: RenderableType) -> None:
         if self._held is None:
-            self.paper.write(*things)
+            self.transcript.write(*things)
         else:
             self._held += things

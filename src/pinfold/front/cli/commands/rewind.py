@@ -82,9 +82,9 @@ def fork_command(session: str, title: str | None) -> None:
 
 
 def _make_rewind(session: SessionId, number: int, what: Any) -> Rewind:
-    story = build_history(session, entries_on_disk(session))
-    chosen = story.turn(number)
-    for line in rewind_page(story, chosen, what):
+    history = build_history(session, entries_on_disk(session))
+    chosen = history.turn(number)
+    for line in rewind_page(history, chosen, what):
         click.echo(line, err=True)
     return Rewind(turn=chosen.id, what=what)
 
