@@ -611,9 +611,9 @@ async def test_pins_lie_where_no_session_can_be_pointed(workspace: Path, script:
     model = script({"text": "hi"})
     for place in (pins, pins.parent, pins.parent.parent.parent, user_file().parent):
         with pytest.raises(ConfigError, match="cannot be used"):
-            agent_of(place, model)
+            await agent_of(place, model).open()
         with pytest.raises(ConfigError, match="cannot be used"):
-            agent_of(workspace, model, mounts=[f"{place}:rw"])
+            await agent_of(workspace, model, mounts=[f"{place}:rw"]).open()
     events = await run(workspace, script, cell(f"open({str(file)!r}).read()"))
     assert "FileNotFoundError" in seen(events)[0]
 
