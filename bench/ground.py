@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import anyio
 from bench.sink_suite.ordinary import ordinary
 from msgspec.structs import replace
-from tests.timing import took_s
-from tests.tools.stubs.known import known_tools
+from tests.time_complexity import took_s
+from tests.tools.stubs.known_tools import known_tools
 
 from pinfold.app import Options, open_session
 from pinfold.app.session.live_session import load

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from tests.model.malformed import LIMIT_S, Output, Tally, outputs, survive
+from tests.model.malformed_replies import LIMIT_S, Output, Tally, outputs, survive
 
 BATCH = 25
 """Turns of one session."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
-from tests.forked import run_forked
+from tests.fork_server import run_forked
 from tests.wheels import Index
 
 from pinfold.sandbox.environment import default_python

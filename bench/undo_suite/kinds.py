@@ -12,7 +12,7 @@ from typing import Any
 from bench.undo_suite import there
 from bench.undo_suite.live import temporary
 from bench.undo_suite.report import Asked, Report
-from tests.guest.kinds import KINDS, TRAPS
+from tests.guest.sample_values import KINDS, TRAPS
 
 SHARE = 0.9
 LEAST = 60

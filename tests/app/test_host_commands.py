@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.app.test_tools_at_work import Asked, Script, agent_of, calls, seen, turn
+from tests.app.test_session_tools import Asked, Script, agent_of, calls, seen, turn
 
 from pinfold import Agent, Approval
 from pinfold.app.session.action_policy import COMMAND, SHOWN

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.app.test_tools_at_work import Asked, Script, agent_of, seen, turn
+from tests.app.test_session_tools import Asked, Script, agent_of, seen, turn
 
 from pinfold import Agent, tool
 from pinfold.app import Options, open_session

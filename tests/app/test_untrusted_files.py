@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.someone_else import as_someone
+from tests.other_user import as_someone
 
 from pinfold import Agent, tool
 from pinfold.app.errors import ConfigError, TurnError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.conftest import Ran, command
 from tests.model.servers import Says, Server
-from tests.someone_else import as_someone
+from tests.other_user import as_someone
 from tests.wheels import Index
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import anyio.to_thread
 import click
 import pytest
 from click.testing import CliRunner
-from tests.front.chat.talking import calling, cell, events_of, saying, talking
+from tests.front.chat.headless_chat import calling, cell, events_of, saying, talking
 
 from pinfold.app import ConfigError
 from pinfold.events import ApprovalRequested, Decide, Entry, Say, SessionRewound, TurnEnded, new_turn_id

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.model.talking import asking, assistant, tool, user
+from tests.model.model_requests import asking, assistant, tool, user
 
 from pinfold.events import AssistantMessage, Message, Thought, ToolMessage, UserMessage, plain_json
 from pinfold.model.wire.conversation import conversation

@@ -22,8 +22,8 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.model.model_requests import HELLO, asking, compatible, pieces, reply, user
 from tests.model.servers import DONE, Says, Server, chunk, event, failing, said, serving
-from tests.model.talking import HELLO, asking, compatible, pieces, reply, user
 
 from pinfold.events import ContextTooLong, Reply, RequestFailed
 from pinfold.model.wire.http import Patience

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from tests.model.model_requests import HELLO, WITH_TOOLS, asking, assistant, called, ollama, pieces, reply, tool, user
 from tests.model.servers import Asked, Says, Server, failing, lines, serving
-from tests.model.talking import HELLO, WITH_TOOLS, asking, assistant, called, ollama, pieces, reply, tool, user
 
 from pinfold.events import BlobId, ContextTooLong, Reply, RequestFailed, Thought, Usage
 from pinfold.model.wire.http import Patience

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
-from tests.model.servers import DONE, Says, chunk, event, failing, said, serving, streamed
-from tests.model.talking import (
+from tests.model.model_requests import (
     HELLO,
     PYTHON,
     WITH_TOOLS,
@@ -21,6 +20,7 @@ from tests.model.talking import (
     tool,
     user,
 )
+from tests.model.servers import DONE, Says, chunk, event, failing, said, serving, streamed
 
 from pinfold.events import BlobId, Request, RequestFailed, Thought, Usage
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from tests.events.strategies import plain
 from tests.events.strategies import texts as nasty_texts
-from tests.model.malformed import DEEP, FRAGMENTS, WHOLE_FORMS, texts
-from tests.timing import assert_linear, repeated
+from tests.model.malformed_replies import DEEP, FRAGMENTS, WHOLE_FORMS, texts
+from tests.time_complexity import assert_linear, repeated
 
 from pinfold.events import (
     ActionId,

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from tests.model.model_requests import PYTHON, asking, assistant, compatible, pieces, reply, user
 from tests.model.servers import Llama
-from tests.model.talking import PYTHON, asking, assistant, compatible, pieces, reply, user
 
 from pinfold.events import ContextTooLong, Request, RequestFailed
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 
 import pytest
-from tests.net.places import World, world
+from tests.net.listeners import World, world
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.net.attacks import HARMLESS_OUTSIDE, attacks
-from tests.net.naive import naive_proxy
-from tests.net.places import GOOD, World, why_not
-from tests.net.talking import answer_to, status_of
+from tests.net.listeners import GOOD, World, why_not
+from tests.net.naive_proxy import naive_proxy
+from tests.net.proxy_client import answer_to, status_of
 
 from pinfold.net import AllowList, Destination, Egress, How, Proxy, ProxyLimits
 from pinfold.net.ranges import WhyNot
@@ -123,7 +123,7 @@ async def test_no_name_server_hears_of_a_host_that_is_not_let_through(places: Wo
 def test_names_of_a_lying_name_server_are_judged_by_the_addresses_that_are_connected_to() -> None:
     """The machine's own resolver, a real name server, and network namespaces of our own."""
     done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--net", "--mount", sys.executable, "-m", "tests.net.rebinding"],
+        ["unshare", "--user", "--map-root-user", "--net", "--mount", sys.executable, "-m", "tests.net.dns_rebinding"],
         capture_output=True,
         text=True,
         check=False,

@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.net.places import GOOD, World, why_not
-from tests.net.talking import answer_to, status_of
+from tests.net.listeners import GOOD, World, why_not
+from tests.net.proxy_client import answer_to, status_of
 
 from pinfold.net import AllowList, Destination, Egress, EgressLimits, How, Proxy, ProxyLimits, Traffic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.timing import took_s
+from tests.time_complexity import took_s
 
 from pinfold.policy import explain, read_script
 from pinfold.policy.shell.script import BRACKETS, LONGEST

@@ -34,7 +34,7 @@ def test_what_reads_is_allowed_and_what_harms_more_than_the_workspace_is_asked_a
 
 
 def test_what_writes_is_asked_about_or_held_to_reading() -> None:
-    """What is not foreseen is enforced: `tests/app/test_held_to_reading.py` looks at the files."""
+    """What is not foreseen is enforced: `tests/app/test_read_only_commands.py` looks at the files."""
     writing = [text for text, kind in CASES if kind == "writes"]
     for mode in ("ask", "read-only"):
         told = [explain(text, mode=mode) for text in writing]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.test_keeping import QUIET, git, keeping, repository
+from tests.sandbox.test_file_guard import QUIET, git, keeping, repository
 
 from pinfold.sandbox import Mount, Outcome, Session, Spec, provider_named
 from pinfold.sandbox.guards import autorun_files

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.asking import value
+from tests.sandbox.evaluation import value
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer, Limits, Outcome, Session, open_session

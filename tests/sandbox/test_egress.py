@@ -15,8 +15,8 @@ from typing import cast
 import anyio
 import pytest
 from tests.net.attacks import attacks
-from tests.net.naive import naive_proxy
-from tests.net.places import GOOD, World, why_not, world
+from tests.net.listeners import GOOD, World, why_not, world
+from tests.net.naive_proxy import naive_proxy
 from tests.sandbox.test_hostile_copies import LINE
 
 from pinfold.guest.kernel.groups import descendants

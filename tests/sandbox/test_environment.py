@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.timing import took_s
+from tests.time_complexity import took_s
 from tests.wheels import Index
 
 from pinfold.app.paths import data_dir

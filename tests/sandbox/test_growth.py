@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.asking import as_user
+from tests.sandbox.evaluation import as_user
 
 from pinfold.sandbox import Limits, Provider, Resumable, Spec
 from pinfold.sandbox.providers.landlock import Landlock, landlock_abi

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.asking import value
+from tests.sandbox.evaluation import value
 
 from pinfold.sandbox import Limits, Session, Spec, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces

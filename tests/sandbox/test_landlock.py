@@ -17,7 +17,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.asking import as_user
+from tests.sandbox.evaluation import as_user
 from tests.sandbox.test_launcher import groups_of
 
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named

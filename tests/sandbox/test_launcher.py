@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sandbox.asking import as_user, value
+from tests.sandbox.evaluation import as_user, value
 
 from pinfold.sandbox import Limits, Spec
 from pinfold.sandbox.providers.namespaces import Namespaces

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.asking import value
+from tests.sandbox.evaluation import value
 from tests.sandbox.test_calls import FORGE, IMPORT
 
 from pinfold.events import Json

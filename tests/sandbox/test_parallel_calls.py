@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sandbox.asking import value
+from tests.sandbox.evaluation import value
 from tests.sandbox.test_calls import FORGE, Host, in_step, interrupted
 
 from pinfold.events import Json

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sandbox.asking import value
+from tests.sandbox.evaluation import value
 
 from pinfold.sandbox import Limits, SandboxUnavailable, Session, Spec, UndoRefused, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.sandbox.asking import value
+from tests.sandbox.evaluation import value
 
 from pinfold.sandbox import (
     CommandOutcome,

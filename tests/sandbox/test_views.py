@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.sandbox.asking import as_user
+from tests.sandbox.evaluation import as_user
 
 from pinfold.guest.kernel.processes import pid_of
 from pinfold.guest.startup.init import CAPABILITIES

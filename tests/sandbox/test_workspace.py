@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.sandbox.asking import as_user
-from tests.timing import assert_linear
+from tests.sandbox.evaluation import as_user
+from tests.time_complexity import assert_linear
 
 from pinfold.sandbox.guards.gitdir import is_plain_config
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, reduce_folders

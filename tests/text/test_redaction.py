@@ -15,7 +15,7 @@ from bench.sink_suite.ordinary import ordinary
 from bench.sink_suite.secrets import Planted, planted
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.timing import assert_linear, repeated
+from tests.time_complexity import assert_linear, repeated
 
 from pinfold.text import presentable, presentable_line, redact, without_known
 from pinfold.text.clean import MARK

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
-from tests.tools.world import Server, serving
+from tests.tools.real_services import Server, serving
 
 from pinfold.sandbox import Session, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces

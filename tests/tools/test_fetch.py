@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
-from tests.timing import assert_linear, repeated
-from tests.tools.world import PlainWeb, Server
+from tests.time_complexity import assert_linear, repeated
+from tests.tools.real_services import PlainWeb, Server
 
 from pinfold.tools import Registry, Result, ToolFailed
 from pinfold.tools.builtin.readable import readable

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.tools.world import OneSecret, PlainWeb, Server
+from tests.tools.real_services import OneSecret, PlainWeb, Server
 
 from pinfold.tools import BadCall, Registry, Result, ToolFailed
 from pinfold.tools.declared import Ports, yaml_tool

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from tests.app.exports.golden import units
-from tests.timing import assert_linear, repeated
+from tests.time_complexity import assert_linear, repeated
 
 from pinfold.app import ConfigError
 from pinfold.app.session.observations import observation

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.app.mcp.reference import Reference, Unreachable, installed
-from tests.app.test_tools_at_work import Asked, Script, seen, turn
+from tests.app.test_session_tools import Asked, Script, seen, turn
 
 from pinfold import Agent
 

@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 from dirty_equals import IsFloat, IsStr
 from inline_snapshot import snapshot
-from tests.app.test_tools_at_work import Asked, calls, seen, turn
-from tests.forked import forked
+from tests.app.test_session_tools import Asked, calls, seen, turn
+from tests.fork_server import forked
 
 from pinfold import Agent, Approval, Decision
 from pinfold.app import new_session_options, open_session

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.front.chat.talking import Talking, calling, cell, events_of, saying, talking
+from tests.front.chat.headless_chat import Talking, calling, cell, events_of, saying, talking
 
 from pinfold.app import RemoteSession, SessionStore, fork
 from pinfold.app.session.mcp.files import load_user_servers, user_file

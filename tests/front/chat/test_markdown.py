@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.front.chat.sheets import KeptTranscript
-from tests.timing import assert_linear, repeated
+from tests.front.chat.recorded_output import KeptTranscript
+from tests.time_complexity import assert_linear, repeated
 
 from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.transcript import SpacedTranscript

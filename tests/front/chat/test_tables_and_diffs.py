@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.front.chat.sheets import KeptTranscript
+from tests.front.chat.recorded_output import KeptTranscript
 
 from pinfold.front.chat.renderers import diffs
 from pinfold.front.chat.renderers.tables import Grid, parse_html_table, render_table

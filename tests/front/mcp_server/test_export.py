@@ -27,8 +27,8 @@ from mcp.types import (
     TextContent,
     TextResourceContents,
 )
-from tests.forked import forked
-from tests.front.mcp_server.reaching import ERAS, over_stdio, text_of
+from tests.fork_server import forked
+from tests.front.mcp_server.sdk_clients import ERAS, over_stdio, text_of
 
 from pinfold.app import SessionStore
 

@@ -19,7 +19,7 @@ import httpx2
 import pytest
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
-from tests.front.mcp_server.reaching import ERAS, Served, begin_http, end, structure, text_of
+from tests.front.mcp_server.sdk_clients import ERAS, Served, begin_http, end, structure, text_of
 
 from pinfold.app import SessionStore
 from pinfold.app.clients.client_sessions import server_token

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.front.mcp_server.reaching import over_stdio, structure, text_of
+from tests.front.mcp_server.sdk_clients import over_stdio, structure, text_of
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 CANARY = "canary-7f3a"

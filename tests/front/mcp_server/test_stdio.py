@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, ImageContent
-from tests.front.mcp_server.reaching import ERAS, over_stdio, structure, text_of
+from tests.front.mcp_server.sdk_clients import ERAS, over_stdio, structure, text_of
 
 from pinfold.app import SessionStore
 

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from tests.model.local.waiting import PATIENCE_S, until
+from tests.model.local.process_wait import PATIENCE_S, until
 
 from pinfold.events import Reply, Request, RequestFailed, UserMessage
 from pinfold.model.errors import NotPulled, UnknownModel

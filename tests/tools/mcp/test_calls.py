@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from dirty_equals import IsPartialDict
-from tests.tools.mcp.world import House, Parrot, Somebody, spec, until
+from tests.tools.mcp.doubles import House, Parrot, Somebody, spec, until
 
 from pinfold.tools import Registry, Result, ToolFailed
 from pinfold.tools.mcp.limits import Limits

@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.tools.mcp.web import Odd, serving
-from tests.tools.mcp.world import HERE, House, Parrot, Somebody, until
+from tests.tools.mcp.doubles import HERE, House, Parrot, Somebody, until
+from tests.tools.mcp.http_servers import Odd, serving
 
 from pinfold.events import Sent
 from pinfold.tools import BadCall, Registry, ToolFailed

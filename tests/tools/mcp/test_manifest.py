@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tools.mcp.world import House, spec
+from tests.tools.mcp.doubles import House, spec
 
 from pinfold.tools import BadCall, Registry, ToolFailed
 from pinfold.tools.mcp.limits import Limits

@@ -14,8 +14,8 @@ import anyio
 import httpx2
 import pytest
 from mcp.client.auth import OAuthFlowError
-from tests.tools.mcp.web import Browser, House401, serving
-from tests.tools.mcp.world import House
+from tests.tools.mcp.doubles import House
+from tests.tools.mcp.http_servers import Browser, House401, serving
 
 from pinfold.tools import BadCall, Registry
 from pinfold.tools.mcp.limits import Limits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.tools.sql.cluster import Cluster, NoPostgres, cluster
-from tests.tools.sql.worlds import FileWorld, Places, PostgresWorld, World
+from tests.tools.sql.databases import FileWorld, Places, PostgresWorld, World
 
 PASSWORD = "canary-Passw0rd-8271"
 

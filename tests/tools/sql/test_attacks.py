@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.tools.sql.worlds import Attack, Bare, Seen, World, has_effect, tells
+from tests.tools.sql.databases import Attack, Bare, Seen, World, has_effect, tells
 
 from pinfold.tools import BadCall
 from pinfold.tools.sql.statements import Refused, read_statement

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.tools.sql.worlds import World
+from tests.tools.sql.databases import World
 
 from pinfold.tools import BadCall
 from pinfold.tools.sql.workers import Workers

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.tools.stubs.guest import assert_only_declares, imported, run_apart
-from tests.tools.stubs.known import made
+from tests.tools.stubs.known_tools import made
 
 from pinfold.tools import Tool
 from pinfold.tools.search import Index

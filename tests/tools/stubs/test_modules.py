@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
-from tests.timing import took_s
+from tests.time_complexity import took_s
 from tests.tools.stubs.guest import assert_only_declares, imported
-from tests.tools.stubs.known import known_tools, made
+from tests.tools.stubs.known_tools import known_tools, made
 
 from pinfold.tools import Tool, tool
 from pinfold.tools.stubs import first_sentence, identifiers, local_name, module_source, signature

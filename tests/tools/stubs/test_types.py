@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.tools.stubs.guest import assert_only_declares, imported, placed
-from tests.tools.stubs.known import known_tools, made
+from tests.tools.stubs.known_tools import known_tools, made
 
 from pinfold.tools.stubs import form_of, identifiers, local_name, module_source, signature
 from pinfold.tools.stubs.shapes import annotation
