@@ -9,11 +9,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-<<<<<<< HEAD:tests/front/chat/test_telling.py
-from tests.front.chat.sheets import KeptTranscript, Shelf, entry, tell, told
-=======
 from tests.front.chat.recorded_output import KeptTranscript, Shelf, entry, tell, told
->>>>>>> testnames:tests/front/chat/test_event_renderer.py
 
 from pinfold.events import (
     ActionDenied,

@@ -16,15 +16,9 @@ import pytest
 from bench.sink_suite.hostile import RAW, hostile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-<<<<<<< HEAD:tests/front/chat/test_hostile.py
-from tests.front.chat.sheets import KeptTranscript, Shelf, told
-from tests.front.chat.test_telling import TURN, cell, replied
-from tests.timing import assert_linear, repeated, took_s
-=======
 from tests.front.chat.recorded_output import KeptTranscript, Shelf, told
 from tests.front.chat.test_event_renderer import TURN, cell, replied
 from tests.time_complexity import assert_linear, repeated, took_s
->>>>>>> testnames:tests/front/chat/test_hostile_input.py
 
 from pinfold.app import ConfigError
 from pinfold.app.clients.notebooks import read_notebook

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-<<<<<<< HEAD:tests/front/chat/test_a_session_told.py
-from tests.front.chat.sheets import KeptTranscript
-=======
 from tests.front.chat.recorded_output import KeptTranscript
->>>>>>> testnames:tests/front/chat/test_session_transcript.py
 
 from pinfold.app import Options, acquire
 from pinfold.events import Entry, OutputDelta, Say, TurnEnded, new_session_id, new_turn_id
