@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.app.test_session_tools import Asked, Script, agent_of, seen, turn
 
 from pinfold import Agent, tool
 from pinfold.app import Options, open_session
+from pinfold.app.session.catalogue import Catalogue
 from pinfold.events import (
     ActionFinished,
     ActionProposed,
@@ -22,6 +24,7 @@ from pinfold.events import (
     SessionOpened,
     new_session_id,
 )
+from pinfold.tools import Registry
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 SEEDS = """
@@ -278,3 +281,13 @@ async def test_only_where_code_can_call_is_the_model_told_so(
     async with open_session(None, new_session_id(), options) as live:
         (opened,) = [entry.event for entry in live.log.read() if isinstance(entry.event, SessionOpened)]
     assert ("servers" in opened.prompt) == told
+
+
+def test_calls_that_come_side_by_side_write_the_modules_one_after_the_other(tmp_path: Path) -> None:
+    def write(catalogue: Catalogue) -> None:
+        catalogue.write(tmp_path, False)
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(40):
+            list(threads.map(write, [Catalogue(Registry([double]))] * 8))
+    assert [path.name for path in tmp_path.iterdir()] == ["tools.py"]

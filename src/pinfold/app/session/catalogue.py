@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 from pinfold.events import Json
@@ -44,9 +45,14 @@ class Catalogue:
         self._registry = registry
         self.late = late
         self._written: dict[str, str] = {}
+        self._writing = Lock()
 
     def write(self, folder: Path, is_met: bool) -> None:
         """The modules as files, for code that would rather read them. `is_met`: this session has read outside text."""
+        with self._writing:  # calls of one cell come in side by side
+            self._write(folder, is_met)
+
+    def _write(self, folder: Path, is_met: bool) -> None:
         from pinfold.tools.stubs import module_source
 
         folder.mkdir(parents=True, exist_ok=True)
