@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 SERVER = "memory"
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _FIELDS: Mapping[str, Json] = {
-    **{name: {"type": kind} for name, kind in (("id", "integer"), ("text", "string"), ("at", "string"))},
+    "id": {"type": "integer"},
+    "text": {"type": "string"},
     "tags": _TEXTS,
+    "at": {"type": "string"},
     "trusted": {"type": "boolean"},
 }
 _NOTE: Mapping[str, Json] = {"type": "object", "properties": dict(_FIELDS), "required": [*_FIELDS]}
