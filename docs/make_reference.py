@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import typing
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import click
 
+from pinfold.app import config_schema
 from pinfold.app.config import databases, layers, schema
 from pinfold.events import actions, commands, event_types, messages
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
@@ -346,6 +348,7 @@ def pages() -> dict[Path, str]:
     return {
         REFERENCE / "cli.md": cli_page(),
         REFERENCE / "config.md": config_page(),
+        REFERENCE / "config.schema.json": json.dumps(config_schema(), indent=2) + "\n",
         REFERENCE / "events.md": events_page(),
         readme: with_table(readme.read_text(encoding="utf-8"), "where it runs", where_it_runs()),
         chat: with_table(chat.read_text(encoding="utf-8"), "commands of the chat", chat_commands()),

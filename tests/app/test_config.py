@@ -151,7 +151,8 @@ def test_lists_and_tables_can_come_from_the_environment(monkeypatch: pytest.Monk
 
 def test_the_published_schema_is_the_one_in_force() -> None:
     published = Path(__file__).parents[2] / "docs" / "reference" / "config.schema.json"
-    assert json.loads(published.read_text(encoding="utf-8")) == json.loads(json.dumps(config_schema()))
+    in_force = json.loads(json.dumps(config_schema()))
+    assert json.loads(published.read_text(encoding="utf-8")) == in_force, "run docs/make_reference.py"
 
 
 DATABASE = "[data.shop]\nurl = 'postgresql://ann:canary-1234@db.example.org/shop'\n"

@@ -391,7 +391,7 @@ def _before_turn(state: State, command: Rewind) -> _Way:
     if with_chat and not turns[place].messages:
         raise CommandRefused("the conversation was begun anew since that turn; files and variables can go back")
     forgotten = tuple(turn.id for turn in turns[place:]) if with_chat else ()
-    then = turns[place].cells
+    then = turns[place].cells_before
     if command.what == "chat" or not any(cell > then for cell in state.path):
         if not with_chat:
             raise CommandRefused("no cell has run since before that turn")

@@ -121,7 +121,7 @@ def _apply_user_message(state: State, event: UserSpoke) -> State:
     told = UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(
         state,
-        turn=Turn(id=event.turn, said=event.text, messages=(told,), cells=state.cells),
+        turn=Turn(id=event.turn, said=event.text, messages=(told,), cells_before=state.cells),
         notes=(),
         taken=(),
         glance=event.glance,

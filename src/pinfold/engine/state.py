@@ -78,8 +78,8 @@ class Taken(Struct, frozen=True, kw_only=True):
 
 class Turn(Struct, frozen=True, kw_only=True):
     id: TurnId
-    cells: int = 0
-    """Cells of the session before this turn."""
+    cells_before: int = 0
+    """Number of the session's last cell before this turn."""
     said: str = ""
     """The user's message, verbatim."""
     messages: tuple[Message, ...] = ()

@@ -126,16 +126,16 @@ def _about(turn: Turn) -> str:
 
 def _reaches_outside(core: Core, turn: Turn) -> bool:
     """True if the turn had effects that no undo reaches, which a fresh start would repeat."""
-    return any(cell >= turn.cells for cell, _ in core.state.effects)
+    return any(cell >= turn.cells_before for cell, _ in core.state.effects)
 
 
 async def _undo_cells(core: Core, turn: Turn) -> list[Event]:
     """Undo the cells of the turn if possible; else variables and files stay as they are."""
     path = core.state.path
-    if not any(cell > turn.cells for cell in path):
+    if not any(cell > turn.cells_before for cell in path):
         return []
     try:
-        gone = await core.hands.rewind(Undo(to=max((cell for cell in path if cell <= turn.cells), default=0)))
+        gone = await core.hands.rewind(Undo(to=max((cell for cell in path if cell <= turn.cells_before), default=0)))
     except PinfoldError:
         return []
     return [SessionRewound(to=gone.to, undone=gone.undone, redone=gone.redone, notices=gone.notices)]

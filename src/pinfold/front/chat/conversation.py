@@ -47,7 +47,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.chat.approvals import Approvals, render_request
-from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_command
+from pinfold.front.chat.commands import arguments, find_command, list_commands, run_command
 from pinfold.front.chat.dialogs import UserDialog
 from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.event_renderer import EventRenderer
@@ -280,7 +280,7 @@ class Conversation(UserDialog):
     def _queue_command(self, line: str) -> bool:
         """True if the line is a command that can run now; it is queued then."""
         words = line.strip()
-        known = COMMANDS.get(words[1:].partition(" ")[0]) if words.startswith("/") else None
+        known = find_command(words[1:].partition(" ")[0]) if words.startswith("/") else None
         if self._turns.current is None or known is None or known.at_rest:
             return False
         self._commands.put_nowait(words)

@@ -251,8 +251,8 @@ class _TranscriptBuilder:
 
     def _add(self, key: object, item: Item, turn: TurnId | None) -> None:
         self._items[key] = item
-        # Of a turn that is forgotten, what was said goes; what was done is done, or undone by itself.
-        if turn is not None and isinstance(item, Prompt | Answer | Note):
+        # The words of a turn that is taken back leave the export; its cells stay, and say whether they were undone.
+        if turn is not None and not isinstance(item, Cell | Step):
             self._turns[key] = turn
 
     def _note(self, entry: Entry, label: str, text: str, turn: TurnId | None = None) -> None:

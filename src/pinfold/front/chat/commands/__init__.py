@@ -1,32 +1,36 @@
-"""Commands of the chat: lines that begin with a slash. What each takes is loaded when it is used.
+"""Commands of the chat: lines that begin with a slash. A command's module is imported when the command is used.
 
-They say nothing of what the renderer shows anyway: that a session was renamed, changed, or brought back.
+Commands do not print what the event renderer shows anyway, such as a new title of the session.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.front.chat.commands.table import COMMANDS
+from pinfold.front.chat.commands.table import COMMANDS, Command
 
 if TYPE_CHECKING:
     from pinfold.front.chat.commands.context import ChatContext
 
-__all__ = ["COMMANDS", "arguments", "list_commands", "run_command"]
+__all__ = ["COMMANDS", "arguments", "find_command", "list_commands", "run_command"]
 _ALIASES = {"?": "help", "quit": "exit"}
 
 
-async def run_command(chat: ChatContext, line: str) -> bool:
-    """Do what a line says that begins with a slash; False if there is no such command, which is said.
+def find_command(name: str) -> Command | None:
+    return COMMANDS.get(_ALIASES.get(name.lower(), name.lower()))
 
-    A path is no command: such a line is said to the model as it is.
+
+async def run_command(chat: ChatContext, line: str) -> bool:
+    """Run a slash command. If there is none of that name, print so and return False.
+
+    A path is not a command: such a line goes to the model as it is.
     """
     from pinfold.events import PinfoldError
     from pinfold.front.chat.commands.output import write_error
     from pinfold.front.chat.commands.user_commands import run_user_command
 
     name, _, rest = line.strip().removeprefix("/").partition(" ")
-    command = COMMANDS.get(_ALIASES.get(name.lower(), name.lower()))
+    command = find_command(name)
     try:
         if "/" in name:
             await chat.say(line)
@@ -47,7 +51,7 @@ def list_commands(chat: ChatContext) -> list[tuple[str, str]]:
 
 
 def arguments(chat: ChatContext, name: str, typed: str) -> list[str]:
-    """What could stand behind a command instead of what is typed there."""
+    """Completions for a command's arguments."""
     from pinfold.front.chat.commands.completions import arguments_of
 
     return arguments_of(chat, name, typed)

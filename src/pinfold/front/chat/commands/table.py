@@ -89,9 +89,9 @@ _TABLE: tuple[_Row, ...] = (
     ("sessions", "rename", "TITLE", "give this session a name", "session_commands", ""),
     ("sessions", "export", "FORMAT [FILE]", "save this session to a file", "session_commands", "formats"),
 )
-
-
+"""Group, name, arguments, description, module, completer. The module has a function NAME_command(chat, rest)."""
 _AT_REST = ("clear", "new", "undo", "redo", "rewind", "fork", "branches", "checkpoint", "resume", "add", "data")
+"""Commands that wait until no turn is running."""
 
 
 def _command(row: _Row) -> Command:
