@@ -29,7 +29,7 @@ BUNDLED = Path(demo.__file__).with_name(TABLE)
 ROWS = 204
 _SEED = 1789
 _REGIONS = {"North": 1.2, "South": 0.8, "East": 1.0, "West": 1.5, "Online": 1.9}
-_PRODUCTS = {"kettle": 29.9, "toaster": 39.5, "lamp": 54.0, "chair": 89.0, "input_queue": 249.0, "shelf": 74.5}
+_PRODUCTS = {"kettle": 29.9, "toaster": 39.5, "lamp": 54.0, "chair": 89.0, "desk": 249.0, "shelf": 74.5}
 _SEASON = (0.8, 0.7, 0.9, 1.0, 1.0, 0.9, 0.8, 0.9, 1.1, 1.2, 1.5, 1.8)
 """By month."""
 

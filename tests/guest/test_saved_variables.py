@@ -251,7 +251,7 @@ def test_what_is_damaged_is_lost_with_what_holds_it_and_the_rest_comes_back(
 
 def test_reading_stored_bytes_is_never_cut_short_and_takes_nobodys_time(python: Path) -> None:
     program = (
-        "import sys, time\nsys.path.insert(0, sys.argv[1])\nimport trip\ntrip.load(sys.argv[2])\n"
+        "import sys, time\nsys.path.insert(0, sys.argv[1])\nimport round_trip as trip\ntrip.load(sys.argv[2])\n"
         "session, stored = trip.new_session(), {}\n"
         "trip.run('x = [1]', session)\n"
         "def write(digest, pieces): stored[digest] = b''.join(pieces)\n"
