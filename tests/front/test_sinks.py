@@ -41,7 +41,7 @@ def test_a_sink_passes_on_neither_what_steers_nor_secrets(sink: str, scene: Scen
     assert [one.kind for one in SECRETS if any(part in shown.text for part in one.secret.split("\n"))] == []
 
 
-@pytest.mark.parametrize("sink", ["answer", "observation", "history", "operator log"])
+@pytest.mark.parametrize("sink", ["answer", "observation", "story", "operator log"])
 def test_a_build_without_the_one_function_lets_everything_through(sink: str, scene: Scene) -> None:
     weak = Scene(folder=scene.folder, weak=True)
     texts = [text for text in HOSTILE if not any("\ud800" <= letter <= "\udfff" for letter in text)]

@@ -26,7 +26,7 @@ from pinfold.sandbox.session.recovery import BRANCHES_ENDED
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 EXAMPLES = int(os.environ.get("PINFOLD_UNDO_EXAMPLES", "5"))
 STEPS = int(os.environ.get("PINFOLD_UNDO_STEPS", "14"))
-LIMITS = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)
+LIMITS = Limits(cell_s=20, interrupt_grace_s=1, memory_bytes=700 << 20)
 BEGIN = "items = [0]\nalias = items\nx = 0"
 LOOK = (
     "[(name, globals().get(name, 'nothing')) for name in ('items', 'alias', 'x')], "
