@@ -106,7 +106,10 @@ class FileHistory:
         left_s = self._fill_until - monotonic()
         if not self._filled.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
             await anyio.to_thread.run_sync(self._filled.wait, left_s)
-        await anyio.to_thread.run_sync(self._versions.before, cell)
+        if self._versions.is_quiet:  # it is over before a thread would be reached
+            self._versions.before(cell)
+        else:
+            await anyio.to_thread.run_sync(self._versions.before, cell)
         self._running, self.changed = cell, NO_FILES
 
     async def after(self, *, spilled: bool = False) -> None:
@@ -116,6 +119,9 @@ class FileHistory:
         """
         cell, self._running, self.said = self._running, None, ()
         if cell is None:
+            return
+        if self._versions.is_quiet:
+            self._finish(cell, spilled=spilled)
             return
         finish = functools.partial(self._finish, cell, spilled=spilled)
         looking = asyncio.ensure_future(asyncio.to_thread(finish))

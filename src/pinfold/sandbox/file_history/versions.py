@@ -264,7 +264,7 @@ class Versions:
         self._history.grow(cell, delta)
         self._journal.record_cell(cell, delta)
         self._running = None
-        while self._history.changed_paths > self._change_cap and self._drop_oldest():
+        while delta and self._history.changed_paths > self._change_cap and self._drop_oldest():
             pass
         dropped, self._dropped = self._dropped, []
         crowded = self._seen.crowded - self._crowded
