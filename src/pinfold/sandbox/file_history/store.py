@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from threading import Lock
 
 from pinfold.sandbox.file_history.entries import File, Uncovered, Why, mode_of, owner_of
+from pinfold.sandbox.guards.contents import is_fresh
 from pinfold.sandbox.kernel.safe_files import Stamp, is_open_for_writing
 
 CHUNK = 1 << 20
@@ -251,8 +251,6 @@ def write_at(fd: int, data: bytes | memoryview, at: int) -> None:
         left, at = left[written:], at + written
 
 
-TICK_NS = 20_000_000
-"""Longer than the kernel's clock for files stands still."""
 _TRIES = 3
 """Of reading a file that is being written."""
 
@@ -275,7 +273,7 @@ def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
             os.fdatasync(fd)
     stamp = Stamp.of(os.fstat(fd))
     for _ in range(_TRIES):
-        fresh = is_fresh(stamp)
+        fresh = is_fresh(stamp.ctime_ns)
         try:
             digest = take(fd)
         except (NoRoom, TooLarge, OSError) as error:
@@ -290,10 +288,6 @@ def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
 
 def file_of(digest: str | None, status: os.stat_result) -> File:
     return File(digest, status.st_size, mode_of(status), owner_of(status), status.st_mtime_ns)
-
-
-def is_fresh(stamp: Stamp) -> bool:
-    return stamp.ctime_ns > time.time_ns() - TICK_NS
 
 
 def reason(error: Exception) -> Why:

@@ -29,6 +29,7 @@ from pinfold.sandbox.file_history.reports import (
 )
 from pinfold.sandbox.file_history.store import Store
 from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner
+from pinfold.sandbox.guards.guarded_paths import Listings
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.kernel.safe_files import SafeFolder, is_partial
 
@@ -109,7 +110,7 @@ class Versions:
         )
         self._now = self._seen.known
 
-    def begin(self) -> Coverage:
+    def begin(self, listings: Listings | None = None) -> Coverage:
         """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
 
         If the store holds a history, that goes on: what changed since is the user's doing, or of the cell that ran when
@@ -119,7 +120,7 @@ class Versions:
             told = self._journal.load()
             try:
                 if told is None:
-                    self._seen.start()
+                    self._seen.start(listings or {})
                     if self._is_lasting:
                         self._journal.start(dict(self._now.entries), self._seen.sure_stamps())
                 else:

@@ -30,7 +30,7 @@ FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""
 FOLDER_ENTRIES = 2000
 FOLDER_DEPTH = 32
-_TICK_NS = 20_000_000
+TICK_NS = 20_000_000
 """Longer than the kernel's clock for files stands still."""
 _REMOVED = 200_000
 """Entries that are removed before it is given up: something inside keeps making more."""
@@ -78,7 +78,7 @@ class Contents:
 
     def read(self, path: str) -> Content:
         """Also remembers how to tell without reading that it is still the same."""
-        long_ago = time.time_ns() - _TICK_NS
+        long_ago = time.time_ns() - TICK_NS
         content = self._read(path)
         signs = [_sign(f"{self._top}/{name}") for name in _paths(path, content)]
         # Of what changed just now, the next change could bear the same time.
@@ -186,6 +186,11 @@ def folders_above(path: str) -> list[str]:
     """The folders on the way, the nearest to the top first."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def is_fresh(ctime_ns: int) -> bool:
+    """It changed so shortly ago that the next change could bear the same time."""
+    return ctime_ns > time.time_ns() - TICK_NS
 
 
 def _sign(path: str) -> _Sign:
