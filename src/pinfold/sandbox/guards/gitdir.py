@@ -42,9 +42,8 @@ _LOOKS_LIKE_A_PATH = r"(?!-)(?!.*//)[\w.~@+-]*/[\w./@+-]*[\w@+-]|[\w@+-]+\.(sh|b
 _HOOKS_PATH = r"(?im)^[^#;\n]*\bhookspath\s*=\s*(.+)$"
 
 
-def is_gitdir(folder: str) -> bool:
+def is_gitdir(folder: str, there: Callable[[str], bool] = os.path.lexists) -> bool:
     """Whether git would take it for its own: a repository, bare or not, or what a worktree has of one."""
-    there = os.path.lexists
     whole = there(f"{folder}/objects") and there(f"{folder}/refs")
     return there(f"{folder}/HEAD") and (whole or there(f"{folder}/commondir"))
 

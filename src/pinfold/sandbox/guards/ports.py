@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -18,48 +17,40 @@ _NAMED = 8
 """Paths in one line."""
 
 
-class WorkspaceGuard(Protocol):
+class WorkspaceGuard:
     """What a session asks of its guard. `names`: what the history of the files saw happen; None where there is none."""
+
+    fd: int | None = None
+    """Readable when `on_names_changed` should be called; None: only cells are looked at."""
+    sees_names: bool
+    """It sees all new names itself."""
 
     def before(self, names: Names | None = NOTHING) -> None:
         """A cell is about to run: what differs now was not its doing."""
-        ...
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
         """It has ended: everything guarded is as before. One line for each thing put back, for the model and the user."""
-        ...
+        raise NotImplementedError
 
     def allow(self, path: str) -> None:
         """The host is about to change this, as the user agreed, before the next cell runs."""
-        ...
-
-    @property
-    def sees_names(self) -> bool:
-        """It sees all new names itself."""
-        ...
 
     @property
     def fought(self) -> str | None:
         """Something that does not stay as it was put back: whatever runs in the session must end."""
-        ...
 
-    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
         """Nothing of the session runs any more: put back everything that differs, and say what cannot be."""
-        ...
+        return ()
 
     def final_notices(self) -> tuple[str, ...]:
         """What the user must know when the session has ended."""
-        ...
+        return ()
 
     @property
     def lost(self) -> tuple[str, ...]:
         """What could not be put back: the workspace is not as promised."""
-        ...
-
-    @property
-    def fd(self) -> int | None:
-        """Readable when `noticed` should be called; None: only cells are looked at."""
-        ...
+        return ()
 
     def on_names_changed(self, names: Names | None = NOTHING) -> None: ...
 
