@@ -16,7 +16,9 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
-from pinfold.sandbox.file_history import TOTAL_CAP, Changes, Coverage, Restored, Versions, Why
+from pinfold.sandbox.file_history.entries import Why
+from pinfold.sandbox.file_history.reports import Changes, Coverage, Restored
+from pinfold.sandbox.file_history.versions import TOTAL_CAP, Versions
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
 from pinfold.sandbox.guards.guarded_paths import Listings
 from pinfold.sandbox.guards.new_names import Names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -78,9 +77,6 @@ def _data(fd: int, at: int, size: int) -> tuple[int, int]:
         return at, size  # this file system does not say
 
 
-_FICLONE = 0x40049409
-
-
 class NoRoom(Exception):
     """The store is full, or its disk."""
 
@@ -103,8 +99,6 @@ class Store:
         self._sizes: dict[str, int] = {}
         self._used = 0
         self._lock = Lock()
-        self._clones = True
-        """Until the file system says that it cannot share blocks."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for blob in folder.glob("??/*"):  # of an earlier owner
             status = blob.stat()
@@ -112,10 +106,6 @@ class Store:
         self._used = sum(self._sizes.values())
         for partial in folder.glob("partial-*"):
             partial.unlink()
-
-    @property
-    def used(self) -> int:
-        return self._used
 
     def has(self, digest: str) -> bool:
         return digest in self._sizes
@@ -128,19 +118,16 @@ class Store:
 
     def take(self, fd: int, *, share: float = 1.0) -> str:
         """The content of an open file, by its hash. Uses no more than this share of the store. Raises NoRoom and TooLarge."""
-        size = os.fstat(fd).st_size
-        if size > self._largest:
+        if os.fstat(fd).st_size > self._largest:
             raise TooLarge
         if not self.has_room(count_written(fd), share=share):
-            digest = _hash(fd)
-            if digest not in self._sizes:
+            found = hashlib.sha256()
+            for _, piece, _ in pieces(fd):
+                found.update(piece)
+            if found.hexdigest() not in self._sizes:
                 raise NoRoom
-            return digest
+            return found.hexdigest()
         try:
-            if size < CHUNK:
-                data = os.pread(fd, size + 1, 0)
-                if len(data) <= size:
-                    return self._put(data)
             return self._stream(fd)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -152,13 +139,11 @@ class Store:
         found = hashlib.sha256()
         try:
             with self.path(digest).open("rb", buffering=0) as blob:
-                cloned = self._try_clone(blob.fileno(), fd)
                 for at, piece, is_written in pieces(blob.fileno()):
                     found.update(piece)
-                    if is_written and not cloned:
+                    if is_written:
                         write_at(fd, piece, at)
-                if not cloned:
-                    os.ftruncate(fd, os.fstat(blob.fileno()).st_size)
+                os.ftruncate(fd, os.fstat(blob.fileno()).st_size)
         except FileNotFoundError as error:
             raise Damaged(error.errno, "its content is no longer kept") from error
         if found.hexdigest() != digest:
@@ -171,35 +156,20 @@ class Store:
                     self.path(digest).unlink()
                 self._used -= self._sizes.pop(digest)
 
-    def _put(self, data: bytes) -> str:
-        digest = hashlib.sha256(data).hexdigest()
-        if digest not in self._sizes:
-            partial, fd = self._partial()
-            try:
-                write_at(fd, data, 0)
-            except OSError:
-                partial.unlink()
-                raise
-            finally:
-                os.close(fd)
-            self._keep(partial, digest, len(data))
-        return digest
-
     def _stream(self, source: int) -> str:
         """What is hashed is what was written, whatever happens to the file meanwhile."""
-        partial, fd = self._partial()
+        partial = self._folder / f"partial-{secrets.token_hex(8)}"
+        fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         found, size, held = hashlib.sha256(), 0, 0
         try:
-            cloned = self._try_clone(source, fd)
-            for at, piece, is_written in pieces(fd if cloned else source):
+            for at, piece, is_written in pieces(source):
                 found.update(piece)
                 size = at + len(piece)
                 if size > self._largest:
                     break
-                if is_written and not cloned:
+                if is_written:
                     write_at(fd, piece, at)
-            if not cloned:
-                os.ftruncate(fd, size)
+            os.ftruncate(fd, size)
             held = count_written(fd)
         except OSError:
             partial.unlink()
@@ -212,10 +182,6 @@ class Store:
         self._keep(partial, found.hexdigest(), held)
         return found.hexdigest()
 
-    def _partial(self) -> tuple[Path, int]:
-        path = self._folder / f"partial-{secrets.token_hex(8)}"
-        return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
     def _keep(self, partial: Path, digest: str, size: int) -> None:
         path = self.path(digest)
         with self._lock:
@@ -226,22 +192,6 @@ class Store:
             partial.replace(path)
             self._sizes[digest] = size
             self._used += size
-
-    def _try_clone(self, source: int, target: int) -> bool:
-        if self._clones:
-            try:
-                fcntl.ioctl(target, _FICLONE, source)
-                return True
-            except OSError:
-                self._clones = False
-        return False
-
-
-def _hash(fd: int) -> str:
-    found = hashlib.sha256()
-    for _, piece, _ in pieces(fd):
-        found.update(piece)
-    return found.hexdigest()
 
 
 def write_at(fd: int, data: bytes | memoryview, at: int) -> None:

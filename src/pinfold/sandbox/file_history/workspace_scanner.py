@@ -61,7 +61,7 @@ class WorkspaceScanner:
         measured_at_start: int | None = None,
     ) -> None:
         """`measured_at_start`: of more files `start` only lists the rest; until `measure_next` has seen one, it is not covered."""
-        self.known = FileIndex(self._unwatch)
+        self.known = FileIndex(lambda folder: self.files.watch.remove(folder) if self.files.watch else None)
         self.crowded: set[str] = set()
         """Folders in which more was made than can be covered: only what was known before still is."""
         self._top = top
@@ -118,10 +118,6 @@ class WorkspaceScanner:
         self.files.started = True
         self._walk()
         self.known.forget_moves()
-
-    def sure_stamps(self) -> dict[str, Stamp]:
-        """By which another process may know what has not changed."""
-        return {path: stamp for path, stamp in self.known.stamps.items() if path not in self.known.unsure}
 
     def get_touched_names(self) -> Names:
         """Names to which something happened since the last look."""
@@ -237,8 +233,10 @@ class WorkspaceScanner:
 
     def _list(self, fd: int, folder: str) -> list[str]:
         """Returns the folders in it."""
-        stamp, found = self._listings.pop(folder, (None, []))
-        if stamp != stamp_of_folder(os.fstat(fd)):
+        listed = self._listings.pop(folder, None)
+        if listed and listed[0] == stamp_of_folder(os.fstat(fd)):
+            found = listed[1]
+        else:
             with os.scandir(fd) as inside:
                 found = list(inside)
         known = self.known.inside.get(folder, set())
@@ -348,7 +346,3 @@ class WorkspaceScanner:
             return True
         self.files.watch.collect()  # so that our own listing fills no queue
         return is_new
-
-    def _unwatch(self, folder: str) -> None:
-        if self.files.watch:
-            self.files.watch.remove(folder)

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
 from pinfold.sandbox.guards import autorun_files
-from pinfold.sandbox.guards.contents import is_fresh
+from pinfold.sandbox.guards.contents import folders_above, is_fresh
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
 from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.kernel.inotify import FOLDERS
@@ -141,21 +141,13 @@ def follow_links(path: str, top: str) -> Iterator[str]:
     for _ in range(_LINKS):
         if not path.startswith(f"{top}/"):
             return
-        link = _first_link(path, top)
+        ways = [*(f"{top}/{folder}" for folder in folders_above(path[len(top) + 1 :])), path]
+        link = next(filter(os.path.islink, ways), None)
         yield link or path
         if link is None:
             return
         target = os.path.join(os.path.dirname(link), os.readlink(link))  # noqa: PTH115, PTH118, PTH120
         path = os.path.normpath(target + path[len(link) :])
-
-
-def _first_link(path: str, top: str) -> str | None:
-    here = top
-    for part in path[len(top) + 1 :].split("/"):
-        here = f"{here}/{part}"
-        if os.path.islink(here):  # noqa: PTH114
-            return here
-    return None
 
 
 def reduce_folders(folders: set[str]) -> list[str]:
@@ -285,10 +277,11 @@ class Walk:
         if not os.path.isdir(top):  # noqa: PTH112 - no Path on the fast path
             self._look(top, top.rpartition("/")[2], os.lstat(top))
             return
-        self._walk(self._note)
-        if self._linked:  # a secret by its other name
-            self._seen = {path for path, _, _ in self.masked}
-            self._walk(self._other_names)
+        with _OpenedFolders() as opened:
+            self._walk(self._note, opened)
+            if self._linked:  # a secret by its other name
+                self._seen = {path for path, _, _ in self.masked}
+                self._walk(self._other_names, opened)
 
     @property
     def environments(self) -> list[str]:
@@ -308,12 +301,8 @@ class Walk:
         through = ((link, match.row) for link, match in self.through_links)
         return [path for path, row in (*self.autorun.items(), *through) if row.response == "tell"]
 
-    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
+    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders) -> None:
         """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
-        with _OpenedFolders() as opened:
-            self._walk_from(look, opened)
-
-    def _walk_from(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders) -> None:
         waiting = [(self._top, False)]
         count = 0
         while waiting:

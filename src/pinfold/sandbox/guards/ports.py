@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -22,8 +22,11 @@ class WorkspaceGuard:
 
     fd: int | None = None
     """Readable when `on_names_changed` should be called; None: only cells are looked at."""
-    sees_names: bool
-    """It sees all new names itself."""
+
+    @property
+    def sees_names(self) -> bool:
+        """It sees all new names itself."""
+        return True
 
     def before(self, names: Names | None = NOTHING) -> None:
         """A cell is about to run: what differs now was not its doing."""
@@ -146,7 +149,7 @@ class GuardReport:
         return tuple(lines)
 
 
-class FileGuards:
+class FileGuards(WorkspaceGuard):
     """The first is of the workspace: of it the history of the files tells names, and its lines name paths in there."""
 
     def __init__(self, guards: Mapping[str, WorkspaceGuard]) -> None:
@@ -154,24 +157,21 @@ class FileGuards:
         self._guards = guards
         self._workspace = next(iter(guards), "")
         self._poll = select.epoll()
+        self.fd = self._poll.fileno()
         for guard in self._guards.values():
             if guard.fd is not None:
                 self._poll.register(guard.fd, select.EPOLLIN)
 
-    @property
-    def fd(self) -> int:
-        return self._poll.fileno()
-
     def before(self, names: Names | None = NOTHING) -> None:
-        for path, guard in self._guards.items():
-            guard.before(self._names(path, names))
+        for guard, told in self._each(names):
+            guard.before(told)
 
     def on_names_changed(self, names: Names | None = NOTHING) -> None:
-        for path, guard in self._guards.items():
-            guard.on_names_changed(self._names(path, names))
+        for guard, told in self._each(names):
+            guard.on_names_changed(told)
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths({path: it.after(self._names(path, names)) for path, it in self._guards.items()})
+        return self._prefix([guard.after(told) for guard, told in self._each(names)])
 
     def allow(self, path: str) -> None:
         for guard in self._guards.values():
@@ -186,29 +186,25 @@ class FileGuards:
         return next((guard.fought for guard in self._guards.values() if guard.fought), None)
 
     def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths({path: it.settle(self._names(path, names)) for path, it in self._guards.items()})
+        return self._prefix([guard.settle(told) for guard, told in self._each(names)])
 
     def final_notices(self) -> tuple[str, ...]:
-        return tuple(
-            line if path == self._workspace else f"In {path}: {line}"
-            for path, guard in self._guards.items()
-            for line in guard.final_notices()
-        )
+        return self._prefix([guard.final_notices() for guard in self._guards.values()], "In {}: ")
 
     @property
     def lost(self) -> tuple[str, ...]:
-        return self._prefix_paths({path: guard.lost for path, guard in self._guards.items()})
+        return self._prefix([guard.lost for guard in self._guards.values()])
 
     def close(self) -> None:
         self._poll.close()
         for guard in self._guards.values():
             guard.close()
 
-    def _names(self, path: str, names: Names | None) -> Names | None:
-        """The history of the files knows the workspace only; None for other folders."""
-        return names if path == self._workspace or names is NOTHING else None
+    def _each(self, names: Names | None) -> Iterator[tuple[WorkspaceGuard, Names | None]]:
+        """With what it is told: the history of the files knows the workspace only; None for other folders."""
+        for path, guard in self._guards.items():
+            yield guard, names if path == self._workspace or names is NOTHING else None
 
-    def _prefix_paths(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        return tuple(
-            line if path == self._workspace else f"{path}/{line}" for path, said in lines.items() for line in said
-        )
+    def _prefix(self, said: list[tuple[str, ...]], words: str = "{}/") -> tuple[str, ...]:
+        starts = ("" if path == self._workspace else words.format(path) for path in self._guards)
+        return tuple(start + line for start, lines in zip(starts, said, strict=True) for line in lines)

@@ -204,8 +204,6 @@ class ViewGuard(WorkspaceGuard):
     Whatever changes in the workspace is the user's.
     """
 
-    sees_names = True
-
     def __init__(self, top: str, guards: GuardedPaths, *, shown: str, remount: Callable[[Mounts], None] | None) -> None:
         self._top = top
         self._shown = shown
