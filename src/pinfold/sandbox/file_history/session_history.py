@@ -7,6 +7,7 @@ import functools
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -64,15 +65,14 @@ class FileHistory:
         """Of the last cell's files, a line each."""
         self.changed = NO_FILES
         """By the last cell."""
-        try:
+        with ExitStack() as on_failure:
+            if self._scratch:
+                on_failure.callback(self._scratch.remove)
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             cap = min(TOTAL_CAP, int(shutil.disk_usage(place).free * SHARE))
             self._versions = Versions(workspace, place, total_cap=cap, is_lasting=folder is not None)
             self.coverage: Coverage = self._versions.begin(listings)
-        except BaseException:
-            if self._scratch:
-                self._scratch.remove()
-            raise
+            on_failure.pop_all()
         self._filled = Event()
         self._closing = Event()
         self._fill_until = monotonic() + FILL_S

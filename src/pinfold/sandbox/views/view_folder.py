@@ -13,7 +13,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -48,14 +48,13 @@ class ViewFolder:
         """Makes it ready, with what is seen of the workspace now. Raises SandboxUnavailable."""
         self.path = _check_view(workspace, view)
         self._lock = _lock_view(self.path)
-        try:
-            _prepare_view(workspace.resolve(), self.path)
-        except OSError as error:
-            self.close()
-            raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            try:
+                _prepare_view(workspace.resolve(), self.path)
+            except OSError as error:
+                raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
+            on_failure.pop_all()
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -272,11 +271,10 @@ class Layer:
         self.entries: dict[str, Layered] = {}
         self.opaque: set[str] = set()
         """Folders in which nothing of the workspace is seen."""
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
             self._walk()
-        except BaseException:
-            self.close()
-            raise
+            on_failure.pop_all()
 
     def close(self) -> None:
         for path, mode in reversed(self._opened_up):
