@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.sandbox_suite.figures import Figure, shown, table
 
-from pinfold.sandbox.file_history import Restored, Versions
+from pinfold.sandbox.file_history.reports import Restored
+from pinfold.sandbox.file_history.versions import Versions
 
 FOLDERS = 100
 SIZES = (40_000,) * 90 + (1_000_000,) * 9 + (7_500_000,)

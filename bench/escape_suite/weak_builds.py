@@ -15,7 +15,7 @@ from bench.escape_suite.program import Level
 from msgspec.structs import replace
 
 from pinfold.sandbox import Provider
-from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Listings, find_guarded_paths
 from pinfold.sandbox.providers import jail as _jail
 from pinfold.sandbox.providers import landlock, namespaces
 from pinfold.sandbox.providers.launcher import GUEST as GUEST_FOLDER
@@ -135,16 +135,16 @@ def pivot_to(folder):
 
 
 def _no_masks() -> None:
-    def unmasked(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
-        return replace(find_guarded_paths(source, shown, steers=steers), masked=[])
+    def unmasked(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
+        return replace(find_guarded_paths(source, shown, steers=steers, listings=listings), masked=[])
 
     _jail.find_guarded_paths = unmasked
     _no_keeper()  # it would mask what a program gives a new name, sooner or later
 
 
 def _no_protection() -> None:
-    def unprotected(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
-        return replace(find_guarded_paths(source, shown, steers=steers), protected=[])
+    def unprotected(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
+        return replace(find_guarded_paths(source, shown, steers=steers, listings=listings), protected=[])
 
     _jail.find_guarded_paths = unprotected
 

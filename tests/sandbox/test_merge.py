@@ -23,7 +23,7 @@ from tests.sandbox.test_autorun_files import environment
 from pinfold.sandbox import Spec
 from pinfold.sandbox.kernel.safe_files import SafeFolder
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.views import Change, LeftOut, changes, merge_view, scan_workspace
+from pinfold.sandbox.views import Change, LeftOut, changes, merge_view
 from pinfold.sandbox.views.view_folder import ViewFolder
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="overlayfs is Linux's")]
@@ -339,14 +339,6 @@ def test_what_cannot_be_brought_over_is_named_and_the_rest_is(workspace: Path, v
     assert brought.left_out == ()
     assert (workspace / "file\n\udcff").read_text() == "odd name"
     assert changes(workspace, view) == []
-
-
-def test_since_can_be_given(workspace: Path, view: Path) -> None:
-    (workspace / "file").write_text("the user's")
-    (view / "files" / "file").write_text("the session's")
-    assert merge_view(workspace, view).conflicts == ("file",)
-    assert merge_view(workspace, view, since=scan_workspace(workspace)).applied == (Change("file", "changed"),)
-    assert (workspace / "file").read_text() == "the session's"
 
 
 def test_the_kind_of_a_file_system_is_known(workspace: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.sandbox.evaluation import as_user
 from tests.time_complexity import assert_linear
 
+from pinfold.sandbox.guards import guarded_paths
 from pinfold.sandbox.guards.gitdir import is_plain_config
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, reduce_folders
 from pinfold.sandbox.guards.secret_files import is_masked
@@ -205,6 +206,25 @@ def test_many_that_lie_too_deep_are_hidden_by_few() -> None:
     assert all(path.startswith(f"{place}/") for path in places)
     assert len(place) > 500
     assert reduce_folders({"/w/a", "/w/b"}) == ["/w/a", "/w/b"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root's own set-id files are the case")
+@pytest.mark.parametrize("find", ["/usr/bin/find", "/bin/false", "/none"])
+def test_programs_that_run_as_root_are_protected_whether_find_works_or_not(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, find: str
+) -> None:
+    monkeypatch.setattr(guarded_paths, "FIND", find)
+    for name, mode in {"plain": 0o755, "deep/user": 0o4755, "deep/group\n": 0o2755}.items():
+        path = workspace / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        path.chmod(mode)
+    (workspace / "link").symlink_to("deep/user")
+    (workspace / "deep").chmod(0o2755)
+    assert {path for path in found(workspace).protected if path.startswith("/w/")} == {
+        "/w/deep/user",
+        "/w/deep/group\n",
+    }
 
 
 CLOSED = """

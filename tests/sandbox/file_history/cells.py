@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pinfold.sandbox.file_history import Changes, Restored, Versions
+from pinfold.sandbox.file_history.reports import Changes, Restored
+from pinfold.sandbox.file_history.versions import Versions
 
 Tree = dict[str, tuple[str, object, int]]
 WATCHED, WALKED = 8192, 0

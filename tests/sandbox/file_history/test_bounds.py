@@ -11,9 +11,10 @@ import pytest
 from tests.sandbox.file_history.cells import Cells, history, let_settle
 
 from pinfold.sandbox import SandboxUnavailable
-from pinfold.sandbox.file_history import Missed, NotCovered, StateUnknown, Versions
+from pinfold.sandbox.file_history.reports import Missed, NotCovered
 from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.file_history.store import same_content
+from pinfold.sandbox.file_history.versions import StateUnknown, Versions
 
 pytestmark = pytest.mark.integration
 
@@ -92,7 +93,7 @@ def test_a_damaged_content_is_never_put_back(project: Path) -> None:
     with history(project) as cells:
         cells.run(lambda: [(project / name).write_text("cell") for name in ("notes.txt", "run.sh")])
         cells.undo()
-        (kept,) = {kept.blob for kept in cells.versions.restore(1).replaced if kept.path == "notes.txt"}
+        (kept,) = {kept for path, kept in cells.versions.restore(1).replaced if path == "notes.txt"}
         cells.versions.content(kept).write_text("uno")
         assert cells.undo().missed == (Missed(path="notes.txt", why="its content was damaged in the store"),)
         assert (project / "notes.txt").read_text() == "cell"
@@ -116,7 +117,7 @@ def test_calls_out_of_order_are_refused_in_one_line(project: Path) -> None:
         with pytest.raises(StateUnknown):
             cells.versions.restore(2)
         with pytest.raises(StateUnknown):
-            cells.versions.content("sha256:" + "0" * 64)
+            cells.versions.content("0" * 64)
         project.rename(project.with_name("other"))
         project.mkdir()
         with pytest.raises(SandboxUnavailable, match="removed or replaced"):

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 from tests.sandbox.file_history.cells import history, let_settle, to_folder, tree
 
-from pinfold.sandbox.file_history import Missed, NotCovered, Tally, Versions
+from pinfold.sandbox.file_history.reports import Missed, NotCovered
+from pinfold.sandbox.file_history.versions import Versions
 
 pytestmark = pytest.mark.integration
 
@@ -35,12 +36,6 @@ def test_what_is_not_covered_is_named_before_any_cell_runs(project: Path, tmp_pa
         NotCovered(path="pipe", why="special file"),
         NotCovered(path="socket", why="special file"),
     }
-    assert coverage.by_reason == {
-        "too large": Tally(2, 256 * 9 + 1001),
-        "secret": Tally(1, 7),
-        "hard link": Tally(1, 3),
-        "special file": Tally(2, 0),
-    }
     assert coverage.files == 5
     held = [path.read_bytes() for path in (tmp_path / "store").glob("??/*")]
     assert len(held) == 5
@@ -55,7 +50,7 @@ def test_what_cannot_be_read_is_named(project: Path) -> None:
         versions = Versions(project, project.parent / "store")
         coverage = versions.begin()
         assert set(versions.fill().not_covered) >= {NotCovered(path="src", why="unreadable")}
-        assert coverage.by_reason["unreadable"].count >= 1
+        assert "unreadable" in {one.why for one in coverage.not_covered}
         versions.close()
     finally:
         (project / "src").chmod(0o700)
@@ -77,7 +72,7 @@ def test_what_a_cell_closed_is_opened_and_what_it_made_of_it_is_kept(project: Pa
         undone = cells.undo()
         assert (undone.missed, undone.aside) == ((), ())
         assert tree(project) == before
-        assert {kept.path for kept in undone.replaced} == {"notes.txt", "src/main.py"}
+        assert {path for path, _ in undone.replaced} == {"notes.txt", "src/main.py"}
 
 
 def test_a_large_file_that_a_cell_moved_is_moved_back(project: Path, watches: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.file_history.cells import ACTS, history, tree
 
-from pinfold.sandbox.file_history import Changes
+from pinfold.sandbox.file_history.reports import Changes
 
 pytestmark = pytest.mark.integration
 
@@ -148,7 +148,7 @@ def test_every_version_that_gives_way_is_kept_and_named(project: Path, watches: 
 
     with history(project, watches=watches) as cells:
         cells.run(both)
-        replaced = {kept.path: cells.versions.content(kept.blob).read_text() for kept in cells.undo().replaced}
+        replaced = {path: cells.versions.content(kept).read_text() for path, kept in cells.undo().replaced}
     assert replaced == {"notes.txt": "by the user, while the cell ran", "own": "of the user's, made while the cell ran"}
 
 

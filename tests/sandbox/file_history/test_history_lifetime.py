@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.sandbox.file_history import Versions
+from pinfold.sandbox.file_history.versions import Versions
 
 pytestmark = pytest.mark.unit
 

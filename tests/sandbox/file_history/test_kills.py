@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.file_history.cells import tree
 
-from pinfold.sandbox.file_history import Versions
+from pinfold.sandbox.file_history.versions import Versions
 
 pytestmark = [pytest.mark.safety, pytest.mark.alone]
 KILLS = int(os.environ.get("KILLS", "6"))
@@ -25,7 +25,7 @@ import random, shutil, sys
 from pathlib import Path
 from tests.sandbox.file_history.cells import tree
 from tests.sandbox.file_history.test_kills import said
-from pinfold.sandbox.file_history import Versions
+from pinfold.sandbox.file_history.versions import Versions
 
 workspace, store, told, seed = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 chance = random.Random(seed)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from tests.sandbox.file_history.cells import Tree, tree
 
-from pinfold.sandbox.file_history import Versions
+from pinfold.sandbox.file_history.versions import Versions
 
 pytestmark = pytest.mark.integration
 

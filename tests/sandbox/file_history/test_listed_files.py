@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from tests.sandbox.file_history.cells import let_settle, tree
 
-from pinfold.sandbox.file_history import Missed, Versions
+from pinfold.sandbox.file_history.reports import Missed
+from pinfold.sandbox.file_history.versions import Versions
+from pinfold.sandbox.guards.guarded_paths import Listings, find_guarded_paths
 
 pytestmark = pytest.mark.integration
 UNREAD = "changed before it was read"
@@ -95,3 +97,18 @@ def test_a_file_changed_before_it_was_looked_at_is_not_taken_for_what_it_was(lar
     restored = versions.restore(0)
     assert restored.missed == (Missed(path="node_modules/one/a.js", why=UNREAD),)
     assert changed.read_text() == "changed again"
+
+
+def test_folders_are_listed_once_and_again_only_if_they_changed_since(large: Path) -> None:
+    listings: Listings = {}
+    find_guarded_paths(large, "/w", steers=True, listings=listings)
+    assert set(listings) == {"", "src", "node_modules", "node_modules/one", "node_modules/two"}
+    listings["node_modules/two"][1].clear()  # what is seen there now was taken from the listing
+    (large / "src" / "late.py").touch()
+    versions = Versions(large, large.parent / "store", is_lasting=False)
+    assert versions.begin(listings).files == 4  # own.py, late.py, a.js, b.js
+    assert listings == {}
+    versions.before(1)
+    (large / "src" / "late.py").write_text("changed")
+    assert versions.after(1).changed == ("src/late.py",)
+    versions.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.sandbox.file_history.cells import ACTS, Cells, history, let_settle, tree
 
-from pinfold.sandbox.file_history import Versions
+from pinfold.sandbox.file_history.versions import Versions
 
 pytestmark = pytest.mark.integration
 

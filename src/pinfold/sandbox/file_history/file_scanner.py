@@ -16,10 +16,10 @@ from pinfold.sandbox.file_history.store import (
     Store,
     count_written,
     file_of,
-    is_fresh,
     read_file,
     reason,
 )
+from pinfold.sandbox.guards.contents import is_fresh
 from pinfold.sandbox.guards.secret_files import is_masked
 from pinfold.sandbox.kernel.inotify import FILES, Watch
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, is_open_for_writing, reopen
@@ -132,7 +132,7 @@ class FileScanner:
                 self.known.note(path, Uncovered(why, stamp.thing), stamp)
             elif self.started and not self._effort.allows(status.st_blocks * 512):
                 self.known.note(path, Uncovered("too much at once", stamp.thing), stamp)
-            elif self.started or is_fresh(stamp):
+            elif self.started or is_fresh(stamp.ctime_ns):
                 self.read(path)
             else:
                 self.known.note(path, file_of(None, status), stamp)

@@ -1,20 +1,29 @@
-"""Which states there were, what led from one to the next, and what a workspace must be to be at one of them. No disk.
+"""Which states there were, what led from one to the next, and what a workspace must be to be at one of them.
 
 States form a tree: a cell grows a new one from where the workspace is. Each keeps only how it differs from its parent, in
 two steps: what the user changed before the cell ran, and what changed while it ran.
 
 The user's changes go along wherever one goes. A state knows what the user did until it was made, or until it was last left
 for another: going there, only what the user changed later than that stays as it is.
+
+The journal says line by line in the store what happened, so that another process can go on where the last one ended, however
+it ended. It is written as it happens and not synced: after a power cut the last lines, or contents, may be missing, which is
+found out and said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
-from pinfold.sandbox.file_history.entries import Delta, Entry, Folder, above, digests, whole
+from pinfold.sandbox.file_history.entries import Delta, Entry, File, Folder, Link, Uncovered, above, digests, whole
+from pinfold.sandbox.kernel.safe_files import Stamp
 
 
 class Users(Struct, frozen=True):
@@ -183,3 +192,215 @@ def _fit(wanted: dict[str, Entry | None], stopped: Collection[str], now: Mapping
     for path in sorted(wanted):
         if wanted[path] is not None and not all(isinstance(will_be(folder), Folder) for folder in above(path)):
             wanted[path] = None
+
+
+_AT_ONCE = 500
+"""Entries on one line of the start, so that other threads do not wait long for this one."""
+_Said: TypeAlias = list[Any] | None
+
+
+class JournalState(Struct):
+    """What an earlier owner has left."""
+
+    history: History = field(default_factory=History)
+    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    stamps: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
+    """Of what has not changed since the start."""
+    running: int | None = None
+    """The cell that ran when it ended."""
+    going: int | None = None
+    """The state it was going to when it ended."""
+    aside: set[str] = field(default_factory=set[str])
+
+    def change(self, delta: Delta) -> Delta:
+        for path, (_, new) in delta.items():
+            self.stamps.pop(path, None)
+            if new is None:
+                self.entries.pop(path, None)
+            else:
+                self.entries[path] = new
+        return delta
+
+
+class Journal:
+    """Until `write_start` and `go_on` were called, which take their time, lines wait in memory.
+
+    With no file nothing is written: no other process will go on.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._start: tuple[Mapping[str, Entry], Mapping[str, Stamp]] = ({}, {})
+        self._waiting: list[list[Any]] = []
+        self._is_over = path is None
+        """Nothing is written, or nothing any more."""
+
+    def load(self) -> JournalState | None:
+        """None: there is no whole start, or it is damaged. Otherwise what is written from now on is added to it."""
+        if self._path is None:
+            return None
+        try:
+            lines = self._path.read_text(encoding="ascii").splitlines(keepends=True)
+            if lines and not lines[-1].endswith("\n"):  # it was being written
+                os.truncate(self._path, sum(map(len, lines[:-1])))
+                lines.pop()
+            told = _replay(json.loads(line) for line in lines)
+        except (OSError, ValueError):
+            return None
+        if told:
+            self._open(self._path)
+        return told
+
+    def start(self, entries: Mapping[str, Entry], stamps: Mapping[str, Stamp]) -> None:
+        self._start = (entries, stamps)
+
+    def write_start(self) -> None:
+        """By any thread."""
+        if self._fd is not None or self._path is None:
+            return
+        entries, stamps = self._start
+        paths = list(entries)
+        try:
+            with self._path.open("w", encoding="ascii") as file:
+                for at in range(0, len(paths), _AT_ONCE):
+                    some = {it: (_encode_entry(entries[it]), stamps.get(it)) for it in paths[at : at + _AT_ONCE]}
+                    file.write(json.dumps(["start", some]) + "\n")
+        except OSError:
+            self._give_up()
+
+    def go_on(self) -> None:
+        if self._fd is None and self._path is not None and not self._is_over:
+            self._open(self._path)
+            waiting, self._waiting = self._waiting, []
+            self._write("started")
+            for line in waiting:
+                self._write(*line)
+
+    def record_read(self, path: str, entry: Entry) -> None:
+        self._write("read", path, _encode_entry(entry))
+
+    def record_user_change(self, delta: Delta) -> None:
+        if delta:
+            self._write("user", _encode_delta(delta))
+
+    def record_found(self, delta: Delta) -> None:
+        """Changes of unknown origin."""
+        self._write("found", _encode_delta(delta))
+
+    def record_run(self, cell: int) -> None:
+        self._write("runs", cell)
+
+    def record_cell(self, cell: int, delta: Delta) -> None:
+        self._write("grows", cell, _encode_delta(delta))
+
+    def record_restore_start(self, to: int) -> None:
+        self._write("goes", to)
+
+    def record_restore_end(self, to: int, user: Users, delta: Delta, aside: Collection[str]) -> None:
+        self._write("arrives", to, _encode_delta(user.delta), user.since, _encode_delta(delta), sorted(aside))
+
+    def record_drop(self) -> None:
+        self._write("drops")
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _open(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def _write(self, *line: Any) -> None:
+        if self._is_over:
+            return
+        if self._fd is None:
+            self._waiting.append(list(line))
+            return
+        data = json.dumps(line).encode("ascii") + b"\n"
+        try:
+            is_whole = os.write(self._fd, data) == len(data)
+        except OSError:
+            is_whole = False
+        if not is_whole:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The disk is full: undo goes on here, but another process could not go on with a gap in the story."""
+        self._is_over = True
+        self.close()
+        self._waiting.clear()
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
+
+
+def _replay(lines: Iterable[list[Any]]) -> JournalState | None:
+    told, is_whole = JournalState(), False
+    for line in lines:
+        match line:
+            case ["start", some]:
+                told.entries.update((path, _decode_entry(said)) for path, (said, _) in some.items())
+                told.stamps.update((path, Stamp(*stamp)) for path, (_, stamp) in some.items() if stamp)
+            case ["started"]:
+                is_whole = True
+            case ["read", path, said]:
+                told.entries[path] = _decode_entry(said)
+            case ["user", delta]:
+                told.history.record_user_change(told.change(_decode_delta(delta)))
+            case ["found", delta]:
+                told.change(_decode_delta(delta))
+            case ["runs", cell]:
+                told.running, told.going = cell, None
+            case ["grows", cell, delta]:
+                told.history.grow(cell, told.change(_decode_delta(delta)))
+                told.running = None
+            case ["goes", to]:
+                told.going = to
+            case ["arrives", to, user, since, delta, aside]:
+                told.change(_decode_delta(delta))
+                told.history.arrive(to, Users(_decode_delta(user), since))
+                told.going, told.aside = None, set(aside)
+            case ["drops"]:
+                told.history.drop_oldest()
+            case _:
+                raise ValueError(f"{line[:1]} is nothing that was ever written")
+    return told if is_whole else None
+
+
+def _encode_entry(entry: Entry | None) -> _Said:
+    match entry:
+        case None:
+            return None
+        case File(digest, size, mode, owner, mtime_ns):
+            return ["file", digest, size, mode, *owner, mtime_ns]
+        case Folder(mode, owner):
+            return ["folder", mode, *owner]
+        case Link(target, owner):
+            return ["link", target, *owner]
+        case Uncovered(why, thing, is_folder):
+            return ["uncovered", why, *thing, is_folder]
+
+
+def _decode_entry(said: _Said) -> Any:
+    match said:
+        case None:
+            return None
+        case ["file", digest, size, mode, uid, gid, mtime_ns]:
+            return File(digest, size, mode, (uid, gid), mtime_ns)
+        case ["folder", mode, uid, gid]:
+            return Folder(mode, (uid, gid))
+        case ["link", target, uid, gid]:
+            return Link(target, (uid, gid))
+        case ["uncovered", why, inode, size, mtime_ns, is_folder]:
+            return Uncovered(why, (inode, size, mtime_ns), is_folder)
+        case _:
+            raise ValueError(f"{said} is nothing that a path can be")
+
+
+def _encode_delta(delta: Delta) -> dict[str, tuple[_Said, _Said]]:
+    return {path: (_encode_entry(old), _encode_entry(new)) for path, (old, new) in delta.items()}
+
+
+def _decode_delta(said: dict[str, tuple[_Said, _Said]]) -> Delta:
+    return {path: (_decode_entry(old), _decode_entry(new)) for path, (old, new) in said.items()}

@@ -23,21 +23,13 @@ class NotCovered(Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
-class Tally(Struct, frozen=True):
-    count: int
-    size: int
-
-
 class Coverage(Struct, frozen=True, kw_only=True):
     files: int
     """That can be put back, those still unread included."""
-    size: int
     unread: int
     """Files that `fill` has still to read: if one changes before that, what it was is lost, and it is named then."""
     not_covered: tuple[NotCovered, ...]
     """The largest first, at most a thousand."""
-    by_reason: Mapping[Why, Tally]
-    """All that is not covered."""
     watched: bool
     """If not, every cell costs a walk over all files."""
     has_unmeasured: bool = False
@@ -61,13 +53,6 @@ class Changes:
     """States that can no longer be gone back to, for want of room."""
 
 
-class KeptVersion(Struct, frozen=True, kw_only=True):
-    """A version that was replaced or removed; `Versions.content` has it."""
-
-    path: str
-    blob: str
-
-
 class Missed(Struct, frozen=True, kw_only=True):
     path: str
     why: str
@@ -78,8 +63,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     """Made again, changed back or removed."""
     left: tuple[str, ...] = ()
     """As the user has made it since, which no undo overwrites."""
-    replaced: tuple[KeptVersion, ...] = ()
-    """Every version that gave way: who changed a file while a cell ran, the cell or the user, cannot be seen."""
+    replaced: tuple[tuple[str, str], ...] = ()
+    """Every version that gave way, for `Versions.content`: who changed a file while a cell ran, the cell or the user, cannot be seen."""
     aside: tuple[tuple[str, str], ...] = ()
     """What is not covered and was in the way, and where it is now."""
     missed: tuple[Missed, ...] = ()
@@ -89,15 +74,12 @@ class Restored(Struct, frozen=True, kw_only=True):
 def coverage_of(
     entries: Mapping[str, Entry], crowded: Collection[str], *, unread: int, watched: bool, has_unmeasured: bool = False
 ) -> Coverage:
-    files = [entry for entry in entries.values() if isinstance(entry, File)]
     missing = [*_not_covered(entries.items()), *_list_crowded(crowded)]
     missing.sort(key=lambda it: (-it.size, it.path))
     return Coverage(
-        files=len(files),
-        size=sum(entry.size for entry in files),
+        files=sum(isinstance(entry, File) for entry in entries.values()),
         unread=unread,
         not_covered=tuple(missing[:_NAMED]),
-        by_reason=_tallies(missing),
         watched=watched,
         has_unmeasured=has_unmeasured,
     )
@@ -134,14 +116,6 @@ def _not_covered(entries: Iterable[tuple[str, Entry]]) -> list[NotCovered]:
         for path, entry in entries
         if isinstance(entry, Uncovered) and entry is not UNMEASURED
     ]
-
-
-def _tallies(missing: list[NotCovered]) -> dict[Why, Tally]:
-    tallies: dict[Why, Tally] = {}
-    for it in missing:
-        so_far = tallies.get(it.why, Tally(0, 0))
-        tallies[it.why] = Tally(so_far.count + 1, so_far.size + it.size)
-    return tallies
 
 
 def _list_crowded(folders: Iterable[str]) -> list[NotCovered]:

@@ -7,6 +7,7 @@ import functools
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -16,8 +17,11 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
-from pinfold.sandbox.file_history import TOTAL_CAP, Changes, Coverage, Restored, Versions, Why
+from pinfold.sandbox.file_history.entries import Why
+from pinfold.sandbox.file_history.reports import Changes, Coverage, Restored
+from pinfold.sandbox.file_history.versions import TOTAL_CAP, Versions
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
+from pinfold.sandbox.guards.guarded_paths import Listings
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.guards.secret_files import format_name, is_masked
 from pinfold.sandbox.kernel.folders import TemporaryFolder
@@ -47,8 +51,11 @@ _How: TypeAlias = Literal["added", "changed", "removed"]
 class FileHistory:
     """Of one session. Cells are numbered as the session numbers them."""
 
-    def __init__(self, workspace: Path, folder: Path | None = None) -> None:
-        """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us."""
+    def __init__(self, workspace: Path, folder: Path | None = None, listings: Listings | None = None) -> None:
+        """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us.
+
+        `listings`: what the walk for guarded paths has just found.
+        """
         self._workspace = workspace
         self._scratch = None if folder else TemporaryFolder("versions")
         place = folder or cast("TemporaryFolder", self._scratch).path
@@ -58,15 +65,14 @@ class FileHistory:
         """Of the last cell's files, a line each."""
         self.changed = NO_FILES
         """By the last cell."""
-        try:
+        with ExitStack() as on_failure:
+            if self._scratch:
+                on_failure.callback(self._scratch.remove)
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             cap = min(TOTAL_CAP, int(shutil.disk_usage(place).free * SHARE))
             self._versions = Versions(workspace, place, total_cap=cap, is_lasting=folder is not None)
-            self.coverage: Coverage = self._versions.begin()
-        except BaseException:
-            if self._scratch:
-                self._scratch.remove()
-            raise
+            self.coverage: Coverage = self._versions.begin(listings)
+            on_failure.pop_all()
         self._filled = Event()
         self._closing = Event()
         self._fill_until = monotonic() + FILL_S
@@ -85,10 +91,12 @@ class FileHistory:
         return self._versions.last
 
     @classmethod
-    def create_if_possible(cls, workspace: Path, folder: Path | None = None) -> FileHistory | str:
+    def create_if_possible(
+        cls, workspace: Path, folder: Path | None = None, listings: Listings | None = None
+    ) -> FileHistory | str:
         """Or why not."""
         try:
-            return cls(workspace, folder)
+            return cls(workspace, folder, listings)
         except (OSError, RuntimeError, ValueError, SandboxError) as error:
             return f"Undo brings back variables only, no files: {error}."
 

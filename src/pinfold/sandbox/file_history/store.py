@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from threading import Lock
 
 from pinfold.sandbox.file_history.entries import File, Uncovered, Why, mode_of, owner_of
+from pinfold.sandbox.guards.contents import is_fresh
 from pinfold.sandbox.kernel.safe_files import Stamp, is_open_for_writing
 
 CHUNK = 1 << 20
@@ -103,8 +103,6 @@ class Store:
         self._sizes: dict[str, int] = {}
         self._used = 0
         self._lock = Lock()
-        self._clones = True
-        """Until the file system says that it cannot share blocks."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for blob in folder.glob("??/*"):  # of an earlier owner
             status = blob.stat()
@@ -112,10 +110,6 @@ class Store:
         self._used = sum(self._sizes.values())
         for partial in folder.glob("partial-*"):
             partial.unlink()
-
-    @property
-    def used(self) -> int:
-        return self._used
 
     def has(self, digest: str) -> bool:
         return digest in self._sizes
@@ -128,19 +122,16 @@ class Store:
 
     def take(self, fd: int, *, share: float = 1.0) -> str:
         """The content of an open file, by its hash. Uses no more than this share of the store. Raises NoRoom and TooLarge."""
-        size = os.fstat(fd).st_size
-        if size > self._largest:
+        if os.fstat(fd).st_size > self._largest:
             raise TooLarge
         if not self.has_room(count_written(fd), share=share):
-            digest = _hash(fd)
-            if digest not in self._sizes:
+            found = hashlib.sha256()
+            for _, piece, _ in pieces(fd):
+                found.update(piece)
+            if found.hexdigest() not in self._sizes:
                 raise NoRoom
-            return digest
+            return found.hexdigest()
         try:
-            if size < CHUNK:
-                data = os.pread(fd, size + 1, 0)
-                if len(data) <= size:
-                    return self._put(data)
             return self._stream(fd)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -152,13 +143,12 @@ class Store:
         found = hashlib.sha256()
         try:
             with self.path(digest).open("rb", buffering=0) as blob:
-                cloned = self._try_clone(blob.fileno(), fd)
+                is_clone = _try_clone(blob.fileno(), fd)
                 for at, piece, is_written in pieces(blob.fileno()):
                     found.update(piece)
-                    if is_written and not cloned:
+                    if is_written and not is_clone:
                         write_at(fd, piece, at)
-                if not cloned:
-                    os.ftruncate(fd, os.fstat(blob.fileno()).st_size)
+                os.ftruncate(fd, os.fstat(blob.fileno()).st_size)
         except FileNotFoundError as error:
             raise Damaged(error.errno, "its content is no longer kept") from error
         if found.hexdigest() != digest:
@@ -171,35 +161,21 @@ class Store:
                     self.path(digest).unlink()
                 self._used -= self._sizes.pop(digest)
 
-    def _put(self, data: bytes) -> str:
-        digest = hashlib.sha256(data).hexdigest()
-        if digest not in self._sizes:
-            partial, fd = self._partial()
-            try:
-                write_at(fd, data, 0)
-            except OSError:
-                partial.unlink()
-                raise
-            finally:
-                os.close(fd)
-            self._keep(partial, digest, len(data))
-        return digest
-
     def _stream(self, source: int) -> str:
         """What is hashed is what was written, whatever happens to the file meanwhile."""
-        partial, fd = self._partial()
+        partial = self._folder / f"partial-{secrets.token_hex(8)}"
+        fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         found, size, held = hashlib.sha256(), 0, 0
         try:
-            cloned = self._try_clone(source, fd)
-            for at, piece, is_written in pieces(fd if cloned else source):
+            is_clone = _try_clone(source, fd)
+            for at, piece, is_written in pieces(fd if is_clone else source):
                 found.update(piece)
                 size = at + len(piece)
                 if size > self._largest:
                     break
-                if is_written and not cloned:
+                if is_written and not is_clone:
                     write_at(fd, piece, at)
-            if not cloned:
-                os.ftruncate(fd, size)
+            os.ftruncate(fd, size)
             held = count_written(fd)
         except OSError:
             partial.unlink()
@@ -212,10 +188,6 @@ class Store:
         self._keep(partial, found.hexdigest(), held)
         return found.hexdigest()
 
-    def _partial(self) -> tuple[Path, int]:
-        path = self._folder / f"partial-{secrets.token_hex(8)}"
-        return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
     def _keep(self, partial: Path, digest: str, size: int) -> None:
         path = self.path(digest)
         with self._lock:
@@ -227,21 +199,13 @@ class Store:
             self._sizes[digest] = size
             self._used += size
 
-    def _try_clone(self, source: int, target: int) -> bool:
-        if self._clones:
-            try:
-                fcntl.ioctl(target, _FICLONE, source)
-                return True
-            except OSError:
-                self._clones = False
-        return False
 
-
-def _hash(fd: int) -> str:
-    found = hashlib.sha256()
-    for _, piece, _ in pieces(fd):
-        found.update(piece)
-    return found.hexdigest()
+def _try_clone(source: int, target: int) -> bool:
+    """Share the blocks, where the file system can (btrfs, XFS)."""
+    with suppress(OSError):
+        fcntl.ioctl(target, _FICLONE, source)
+        return True
+    return False
 
 
 def write_at(fd: int, data: bytes | memoryview, at: int) -> None:
@@ -251,8 +215,6 @@ def write_at(fd: int, data: bytes | memoryview, at: int) -> None:
         left, at = left[written:], at + written
 
 
-TICK_NS = 20_000_000
-"""Longer than the kernel's clock for files stands still."""
 _TRIES = 3
 """Of reading a file that is being written."""
 
@@ -275,7 +237,7 @@ def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
             os.fdatasync(fd)
     stamp = Stamp.of(os.fstat(fd))
     for _ in range(_TRIES):
-        fresh = is_fresh(stamp)
+        fresh = is_fresh(stamp.ctime_ns)
         try:
             digest = take(fd)
         except (NoRoom, TooLarge, OSError) as error:
@@ -290,10 +252,6 @@ def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
 
 def file_of(digest: str | None, status: os.stat_result) -> File:
     return File(digest, status.st_size, mode_of(status), owner_of(status), status.st_mtime_ns)
-
-
-def is_fresh(stamp: Stamp) -> bool:
-    return stamp.ctime_ns > time.time_ns() - TICK_NS
 
 
 def reason(error: Exception) -> Why:

@@ -16,12 +16,10 @@ from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.file_history.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.file_history.file_restorer import FileRestorer
 from pinfold.sandbox.file_history.file_scanner import Effort
-from pinfold.sandbox.file_history.history import History, Target, Users
-from pinfold.sandbox.file_history.journal import Journal, JournalState
+from pinfold.sandbox.file_history.history import History, Journal, JournalState, Target, Users
 from pinfold.sandbox.file_history.reports import (
     Changes,
     Coverage,
-    KeptVersion,
     Missed,
     Restored,
     changes_of,
@@ -29,6 +27,7 @@ from pinfold.sandbox.file_history.reports import (
 )
 from pinfold.sandbox.file_history.store import Store
 from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner
+from pinfold.sandbox.guards.guarded_paths import Listings
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.kernel.safe_files import SafeFolder, is_partial
 
@@ -46,7 +45,6 @@ WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 PAUSE_S = 0.0005
 """Between two folders of files that were only listed: other threads that wait for the lock go first."""
-_PREFIX = "sha256:"
 
 
 class StateUnknown(SandboxError):
@@ -109,7 +107,7 @@ class Versions:
         )
         self._now = self._seen.known
 
-    def begin(self) -> Coverage:
+    def begin(self, listings: Listings | None = None) -> Coverage:
         """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
 
         If the store holds a history, that goes on: what changed since is the user's doing, or of the cell that ran when
@@ -119,9 +117,11 @@ class Versions:
             told = self._journal.load()
             try:
                 if told is None:
-                    self._seen.start()
+                    self._seen.start(listings or {})
                     if self._is_lasting:
-                        self._journal.start(dict(self._now.entries), self._seen.sure_stamps())
+                        # By their stamps another process may know what has not changed.
+                        sure = {path: it for path, it in self._now.stamps.items() if path not in self._now.unsure}
+                        self._journal.start(dict(self._now.entries), sure)
                 else:
                     self._resume(told)
             except OSError as error:
@@ -215,11 +215,10 @@ class Versions:
                 raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
             return self._go(to)
 
-    def content(self, blob: str) -> Path:
+    def content(self, digest: str) -> Path:
         """The file that holds a version that was replaced. Raises StateUnknown."""
-        digest = blob.removeprefix(_PREFIX)
         if not self._store.has(digest):
-            raise StateUnknown(f"{blob} is not known, or no longer kept")
+            raise StateUnknown(f"{digest} is not known, or no longer kept")
         return self._store.path(digest)
 
     def close(self) -> None:
@@ -293,7 +292,7 @@ class Versions:
         return Restored(
             put_back=tuple(path for path in done.put_back if path in delta),
             left=tuple(target.left),
-            replaced=tuple(KeptVersion(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()),
+            replaced=tuple(done.replaced.items()),
             aside=tuple(done.aside.items()),
             missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
         )

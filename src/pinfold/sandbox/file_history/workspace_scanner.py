@@ -31,11 +31,9 @@ from pinfold.sandbox.file_history.entries import (
     parent_of,
 )
 from pinfold.sandbox.file_history.file_scanner import Effort, FileScanner
-from pinfold.sandbox.file_history.store import (
-    TICK_NS,
-    Store,
-    reason,
-)
+from pinfold.sandbox.file_history.store import Store, reason
+from pinfold.sandbox.guards.contents import TICK_NS
+from pinfold.sandbox.guards.guarded_paths import Listings, stamp_of_folder
 from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.sandbox.guards.secret_files import PATTERNS, is_masked
 from pinfold.sandbox.kernel.inotify import OPENED, WRITTEN
@@ -63,7 +61,7 @@ class WorkspaceScanner:
         measured_at_start: int | None = None,
     ) -> None:
         """`measured_at_start`: of more files `start` only lists the rest; until `measure_next` has seen one, it is not covered."""
-        self.known = FileIndex(self._unwatch)
+        self.known = FileIndex(lambda folder: self.files.watch.remove(folder) if self.files.watch else None)
         self.crowded: set[str] = set()
         """Folders in which more was made than can be covered: only what was known before still is."""
         self._top = top
@@ -76,6 +74,7 @@ class WorkspaceScanner:
         self._unmeasured: list[str] = []
         """Folders with files that were only listed."""
         self._measured_at_start = measured_at_start
+        self._listings: Listings = {}
         self._compares_held = not top.tells_of_maps
         self.files = FileScanner(top, store, self.known, effort, largest=largest, watches=watches, make_room=make_room)
 
@@ -101,9 +100,11 @@ class WorkspaceScanner:
         if self.files.watch:
             self.files.watch.close()
 
-    def start(self) -> None:
-        """Everything is looked at and nothing read, but what could change again unseen."""
+    def start(self, listings: Listings) -> None:
+        """Everything is looked at and nothing read, but what could change again unseen. `listings` is used up."""
+        self._listings = listings
         self._enter("")
+        self._listings.clear()
         self.files.started = True
         self.known.changes()
         # From the end: small ones first.
@@ -117,10 +118,6 @@ class WorkspaceScanner:
         self.files.started = True
         self._walk()
         self.known.forget_moves()
-
-    def sure_stamps(self) -> dict[str, Stamp]:
-        """By which another process may know what has not changed."""
-        return {path: stamp for path, stamp in self.known.stamps.items() if path not in self.known.unsure}
 
     def get_touched_names(self) -> Names:
         """Names to which something happened since the last look."""
@@ -236,8 +233,12 @@ class WorkspaceScanner:
 
     def _list(self, fd: int, folder: str) -> list[str]:
         """Returns the folders in it."""
-        with os.scandir(fd) as inside:
-            found = list(inside)
+        listed = self._listings.pop(folder, None)
+        if listed and listed[0] == stamp_of_folder(os.fstat(fd)):
+            found = listed[1]
+        else:
+            with os.scandir(fd) as inside:
+                found = list(inside)
         known = self.known.inside.get(folder, set())
         new = sum(entry.name not in known for entry in found) if known else len(found)
         if len(self.known.entries) + new > self._most:
@@ -266,7 +267,8 @@ class WorkspaceScanner:
         return folders
 
     def _list_first(self, folder: str, found: list[os.DirEntry[str]]) -> list[str]:
-        files = [entry for entry in found if not entry.is_dir(follow_symlinks=False)]
+        folders = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        files = [entry for entry in found if not entry.is_dir(follow_symlinks=False)] if folders else found
         within, most = join_path(folder, ""), self._measured_at_start
         if most is not None and self.files.watch and len(self.known.stamps) + len(files) > most:
             self.known.entries.update(dict.fromkeys([f"{within}{entry.name}" for entry in files], UNMEASURED))
@@ -274,9 +276,7 @@ class WorkspaceScanner:
             self.files.listed.update([entry.inode() for entry in files])
         else:
             self._measure(folder, files)
-        if len(files) == len(found):
-            return []
-        return [f"{within}{entry.name}" for entry in found if entry.is_dir(follow_symlinks=False)]
+        return [f"{within}{name}" for name in folders]
 
     def _measure(self, folder: str, files: list[os.DirEntry[str]]) -> None:
         """For the first time: as `_see`, at a fifth of the cost for files that have nothing special about them."""
@@ -346,7 +346,3 @@ class WorkspaceScanner:
             return True
         self.files.watch.collect()  # so that our own listing fills no queue
         return is_new
-
-    def _unwatch(self, folder: str) -> None:
-        if self.files.watch:
-            self.files.watch.remove(folder)

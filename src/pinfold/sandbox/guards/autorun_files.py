@@ -116,7 +116,7 @@ class Match(Struct, frozen=True):
 
 def match(path: str) -> Match | None:
     """The row for a path relative to the workspace, if a program would obey it. Looks at the name only."""
-    found = next(patterns().find(path), None)
+    found = next(_compile_patterns(TABLE).find(path), None)
     if found is None:
         return None
     number, thing = found
@@ -149,15 +149,9 @@ def _below(table: tuple[AutorunRule, ...]) -> dict[str, list[tuple[AutorunRule, 
     return found
 
 
-_made = (TABLE[:0], NamePatterns(()))
-
-
-def patterns() -> NamePatterns:
-    """Of the whole table."""
-    global _made  # noqa: PLW0603 - made when first asked, and again for another table
-    if _made[0] is not TABLE:
-        _made = (TABLE, NamePatterns([row.pattern.rstrip("/") for row in TABLE]))
-    return _made[1]
+@functools.lru_cache(maxsize=2)
+def _compile_patterns(table: tuple[AutorunRule, ...]) -> NamePatterns:
+    return NamePatterns([row.pattern.rstrip("/") for row in table])
 
 
 MODULE = AutorunRule("site-packages/", "Python")

@@ -30,7 +30,7 @@ FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""
 FOLDER_ENTRIES = 2000
 FOLDER_DEPTH = 32
-_TICK_NS = 20_000_000
+TICK_NS = 20_000_000
 """Longer than the kernel's clock for files stands still."""
 _REMOVED = 200_000
 """Entries that are removed before it is given up: something inside keeps making more."""
@@ -78,7 +78,7 @@ class Contents:
 
     def read(self, path: str) -> Content:
         """Also remembers how to tell without reading that it is still the same."""
-        long_ago = time.time_ns() - _TICK_NS
+        long_ago = time.time_ns() - TICK_NS
         content = self._read(path)
         signs = [_sign(f"{self._top}/{name}") for name in _paths(path, content)]
         # Of what changed just now, the next change could bear the same time.
@@ -109,15 +109,12 @@ class Contents:
             return None
         except NotADirectoryError:
             # Git would follow a link on the way; a file in the way leads nowhere.
-            return Odd() if any(map(self._is_link, folders_above(path))) else None
+            ways = filter(None, map(self._folder.status, folders_above(path)))
+            return Odd() if any(stat.S_ISLNK(way.st_mode) for way in ways) else None
         except OSError as error:
             if error.errno == errno.ENOSYS:
                 raise  # nothing at all can be looked at
             return Odd()
-
-    def _is_link(self, path: str) -> bool:
-        status = self._folder.status(path)
-        return status is not None and stat.S_ISLNK(status.st_mode)
 
     def put_back(self, path: str, content: Content) -> bool:
         """Whether it now is as `content` says. A link on the way to it is removed: none was there before."""
@@ -137,8 +134,9 @@ class Contents:
         try:
             for folder in folders_above(path):
                 with self._folder.place(folder) as (parent, name):
-                    if clear:
-                        _only_a_folder(parent, name)
+                    if clear and not _is_folder(parent, name):
+                        with suppress(FileNotFoundError):
+                            os.unlink(name, dir_fd=parent)
                     if content is not None:
                         with suppress(FileExistsError):
                             os.mkdir(name, 0o755, dir_fd=parent)
@@ -188,6 +186,11 @@ def folders_above(path: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
+def is_fresh(ctime_ns: int) -> bool:
+    """It changed so shortly ago that the next change could bear the same time."""
+    return ctime_ns > time.time_ns() - TICK_NS
+
+
 def _sign(path: str) -> _Sign:
     status = lstat(path)
     return (path, status.st_ino, status.st_ctime_ns) if status else (path, 0, 0)
@@ -204,10 +207,10 @@ def _paths(path: str, content: Content) -> list[str]:
             return []
 
 
-def _only_a_folder(parent: int, name: str) -> None:
+def _is_folder(parent: int, name: str) -> bool:
     with suppress(FileNotFoundError):
-        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            os.unlink(name, dir_fd=parent)
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    return False
 
 
 def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
@@ -253,7 +256,8 @@ def _put(parent: int, name: str, content: Content) -> bool:
         case FileContent(data=None) | Odd():
             return False
         case FileContent() | LinkContent():
-            _clear_folder(parent, name)
+            if _is_folder(parent, name):
+                _remove(parent, name)
             made = _make_beside(parent, content)
             os.rename(made, name, src_dir_fd=parent, dst_dir_fd=parent)
             return True
@@ -283,12 +287,6 @@ def _make_beside(parent: int, content: FileContent | LinkContent) -> str:
 
     os.close(make_file(parent, name, fill, mode=content.mode, owner=content.owner))
     return name
-
-
-def _clear_folder(parent: int, name: str) -> None:
-    with suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            _remove(parent, name)
 
 
 def _remove(parent: int, name: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from pinfold.sandbox.guards import gitdir as git
 from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, AutorunRule
-from pinfold.sandbox.guards.contents import Content, Contents, FileContent, HeldFolder, Odd, folders_above, hold_folder
+from pinfold.sandbox.guards.contents import Content, Contents, FileContent, Odd, folders_above, hold_folder
 from pinfold.sandbox.guards.guarded_paths import (
     STEERING,
     GuardedPaths,
@@ -23,7 +23,7 @@ from pinfold.sandbox.guards.guarded_paths import (
     mountable,
 )
 from pinfold.sandbox.guards.new_names import NOTHING, Found, NameCheck, Names, NameWatch, names_of
-from pinfold.sandbox.guards.ports import ADVICE, GuardReport, MountQueue, Mounts
+from pinfold.sandbox.guards.ports import ADVICE, GuardReport, MountQueue, Mounts, WorkspaceGuard
 from pinfold.sandbox.kernel.inotify import FOLDERS
 from pinfold.sandbox.kernel.safe_files import lstat
 
@@ -34,7 +34,7 @@ _FEW = 64
 """Folders that are all watched: of more, the history of the files tells names, and opening a session takes no longer."""
 
 
-class FileGuard:
+class FileGuard(WorkspaceGuard):
     """Of one workspace and one session. Paths inside are relative to the workspace.
 
     `mounted`: what `guards` names is mounted before any code runs. `remount` is told what must be mounted now.
@@ -150,7 +150,9 @@ class FileGuard:
         self._fought.clear()
         while self._bytecode:
             self._contents.put_back(self._bytecode.pop(), None)
-        self._tell_rebases()
+        for gitdir in self._gitdirs():
+            if git.rebase_commands(f"{self._top}/{gitdir}") - self._rebases.get(gitdir, frozenset()):
+                self._report.told[f"{gitdir}/{git.REBASE}"] = GIT_FOLDER
         self._running = False
         return self._report.take_lines()
 
@@ -352,15 +354,12 @@ class FileGuard:
                 if now is not None:
                     self._adopt(path)
             else:
-                self._restore_place(path, place)
-
-    def _restore_place(self, path: str, place: HeldFolder) -> None:
-        where = place.where
-        if where.startswith(f"{self._top}/") and self._contents.rename(where[len(self._top) + 1 :], path):
-            self._say(path, "was put aside and has been put back")
-        else:
-            self._report.lose(path, "is gone or replaced and could not be put back")
-        self._pin(path)
+                where = place.where
+                if where.startswith(f"{self._top}/") and self._contents.rename(where[len(self._top) + 1 :], path):
+                    self._say(path, "was put aside and has been put back")
+                else:
+                    self._report.lose(path, "is gone or replaced and could not be put back")
+                self._pin(path)
 
     def _adopt(self, path: str) -> None:
         """A repository made meanwhile: what in it would make git run something is taken out, the rest is kept from now on."""
@@ -396,11 +395,6 @@ class FileGuard:
         self._was[name] = was = now if points else git.strip_unsafe(name, now)
         if now != was:
             self._restore(name, was, now, "held what git would run; that has been taken out")
-
-    def _tell_rebases(self) -> None:
-        for gitdir in self._gitdirs():
-            if git.rebase_commands(f"{self._top}/{gitdir}") - self._rebases.get(gitdir, frozenset()):
-                self._report.told[f"{gitdir}/{git.REBASE}"] = GIT_FOLDER
 
     def _forget_removed(self) -> None:
         """Git folders that the session made and that are none any more."""

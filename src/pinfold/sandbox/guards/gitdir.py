@@ -42,9 +42,8 @@ _LOOKS_LIKE_A_PATH = r"(?!-)(?!.*//)[\w.~@+-]*/[\w./@+-]*[\w@+-]|[\w@+-]+\.(sh|b
 _HOOKS_PATH = r"(?im)^[^#;\n]*\bhookspath\s*=\s*(.+)$"
 
 
-def is_gitdir(folder: str) -> bool:
+def is_gitdir(folder: str, there: Callable[[str], bool] = os.path.lexists) -> bool:
     """Whether git would take it for its own: a repository, bare or not, or what a worktree has of one."""
-    there = os.path.lexists
     whole = there(f"{folder}/objects") and there(f"{folder}/refs")
     return there(f"{folder}/HEAD") and (whole or there(f"{folder}/commondir"))
 
@@ -53,7 +52,8 @@ def find_obeyed_paths(gitdir: str) -> Iterator[str]:
     """Every path git obeys when it is run for `gitdir`, there or not: in it, and what its config names."""
     for name in NAMES:
         yield f"{gitdir}/{name}"
-    top = _worktree(gitdir)
+    folder, _, last = gitdir.rpartition("/")
+    top = folder if last == ".git" else gitdir
     for config in ("config", "config.worktree"):
         yield from _find_named_paths(f"{gitdir}/{config}", top, _DEPTH)
 
@@ -147,11 +147,6 @@ def _lines(text: str) -> Iterator[tuple[str, tuple[str, str], bool]]:
             key, value = (f"{section}.{setting[1].lower()}", setting[2].strip()) if setting else ("", "")
             is_plain = re.fullmatch(_PLAIN_KEYS, key) and not value.startswith("-") and "::" not in value
             yield line, (key, value), bool(is_plain)
-
-
-def _worktree(gitdir: str) -> str:
-    folder, _, name = gitdir.rpartition("/")
-    return folder if name == ".git" else gitdir
 
 
 def _find_named_paths(config: str, top: str, depth: int) -> Iterator[str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import stat
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from msgspec import Struct, field
 
 from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
 from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards.contents import folders_above, is_fresh
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
 from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.kernel.inotify import FOLDERS
@@ -34,6 +36,9 @@ _MOST = 2_000_000
 _LONGEST = 3800
 """Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
 _FEW = 64
+FIND = "/usr/bin/find"
+Listings: TypeAlias = dict[str, tuple[tuple[int, int, int], list[os.DirEntry[str]]]]
+"""What lies in each folder, relative to the top, with the folder's stamp: while that is the same, so are the names in it."""
 _LINKS = 10
 """That are followed from one name."""
 
@@ -58,15 +63,18 @@ class GuardedPaths(Struct, frozen=True, kw_only=True):
     """Every folder, but those of git's data; None if they are more than can be watched."""
 
 
-def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPaths:
+def find_guarded_paths(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
     """What to guard in the folder or file `source`, which the session sees at `shown`.
 
-    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. Raises SandboxUnavailable.
+    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. `listings` takes what lies
+    in each folder, so that the history of the files need not list it again. Raises SandboxUnavailable.
     """
     top = str(source)
     if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
-    found = Walk(top, steers=steers)
+    with _search_set_id(top) as read_set_id:
+        found = Walk(top, steers=steers, listings=listings)
+        set_id = [path for path in read_set_id() if not any(is_within(path, folder) for folder in found.too_deep)]
     environments = [autorun_files.read_environment(top, home) for home in found.environments]
     found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
     kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _find_gitdir_paths(gitdir, top)))
@@ -77,7 +85,7 @@ def find_guarded_paths(source: Path, shown: str, *, steers: bool) -> GuardedPath
             kept.append(f"{top}/.git")
         through = [match.path for _, match in found.through_links if match.row.response == "put back"]
         kept += [path for name in (*found.paths_to_restore(), *through) for path in follow_links(f"{top}/{name}", top)]
-    protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
+    protected = [real for path in kept if (real := mountable(path, top))] + set_id
     if steers:
         protected += ours_within(top)
     cut = len(top)
@@ -133,21 +141,13 @@ def follow_links(path: str, top: str) -> Iterator[str]:
     for _ in range(_LINKS):
         if not path.startswith(f"{top}/"):
             return
-        link = _first_link(path, top)
+        ways = [*(f"{top}/{folder}" for folder in folders_above(path[len(top) + 1 :])), path]
+        link = next(filter(os.path.islink, ways), None)
         yield link or path
         if link is None:
             return
         target = os.path.join(os.path.dirname(link), os.readlink(link))  # noqa: PTH115, PTH118, PTH120
         path = os.path.normpath(target + path[len(link) :])
-
-
-def _first_link(path: str, top: str) -> str | None:
-    here = top
-    for part in path[len(top) + 1 :].split("/"):
-        here = f"{here}/{part}"
-        if os.path.islink(here):  # noqa: PTH114
-            return here
-    return None
 
 
 def reduce_folders(folders: set[str]) -> list[str]:
@@ -157,6 +157,36 @@ def reduce_folders(folders: set[str]) -> list[str]:
         longest //= 2
         folders = {folder if (end := folder.find("/", longest)) < 0 else folder[:end] for folder in folders}
     return sorted(folders)
+
+
+@contextmanager
+def _search_set_id(top: str) -> Generator[Callable[[], list[str]]]:
+    """Yields what says which files run as their owner or group: a session could rewrite one through a shared map.
+
+    The mode of each file must be asked for, as no folder's stamp tells of it. `find` does so beside the walk, and faster.
+    """
+    # A session writes as the owner of its workspace; another user's set-id file gives no more than that.
+    if os.stat(top).st_uid != 0 or os.statvfs(top).f_flag & os.ST_NOSUID:  # noqa: PTH116
+        yield list
+        return
+
+    def walk() -> list[str]:
+        return Walk(top, steers=False, wants_set_id=True).set_id
+
+    if not os.path.exists(FIND):  # noqa: PTH110 - no Path on the fast path
+        yield walk
+        return
+    argv = [FIND, top, "-ignore_readdir_race", "-type", "f", "-perm", "/6000", "-print0"]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as search:
+
+        def read() -> list[str]:
+            found, _ = search.communicate()
+            return walk() if search.returncode else os.fsdecode(found).split("\0")[:-1]
+
+        try:
+            yield read
+        finally:
+            search.kill()
 
 
 class _OpenedFolders:
@@ -209,7 +239,15 @@ def _chmod(folder: str, mode: int | None) -> int | None:
 class Walk:
     """Looks at every name once, and at no file that has none of interest. What cannot be looked at refuses."""
 
-    def __init__(self, top: str, *, steers: bool, is_last: bool = False) -> None:
+    def __init__(
+        self,
+        top: str,
+        *,
+        steers: bool,
+        is_last: bool = False,
+        wants_set_id: bool = False,
+        listings: Listings | None = None,
+    ) -> None:
         """`steers`: what a program would obey is noted too. `is_last`: of a session, so it goes on whatever it meets."""
         self.masked: list[tuple[str, int, int]] = []
         self.gitdirs: dict[str, None] = {}
@@ -234,15 +272,16 @@ class Walk:
         """Of each name so far, whether it is looked at more closely."""
         self._linked: set[tuple[int, int]] = set()
         self._seen: set[str] = set()
-        # A session writes as the owner of its workspace; another user's set-id file gives no more than that.
-        self._wants_set_id = os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID  # noqa: PTH116
+        self._wants_set_id = wants_set_id
+        self._listings = listings
         if not os.path.isdir(top):  # noqa: PTH112 - no Path on the fast path
             self._look(top, top.rpartition("/")[2], os.lstat(top))
             return
-        self._walk(self._note)
-        if self._linked:  # a secret by its other name
-            self._seen = {path for path, _, _ in self.masked}
-            self._walk(self._other_names)
+        with _OpenedFolders() as opened:
+            self._walk(self._note, opened)
+            if self._linked:  # a secret by its other name
+                self._seen = {path for path, _, _ in self.masked}
+                self._walk(self._other_names, opened)
 
     @property
     def environments(self) -> list[str]:
@@ -262,12 +301,8 @@ class Walk:
         through = ((link, match.row) for link, match in self.through_links)
         return [path for path, row in (*self.autorun.items(), *through) if row.response == "tell"]
 
-    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
+    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders) -> None:
         """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
-        with _OpenedFolders() as opened:
-            self._walk_from(look, opened)
-
-    def _walk_from(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders) -> None:
         waiting = [(self._top, False)]
         count = 0
         while waiting:
@@ -276,10 +311,13 @@ class Walk:
                 self.too_deep.add(folder)
                 continue
             try:
+                stamp = stamp_of_folder(os.stat(folder, follow_symlinks=False))  # noqa: PTH116
                 entries = opened.list(folder)
                 if entries is None:
                     self.closed.append(folder)
                     continue
+                if self._listings is not None and not is_fresh(stamp[-1]):
+                    self._listings[folder[len(self._top) + 1 :]] = (stamp, entries)
                 look(folder, entries, secret)
                 passed = DATA if folder in self.gitdirs else ()
                 waiting += [
@@ -314,13 +352,13 @@ class Walk:
                     self._note_autorun(entry.path)
             if entry.is_file(follow_symlinks=False):
                 if noted or secret:
-                    self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
-                elif wants_set_id and entry.stat(follow_symlinks=False).st_mode & SET_ID:
+                    self._look(entry.path, name, os.lstat(entry.path), secret=secret)
+                elif wants_set_id and os.lstat(entry.path).st_mode & SET_ID:
                     self.set_id.append(entry.path)
             elif entry.is_symlink():
                 self._look_at_link(entry.path, name, secret=secret)
             elif not entry.is_dir(follow_symlinks=False):
-                self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
+                self._look(entry.path, name, os.lstat(entry.path), secret=secret)
         if is_git:
             self.gitdirs[folder] = None
 
@@ -359,7 +397,7 @@ class Walk:
     def _other_names(self, _folder: str, entries: list[os.DirEntry[str]], _secret: bool) -> None:
         for entry in entries:
             if entry.path not in self._seen and entry.is_file(follow_symlinks=False):
-                status = entry.stat(follow_symlinks=False)
+                status = os.lstat(entry.path)
                 if (status.st_dev, status.st_ino) in self._linked:
                     self.masked.append((entry.path, status.st_dev, status.st_ino))
 
@@ -373,6 +411,10 @@ def _compile_patterns(table: tuple[autorun_files.AutorunRule, ...]) -> NamePatte
 def is_within(path: str, folder: str) -> bool:
     """Or is it. All relative to the same top, which is the empty path."""
     return not folder or path == folder or path.startswith(f"{folder}/")
+
+
+def stamp_of_folder(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 def stamp_of(path: str) -> tuple[int, int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -18,48 +17,43 @@ _NAMED = 8
 """Paths in one line."""
 
 
-class WorkspaceGuard(Protocol):
+class WorkspaceGuard:
     """What a session asks of its guard. `names`: what the history of the files saw happen; None where there is none."""
 
-    def before(self, names: Names | None = NOTHING) -> None:
-        """A cell is about to run: what differs now was not its doing."""
-        ...
-
-    def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        """It has ended: everything guarded is as before. One line for each thing put back, for the model and the user."""
-        ...
-
-    def allow(self, path: str) -> None:
-        """The host is about to change this, as the user agreed, before the next cell runs."""
-        ...
+    fd: int | None = None
+    """Readable when `on_names_changed` should be called; None: only cells are looked at."""
 
     @property
     def sees_names(self) -> bool:
         """It sees all new names itself."""
-        ...
+        return True
+
+    def before(self, names: Names | None = NOTHING) -> None:
+        """A cell is about to run: what differs now was not its doing."""
+
+    def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        """It has ended: everything guarded is as before. One line for each thing put back, for the model and the user."""
+        raise NotImplementedError
+
+    def allow(self, path: str) -> None:
+        """The host is about to change this, as the user agreed, before the next cell runs."""
 
     @property
     def fought(self) -> str | None:
         """Something that does not stay as it was put back: whatever runs in the session must end."""
-        ...
 
-    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
         """Nothing of the session runs any more: put back everything that differs, and say what cannot be."""
-        ...
+        return ()
 
     def final_notices(self) -> tuple[str, ...]:
         """What the user must know when the session has ended."""
-        ...
+        return ()
 
     @property
     def lost(self) -> tuple[str, ...]:
         """What could not be put back: the workspace is not as promised."""
-        ...
-
-    @property
-    def fd(self) -> int | None:
-        """Readable when `noticed` should be called; None: only cells are looked at."""
-        ...
+        return ()
 
     def on_names_changed(self, names: Names | None = NOTHING) -> None: ...
 
@@ -155,7 +149,7 @@ class GuardReport:
         return tuple(lines)
 
 
-class FileGuards:
+class FileGuards(WorkspaceGuard):
     """The first is of the workspace: of it the history of the files tells names, and its lines name paths in there."""
 
     def __init__(self, guards: Mapping[str, WorkspaceGuard]) -> None:
@@ -163,24 +157,21 @@ class FileGuards:
         self._guards = guards
         self._workspace = next(iter(guards), "")
         self._poll = select.epoll()
+        self.fd = self._poll.fileno()
         for guard in self._guards.values():
             if guard.fd is not None:
                 self._poll.register(guard.fd, select.EPOLLIN)
 
-    @property
-    def fd(self) -> int:
-        return self._poll.fileno()
-
     def before(self, names: Names | None = NOTHING) -> None:
-        for path, guard in self._guards.items():
-            guard.before(self._names(path, names))
+        for guard, told in self._each(names):
+            guard.before(told)
 
     def on_names_changed(self, names: Names | None = NOTHING) -> None:
-        for path, guard in self._guards.items():
-            guard.on_names_changed(self._names(path, names))
+        for guard, told in self._each(names):
+            guard.on_names_changed(told)
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths({path: it.after(self._names(path, names)) for path, it in self._guards.items()})
+        return self._prefix([guard.after(told) for guard, told in self._each(names)])
 
     def allow(self, path: str) -> None:
         for guard in self._guards.values():
@@ -195,29 +186,25 @@ class FileGuards:
         return next((guard.fought for guard in self._guards.values() if guard.fought), None)
 
     def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        return self._prefix_paths({path: it.settle(self._names(path, names)) for path, it in self._guards.items()})
+        return self._prefix([guard.settle(told) for guard, told in self._each(names)])
 
     def final_notices(self) -> tuple[str, ...]:
-        return tuple(
-            line if path == self._workspace else f"In {path}: {line}"
-            for path, guard in self._guards.items()
-            for line in guard.final_notices()
-        )
+        return self._prefix([guard.final_notices() for guard in self._guards.values()], "In {}: ")
 
     @property
     def lost(self) -> tuple[str, ...]:
-        return self._prefix_paths({path: guard.lost for path, guard in self._guards.items()})
+        return self._prefix([guard.lost for guard in self._guards.values()])
 
     def close(self) -> None:
         self._poll.close()
         for guard in self._guards.values():
             guard.close()
 
-    def _names(self, path: str, names: Names | None) -> Names | None:
-        """The history of the files knows the workspace only; None for other folders."""
-        return names if path == self._workspace or names is NOTHING else None
+    def _each(self, names: Names | None) -> Iterator[tuple[WorkspaceGuard, Names | None]]:
+        """With what it is told: the history of the files knows the workspace only; None for other folders."""
+        for path, guard in self._guards.items():
+            yield guard, names if path == self._workspace or names is NOTHING else None
 
-    def _prefix_paths(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        return tuple(
-            line if path == self._workspace else f"{path}/{line}" for path, said in lines.items() for line in said
-        )
+    def _prefix(self, said: list[tuple[str, ...]], words: str = "{}/") -> tuple[str, ...]:
+        starts = ("" if path == self._workspace else words.format(path) for path in self._guards)
+        return tuple(start + line for start, lines in zip(starts, said, strict=True) for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+from contextlib import closing
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -47,11 +48,8 @@ def steers_agent(path: str) -> bool:
 
 def read_protected_file(path: str, workspace: Path) -> bytes | None:
     """Its content, None if it is not there. Raises FileRefused."""
-    contents = Contents(str(workspace))
-    try:
+    with closing(Contents(str(workspace))) as contents:
         content = contents.read(path)
-    finally:
-        contents.close()
     if content is None:
         return None
     if not isinstance(content, FileContent) or content.data is None:
@@ -61,8 +59,7 @@ def read_protected_file(path: str, workspace: Path) -> bytes | None:
 
 def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
     """Never through a link. Raises FileRefused."""
-    contents = Contents(str(workspace))
-    try:
+    with closing(Contents(str(workspace))) as contents:
         now = contents.read(path)
         if now is None:
             stat = workspace.stat()
@@ -71,5 +68,3 @@ def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
             raise FileRefused(f"{path} is no plain file, and cannot be written")
         if not contents.write(path, replace(now, data=data, stamp=None)):
             raise FileRefused(f"{path} could not be written: something on the way to it is no folder")
-    finally:
-        contents.close()

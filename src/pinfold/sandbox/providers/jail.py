@@ -14,7 +14,7 @@ import anyio.to_thread
 from pinfold.sandbox.contract import SERVERS, Limits, Mount, SandboxUnavailable, Spec, data_places
 from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.guards.file_guard import FileGuard
-from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, why_not_mountable
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Listings, find_guarded_paths, why_not_mountable
 from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
 from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter, names
 from pinfold.sandbox.providers.launcher import Ends, Launcher, start_guest
@@ -44,27 +44,36 @@ class MountPoint:
     """Something of the host's at a path of the session's."""
 
     def __init__(
-        self, path: str, source: Path, *, writable: bool = False, steers: bool = False, has_secrets: bool = True
+        self,
+        path: str,
+        source: Path,
+        *,
+        writable: bool = False,
+        steers: bool = False,
+        has_secrets: bool = True,
+        listings: Listings | None = None,
     ) -> None:
-        """`steers`: its instructions would be obeyed."""
+        """`steers`: its instructions would be obeyed. `listings` takes what lies in each folder."""
         try:
             self.source = source.resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise SandboxUnavailable(f"{source} cannot be mounted: {error}") from error
         self.path = path
         self.writable = writable
-        self.guards = find_guarded_paths(self.source, path, steers=steers) if has_secrets else GuardedPaths()
+        self.guards = GuardedPaths()
+        if has_secrets:
+            self.guards = find_guarded_paths(self.source, path, steers=steers, listings=listings)
 
     def to_request(self) -> dict[str, object]:
         folder = self.source.is_dir()
         return {"path": self.path, "source": str(self.source), "writable": self.writable, "folder": folder}
 
 
-def mounts_of(spec: Spec) -> list[MountPoint]:
-    """The workspace, then all else. Raises SandboxUnavailable."""
+def mounts_of(spec: Spec, listings: Listings | None = None) -> list[MountPoint]:
+    """The workspace, then all else. `listings` takes what lies in each folder of the workspace. Raises SandboxUnavailable."""
     if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
         raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
-    mounts = [MountPoint(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True)]
+    mounts = [MountPoint(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True, listings=listings)]
     mounts += map(_own_place, spec.mounts)
     mounts += (MountPoint(place, path) for place, path in data_places(spec.data).items())
     if spec.servers:
@@ -141,13 +150,17 @@ class Guests:
         spec = self._spec
         if not spec.workspace.is_dir():
             return
-        self._walk = walk = asyncio.ensure_future(anyio.to_thread.run_sync(mounts_of, spec))
+        keeps_history = spec.writable and spec.view is None
+        listings: Listings = {}
+        self._walk = walk = asyncio.ensure_future(
+            anyio.to_thread.run_sync(mounts_of, spec, listings if keeps_history else None)
+        )
 
         async def begin_history() -> FileHistory | str:
             await asyncio.wait([walk])
-            return await anyio.to_thread.run_sync(history_of, spec)
+            return await anyio.to_thread.run_sync(history_of, spec, listings)
 
-        if spec.writable and spec.view is None:
+        if keeps_history:
             self._early_history = asyncio.ensure_future(begin_history())
 
     async def take_history(self) -> FileHistory | str | None:
@@ -204,9 +217,9 @@ class Guests:
             self._view.close()
 
 
-def history_of(spec: Spec) -> FileHistory | str:
+def history_of(spec: Spec, listings: Listings | None = None) -> FileHistory | str:
     """In a thread. Or why there is none."""
-    return FileHistory.create_if_possible(spec.workspace, spec.state / "files" if spec.state else None)
+    return FileHistory.create_if_possible(spec.workspace, spec.state / "files" if spec.state else None, listings)
 
 
 def make_guard(mounts: list[MountPoint], body: JailedProcess) -> WorkspaceGuard:

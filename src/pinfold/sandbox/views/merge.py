@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from pinfold.sandbox.file_history.entries import File, Folder, Link
-from pinfold.sandbox.kernel.safe_files import Changed, SafeFolder, Stamp
-from pinfold.sandbox.views.layer import Layer
-from pinfold.sandbox.views.merge_plan import MergePlanner, Plan, Wanted
-from pinfold.sandbox.views.view_folder import layer_of, load_start, save_start
+from pinfold.sandbox.file_history.entries import (
+    File,
+    Folder,
+    Link,
+    above,
+    is_below,
+    is_git,
+    join_path,
+    mode_of,
+    owner_of,
+    whole,
+)
+from pinfold.sandbox.file_history.store import same_content
+from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards.gitdir import NAMES, is_gitdir
+from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
+from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, reopen
+from pinfold.sandbox.views.view_folder import Layer, Odd, layer_of, load_start, save_start
 
 How: TypeAlias = Literal["added", "changed", "removed"]
 
@@ -46,20 +61,19 @@ def changes(workspace: Path, view: Path) -> list[Change]:
 
     Raises SandboxUnavailable.
     """
-    with _open_view(workspace, view) as (top, layer):
-        plan = MergePlanner(workspace.resolve(), top, layer).plan(None)
-        return sorted(Change(path, _how(plan, path)) for path in plan.wanted)
+    with closing(layer_of(view)) as layer, closing(SafeFolder(workspace.resolve())) as top:
+        return sorted(MergePlanner(workspace.resolve(), top, layer).plan(None).changes.values())
 
 
-def merge_view(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None = None) -> MergeReport:
+def merge_view(workspace: Path, view: Path) -> MergeReport:
     """Make the workspace what the session saw. Best when the session is closed: what changes meanwhile is left out.
 
-    `since`: how the workspace was when the session began, as `seen` gives it; the view remembers it, unless given.
-    What is otherwise now is a conflict and stays. Raises SandboxUnavailable.
+    What is otherwise now than when the session began is a conflict and stays. Raises SandboxUnavailable.
     """
-    known = dict(load_start(view) if since is None else since)
-    with _open_view(workspace, view) as (top, layer):
+    known = load_start(view)
+    with closing(layer_of(view)) as layer, closing(SafeFolder(workspace.resolve())) as top:
         plan = MergePlanner(workspace.resolve(), top, layer).plan(known)
+        planned = plan.changes
         bringing = _Merge(top, layer, plan)
         bringing.apply()
         for path in plan.wanted.keys() - plan.left_out.keys():
@@ -67,7 +81,7 @@ def merge_view(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None
         known |= bringing.made
     save_start(view, known)
     return MergeReport(
-        applied=tuple(sorted(Change(path, _how(plan, path)) for path in plan.wanted if path not in plan.left_out)),
+        applied=tuple(sorted(change for path, change in planned.items() if path not in plan.left_out)),
         conflicts=tuple(sorted(plan.conflicts)),
         left_out=tuple(sorted(LeftOut(path, why) for path, why in plan.left_out.items())),
     )
@@ -150,20 +164,255 @@ class _Merge:
             self._plan.left_out[path] = error.strerror or os.strerror(error.errno or 0)
 
 
-def _how(plan: Plan, path: str) -> How:
-    if plan.wanted[path] is None:
-        return "removed"
-    return "changed" if path in plan.was_there else "added"
+Wanted: TypeAlias = File | Folder | Link | None
+_DATA = (["objects"], ["refs"], ["logs"])
+"""Of a git folder: a branch may be called `x.pem`."""
+_NESTING = ("modules", "worktrees")
+GUARDED = "it is guarded in the workspace"
+BY_NAME = "its name is a secret's"
 
 
-@contextmanager
-def _open_view(workspace: Path, view: Path) -> Generator[tuple[SafeFolder, Layer]]:
-    layer = layer_of(view)
-    try:
-        top = SafeFolder(workspace.resolve())
+class Plan(Struct, frozen=True):
+    wanted: dict[str, Wanted] = field(default_factory=dict[str, Wanted])
+    """What is to be otherwise than it is in the workspace."""
+    now: dict[str, os.stat_result | None] = field(default_factory=dict[str, "os.stat_result | None"])
+    """What is there, of each of these."""
+    same_content: set[str] = field(default_factory=set[str])
+    """Files of which only the mode is another."""
+    conflicts: set[str] = field(default_factory=set[str])
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def changes(self) -> dict[str, Change]:
+        return {
+            path: Change(path, "removed" if entry is None else "changed" if self.now[path] else "added")
+            for path, entry in self.wanted.items()
+        }
+
+
+class MergePlanner:
+    """Of one workspace and one layer. Raises SandboxUnavailable where the workspace cannot be looked through."""
+
+    def __init__(self, workspace: Path, top: SafeFolder, layer: Layer) -> None:
+        self._top = top
+        self._layer = layer
+        self._guards = _Guarded(workspace, layer)
+        self._owner = owner_of(workspace.stat())
+        self._plan = Plan()
+
+    def plan(self, since: Mapping[str, Stamp] | None) -> Plan:
+        """`since`: with what the workspace is compared for conflicts; without, none is looked for."""
+        plan = self._plan
+        for path, entry in self._layer.entries.items():
+            self._want(path, entry)
+        for path in self._hidden():
+            self._want(path, None)
+        for path in list(plan.wanted):
+            if why := self._guards.why_not(path, plan.wanted[path]):
+                del plan.wanted[path]
+                plan.left_out[path] = why
+        if since is not None:
+            self._find_conflicts(since)
+        self._keep_apart()
+        return plan
+
+    def _want(self, path: str, entry: Wanted | Odd) -> None:
+        plan = self._plan
+        if isinstance(entry, Odd):
+            plan.left_out[path] = entry.why
+            return
         try:
-            yield top, layer
-        finally:
-            top.close()
-    finally:
-        layer.close()
+            now = self._top.status(path)
+            if entry is None and now is None:
+                return
+            entry = self._with_owner(entry, now)
+            if now is not None and self._is_same(path, entry, now):
+                return
+        except OSError as error:
+            plan.left_out[path] = error.strerror or "it cannot be read"
+            return
+        plan.wanted[path], plan.now[path] = entry, now
+
+    def _hidden(self) -> list[str]:
+        """What the workspace has and the session no longer saw."""
+        entries = self._layer.entries
+        found: list[str] = []
+        for path, entry in entries.items():
+            if path in self._layer.opaque or not isinstance(entry, Folder | Odd):
+                found += (below for below in self._below(path) if below not in entries)
+        return found
+
+    def _below(self, path: str) -> Iterator[str]:
+        waiting = [path]
+        while waiting:
+            folder = waiting.pop()
+            for name in self._list_folder(folder):
+                inner = join_path(folder, name)
+                yield inner
+                waiting.append(inner)
+
+    def _list_folder(self, folder: str) -> list[str]:
+        try:
+            with self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+                return os.listdir(fd)  # noqa: PTH208 - of a descriptor
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                self._plan.left_out[folder] = error.strerror or "it cannot be read"
+            return []
+
+    def _with_owner(self, entry: Wanted, now: os.stat_result | None) -> Wanted:
+        """Whatever is there keeps its owner, and a folder its set-id bits."""
+        owner = owner_of(now) if now else self._owner
+        match entry:
+            case File():
+                return File(None, entry.size, entry.mode, owner, entry.mtime_ns)
+            case Folder():
+                kept = mode_of(now) & SET_ID if now and stat.S_ISDIR(now.st_mode) else 0
+                return Folder(entry.mode | kept, owner)
+            case Link():
+                return Link(entry.target, owner)
+            case None:
+                return None
+
+    def _is_same(self, path: str, entry: Wanted, now: os.stat_result) -> bool:
+        match entry:
+            case Folder():
+                return stat.S_ISDIR(now.st_mode) and mode_of(now) == entry.mode
+            case Link():
+                with self._top.open_below(path) as fd:
+                    return stat.S_ISLNK(now.st_mode) and os.fsdecode(os.readlink(b"", dir_fd=fd)) == entry.target
+            case File():
+                if stat.S_ISREG(now.st_mode) and now.st_size == entry.size and self._has_content_of(path):
+                    self._plan.same_content.add(path)
+                    return mode_of(now) == entry.mode
+                return False
+            case None:
+                return False
+
+    def _has_content_of(self, path: str) -> bool:
+        with self._top.open_below(path) as named, self._layer.open_file(path) as theirs:
+            try:
+                ours = reopen(named)
+            except PermissionError:
+                return False
+            try:
+                return same_content(ours, theirs)
+            finally:
+                os.close(ours)
+
+    # Conflicts
+
+    def _find_conflicts(self, since: Mapping[str, Stamp]) -> None:
+        plan = self._plan
+        for path, entry in list(plan.wanted.items()):
+            was, now = since.get(path), plan.now[path]
+            if was is None and _is_folder(now) and isinstance(entry, Folder):
+                del plan.wanted[path]  # made by both; the mode is the user's
+            elif not _is_as_it_was(was, now):
+                plan.conflicts.add(path)
+        # Git's files mean something only together.
+        plan.conflicts.update({whole(path) for path in plan.conflicts})
+
+    def _keep_apart(self) -> None:
+        """What is below a path that is left, or would take the place of one, is left as well."""
+        plan = self._plan
+        for path in list(plan.left_out):
+            plan.wanted.pop(path, None)
+        over = {folder for path in (*plan.conflicts, *plan.left_out) for folder in above(path)}
+        for path, entry in plan.wanted.items():
+            if entry is not None and not isinstance(entry, Folder) and path in over:
+                plan.conflicts.add(path)
+        barred = {path for path in (*plan.conflicts, *plan.left_out) if self._bars(path)}
+        for path in list(plan.wanted):
+            if path in plan.conflicts or is_below(path, barred):
+                del plan.wanted[path]
+                plan.conflicts.add(path)
+            elif plan.wanted[path] is None and path in over:
+                del plan.wanted[path]  # it holds what is left
+        for path in [path for path in plan.conflicts if whole(path) in plan.conflicts]:
+            plan.conflicts.remove(path)
+            plan.conflicts.add(whole(path))
+
+    def _bars(self, path: str) -> bool:
+        """Whether nothing is to change below it: but for its mode, a folder that stays a folder is not in the way."""
+        if is_git(path) or not isinstance(self._layer.entries.get(path), Folder):
+            return True
+        try:
+            return not _is_folder(self._top.status(path))
+        except OSError:
+            return True
+
+
+def _is_folder(status: os.stat_result | None) -> bool:
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def _is_as_it_was(was: Stamp | None, now: os.stat_result | None) -> bool:
+    if was is None or now is None:
+        return was is now
+    if stat.S_ISDIR(was.mode) and stat.S_ISDIR(now.st_mode):
+        return was.mode == now.st_mode  # its times and its inode tell of what is in it
+    return was == Stamp.of(now)
+
+
+class _Guarded:
+    """What no session may change in this workspace."""
+
+    def __init__(self, workspace: Path, layer: Layer) -> None:
+        top = str(workspace)
+        cut = len(top) + 1
+        self._workspace = workspace
+        self._layer = layer
+        guards = find_guarded_paths(workspace, top, steers=True)
+        self._masked = {path[cut:] for path, _, _ in guards.masked}
+        self._kept = {path[cut:] for path in (*guards.kept, *guards.protected) if path.startswith(f"{top}/")}
+        self._kept -= {".git"}  # a new one is looked at by what is in it
+        self._over = {folder for path in self._kept for folder in above(path)} - {""}
+        self._gitdirs = {path[cut:] for path in guards.pinned}
+        self._environments = guards.environments
+
+    def why_not(self, path: str, wanted: Wanted) -> str | None:
+        parts = path.split("/")
+        git = len(parts) - parts[::-1].index(".git") if ".git" in parts else 0
+        inside = parts[git:] if git else []
+        if path in self._masked or is_masked("/".join(parts if inside[:1] not in _DATA else parts[:git])):
+            return BY_NAME
+        if is_below(path, self._kept) or (isinstance(wanted, Link) and path in self._over):
+            return GUARDED
+        if parts[-1] == ".git" and not isinstance(wanted, Folder | None):
+            return GUARDED  # it would say where git is to look
+        if isinstance(wanted, Link) and (inside or is_below(path, self._gitdirs)):
+            return GUARDED  # git would write through it
+        if inside:
+            return GUARDED if _is_obeyed(inside) else None
+        if program := self._who_obeys(path, wanted.target if isinstance(wanted, Link) else None):
+            return f"{program} would obey it"
+        return GUARDED if self._is_in_bare(path) else None
+
+    def _who_obeys(self, path: str, target: str | None) -> str | None:
+        """`target`: where it leads, if it is a link."""
+        through = autorun_files.match_link(path) if target is not None else []
+        matches = [autorun_files.match(path), *through, *(each.match(path, target) for each in self._environments)]
+        for found in filter(None, matches):
+            if found.row.response == "put back" and found.row.only_in != "git":
+                return found.row.program
+        return None
+
+    def _is_in_bare(self, path: str) -> bool:
+        """Obeyed by git, in a folder that has the shape of a git folder, whatever its name."""
+        parts = path.split("/")
+        return any(
+            _is_obeyed(parts[at:]) and is_gitdir("/".join(parts[:at]), self._is_there) for at in range(len(parts))
+        )
+
+    def _is_there(self, path: str) -> bool:
+        """In the view or in the workspace: one of them is enough."""
+        path = path.removeprefix("/")  # below the workspace itself
+        return self._layer.entries.get(path) is not None or os.path.lexists(self._workspace / path)
+
+
+def _is_obeyed(inside: list[str]) -> bool:
+    """By the parts of a path in a git folder. Those of submodules and worktrees hold more of them, at any depth."""
+    if inside[0] in _NESTING:
+        return any(_is_obeyed(inside[at:]) for at in range(1, len(inside)))
+    return any(is_below("/".join(inside), {name}) for name in NAMES)

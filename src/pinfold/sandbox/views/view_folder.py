@@ -1,28 +1,33 @@
-"""The folder of a view: `files` and `work` are overlayfs's, `since` says what the workspace was when the session began."""
+"""The folder of a view: `files` and `work` are overlayfs's, `since` says what the workspace was when the session began.
+
+What overlayfs keeps of the session's changes is hostile: no link is followed, nothing is run.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from pinfold.sandbox.contract import SandboxUnavailable
-from pinfold.sandbox.file_history.entries import is_below, mode_of
+from pinfold.sandbox.file_history.entries import File, Folder, Link, is_below, join_path, mode_of, owner_of
+from pinfold.sandbox.file_history.store import pieces, write_at
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths
 from pinfold.sandbox.guards.new_names import NOTHING, Names
-from pinfold.sandbox.guards.ports import Mounts
+from pinfold.sandbox.guards.ports import Mounts, WorkspaceGuard
 from pinfold.sandbox.guards.secret_files import is_masked
 from pinfold.sandbox.kernel.folders import remove_folder
 from pinfold.sandbox.kernel.inotify import Watch
-from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, lstat
-from pinfold.sandbox.views.layer import Layer
+from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, chmod, lstat, reopen
 
 FILES, WORK, SINCE = "files", "work", "since"
 IN_VIEW = 0
@@ -43,14 +48,13 @@ class ViewFolder:
         """Makes it ready, with what is seen of the workspace now. Raises SandboxUnavailable."""
         self.path = _check_view(workspace, view)
         self._lock = _lock_view(self.path)
-        try:
-            _prepare_view(workspace.resolve(), self.path)
-        except OSError as error:
-            self.close()
-            raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            try:
+                _prepare_view(workspace.resolve(), self.path)
+            except OSError as error:
+                raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
+            on_failure.pop_all()
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -85,17 +89,11 @@ class ViewFolder:
 def scan_workspace(workspace: Path) -> Seen:
     """How everything in the workspace is now; what cannot be looked at is left out. Follows no link."""
     found: Seen = {"": Stamp.of(workspace.stat())}
-    top = str(workspace)
-    cut = len(top) + 1
-    waiting = [top]
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as inside:
-            for entry in inside:
-                with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    found[entry.path[cut:]] = Stamp.of(status)
-                    if stat.S_ISDIR(status.st_mode):
-                        waiting.append(entry.path)
+    cut = len(str(workspace)) + 1
+    for folder, folders, files in os.walk(workspace):
+        for path in (f"{folder}/{name}" for name in (*folders, *files)):
+            if status := lstat(path):
+                found[path[cut:]] = Stamp.of(status)
     return found
 
 
@@ -135,19 +133,12 @@ def _check_view(workspace: Path, view: Path) -> Path:
         raise SandboxUnavailable(f"the view {str(view)!r} must lie outside of the workspace")
     if not (place / SINCE).exists() and any(place.iterdir()):
         raise SandboxUnavailable(f"the view {str(view)!r} is neither empty nor of an earlier session")
-    if _file_system(place) == _OVERLAYFS:
-        raise SandboxUnavailable(f"the view {str(view)!r} lies on overlayfs, which cannot hold one; {_USE}")
+    with closing(SafeFolder(place)) as top_of_view:
+        if top_of_view.file_system == _OVERLAYFS:
+            raise SandboxUnavailable(f"the view {str(view)!r} lies on overlayfs, which cannot hold one; {_USE}")
     if within := _find_mount_in(str(top)):
         raise SandboxUnavailable(f"{within} is a file system of its own: a workspace with one has no private views")
     return place
-
-
-def _file_system(folder: Path) -> int:
-    top = SafeFolder(folder)
-    try:
-        return top.file_system
-    finally:
-        top.close()
 
 
 def _find_mount_in(top: str) -> str | None:
@@ -206,8 +197,11 @@ def _give(folder: Path, like: Path) -> None:
         os.chown(folder, owner.st_uid, owner.st_gid)
 
 
-class ViewGuard:
-    """Watches the top of the workspace and every folder that holds a secret, as far as there are watches."""
+class ViewGuard(WorkspaceGuard):
+    """Watches the top of the workspace and every folder that holds a secret, as far as there are watches.
+
+    Whatever changes in the workspace is the user's.
+    """
 
     def __init__(self, top: str, guards: GuardedPaths, *, shown: str, remount: Callable[[Mounts], None] | None) -> None:
         self._top = top
@@ -219,30 +213,14 @@ class ViewGuard:
         folders.update(f"{top}/{folder}" for folder in guards.folders or () if folder)
         with suppress(OSError):
             self._watch = Watch()
+            self.fd = self._watch.fd
             self._watch.add_all([top, *sorted(folders - {top})])
-
-    @property
-    def fd(self) -> int | None:
-        return self._watch.fd if self._watch else None
-
-    fought = None
-    sees_names = True
-    lost: tuple[str, ...] = ()
 
     def before(self, names: Names | None = NOTHING) -> None:
         self.on_names_changed(names)
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
         self.on_names_changed(names)
-        return ()
-
-    def allow(self, path: str) -> None:
-        """Whatever changes in the workspace is the user's."""
-
-    def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
-
-    def final_notices(self) -> tuple[str, ...]:
         return ()
 
     def on_names_changed(self, names: Names | None = NOTHING) -> None:  # noqa: ARG002
@@ -263,3 +241,135 @@ class ViewGuard:
         if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
             return None
         return f"{self._shown}/{inner}", IN_VIEW, status.st_ino
+
+
+_OPAQUE, _REDIRECT = "user.overlay.opaque", "user.overlay.redirect"
+_METACOPY, _WHITEOUT = "user.overlay.metacopy", "user.overlay.whiteout"
+_NO_ATTRIBUTE = (errno.ENODATA, errno.ENOTSUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """Something that is not brought over."""
+
+    why: str
+
+
+Layered: TypeAlias = File | Folder | Link | Odd | None
+"""None: it was removed. Set-id bits are never among the modes."""
+
+
+class Layer:
+    """`entries` by path, folders before what is in them; "" is the workspace. Raises OSError."""
+
+    def __init__(self, files: Path, owner: int) -> None:
+        """`owner`: what belongs to another user was not made by the session."""
+        self._top = SafeFolder(files)
+        self._owner = owner
+        self._opened_up: list[tuple[str, int]] = []
+        self._stamps: dict[str, Stamp] = {}
+        self.entries: dict[str, Layered] = {}
+        self.opaque: set[str] = set()
+        """Folders in which nothing of the workspace is seen."""
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            self._walk()
+            on_failure.pop_all()
+
+    def close(self) -> None:
+        for path, mode in reversed(self._opened_up):
+            with suppress(OSError), self._top.open_below(path) as fd:
+                chmod(fd, mode)
+        self._top.close()
+
+    @property
+    def hiding(self) -> set[str]:
+        """At and below these, what the workspace has is not seen."""
+        return self.opaque | {path for path, entry in self.entries.items() if not isinstance(entry, Folder)}
+
+    def copy(self, path: str, to: int) -> None:
+        """The content of a file that was found, holes left out. Raises Changed, OSError."""
+        with self.open_file(path) as fd:
+            opened = Stamp.of(os.fstat(fd))
+            os.ftruncate(to, opened.size)
+            for at, piece, is_written in pieces(fd):
+                if is_written:
+                    write_at(to, piece, at)
+            if Stamp.of(os.fstat(fd)) != opened:
+                raise Changed(0, "it was changed meanwhile", path)
+
+    @contextmanager
+    def open_file(self, path: str) -> Generator[int]:
+        """For reading, if it is still the one that was found."""
+        with self._top.open_below(path) as named:
+            if Stamp.of(os.fstat(named)) != self._stamps[path]:
+                raise Changed(0, "it was changed meanwhile", path)
+            fd = _readable(named)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _walk(self) -> None:
+        waiting = [""]
+        while waiting:
+            path = waiting.pop()
+            try:
+                with self._top.open_below(path) as fd:
+                    entry = self._entry(path, fd)
+                    is_folder = isinstance(entry, Folder)
+                    names = sorted(os.listdir(f"/proc/self/fd/{fd}"), reverse=True) if is_folder else []  # noqa: PTH208
+            except OSError as error:
+                entry, names = Odd(error.strerror or "it cannot be read"), []
+            self.entries[path] = entry
+            waiting += [join_path(path, name) for name in names]
+
+    def _entry(self, path: str, fd: int) -> Layered:
+        status = os.fstat(fd)
+        mode = mode_of(status)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            return None
+        if status.st_uid != self._owner:
+            return Odd("it belongs to someone else")
+        if stat.S_ISLNK(status.st_mode):
+            return Link(os.fsdecode(os.readlink(b"", dir_fd=fd)), owner_of(status))
+        if stat.S_ISREG(status.st_mode):
+            self._stamps[path] = Stamp.of(status)
+            if _attribute(fd, _WHITEOUT) is not None:
+                return None
+            if _attribute(fd, _METACOPY) is not None:
+                return Odd("its content is not there")
+            return File(None, status.st_size, mode & ~SET_ID, owner_of(status), status.st_mtime_ns)
+        if not stat.S_ISDIR(status.st_mode):
+            return Odd("special file")
+        if mode & 0o500 != 0o500 and os.geteuid() != 0:
+            self._opened_up.append((path, mode))
+            chmod(fd, mode | 0o700)
+        if _attribute(fd, _REDIRECT) is not None:
+            return Odd("its content is elsewhere")
+        if _attribute(fd, _OPAQUE) == b"y":
+            self.opaque.add(path)
+        return Folder(mode & ~SET_ID, owner_of(status))
+
+
+def _attribute(fd: int, name: str) -> bytes | None:
+    try:
+        return os.getxattr(f"/proc/self/fd/{fd}", name)
+    except PermissionError:
+        return None  # a file that its owner may not read; the kernel sets none on such
+    except OSError as error:
+        if error.errno in _NO_ATTRIBUTE:
+            return None
+        raise
+
+
+def _readable(named: int) -> int:
+    try:
+        return reopen(named)
+    except PermissionError:
+        mode = mode_of(os.fstat(named))
+        chmod(named, mode | stat.S_IRUSR)
+        try:
+            return reopen(named)
+        finally:
+            chmod(named, mode)
