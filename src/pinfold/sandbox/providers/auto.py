@@ -20,7 +20,6 @@ class Probed(Provider, Protocol):
 
         `spec`: of the session that `open` is asked for next: what it needs may be found out meanwhile.
         """
-        ...
 
 
 class Auto:

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import anyio.to_thread
 
-from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
+from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.guards.file_guard import FileGuard
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
 from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
-from pinfold.sandbox.guests import open_saved_state_session
+from pinfold.sandbox.guests import open_saved_state_session, refuse_extras
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter
 from pinfold.sandbox.providers.canaries import find_holes

@@ -30,7 +30,6 @@ class Warmable(Protocol):
 
     async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
         """Until cancelled, with a socket in `folder`. Raises SandboxUnavailable."""
-        ...
 
 
 class _Places:

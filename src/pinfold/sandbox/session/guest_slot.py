@@ -44,15 +44,12 @@ class Launcher(Protocol):
 
     async def launch(self) -> Guest:
         """A guest that has said hello. Raises SandboxUnavailable."""
-        ...
 
     async def sweep(self) -> None:
         """End what a dead guest left running."""
-        ...
 
     async def release(self) -> None:
         """The session is over: sweep, and remove what was made for it."""
-        ...
 
 
 class States:

@@ -45,20 +45,16 @@ class Databases(Protocol):
     @property
     def names(self) -> Mapping[str, str]:
         """Each with its kind."""
-        ...
 
     async def source(self, name: str) -> Source:
         """Ready to be connected to. Raises BadCall, also where there is none of that name."""
-        ...
 
     async def about_to_read(self) -> None:
         """Mark the session as having seen private data."""
-        ...
 
     @property
     def longest_s(self) -> float:
         """The most that a statement may take in any of them."""
-        ...
 
 
 def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
