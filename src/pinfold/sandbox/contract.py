@@ -297,9 +297,8 @@ class Session(Protocol):
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
     ) -> Outcome:
-        """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state.
-
-        The time `on_call` takes does not count to the limit. Raises SandboxUnavailable only when the sandbox itself
+        """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state. The time `on_call` takes
+        does not count to the limit. Raises SandboxUnavailable only when the sandbox itself
         fails; whatever the program does (exceptions, exit, crash, endless loop) is an Outcome.
         """
 
@@ -336,7 +335,6 @@ class Session(Protocol):
         read_only: bool = False,
     ) -> CommandOutcome:
         """Run a program as the cells could, and wait for it. Needs capability `commands`, else raises NotSupported.
-
         With `read_only`, which needs its capability too, it and all it starts can change no file but in their scratch
         folder, TMPDIR; `CommandOutcome.read_only` tells how that went.
         `env` is all of its environment but TMPDIR, the interpreter's own unless given; `workdir` is relative to the

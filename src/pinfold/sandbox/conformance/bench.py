@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
 
@@ -16,6 +16,9 @@ Need: TypeAlias = Literal[
     "calls and commands", "durable commands", "local", "no fork"
 ]  # fmt: skip
 """What a provider must say of itself for a check to apply."""
+
+
+_Error = TypeVar("_Error", bound=Exception)
 
 
 class ContractBroken(AssertionError):
@@ -114,3 +117,12 @@ def expect(holds: object, message: str) -> None:
 def expect_outcome(outcome: Outcome, *, status: str, value: str | None = None) -> None:
     if outcome.status != status or outcome.value != value:
         raise ContractBroken(f"expected {status!r} with value {value!r}, got {outcome!r}")
+
+
+async def expect_refused(attempt: Awaitable[object], error: type[_Error], message: str) -> _Error:
+    """What the attempt raised, which must be this."""
+    try:
+        await attempt
+    except error as refused:
+        return refused
+    raise ContractBroken(message)

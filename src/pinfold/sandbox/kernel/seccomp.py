@@ -9,6 +9,7 @@ import errno
 import platform
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -128,6 +129,7 @@ def compile_filter(
     return _compile(machine, targets, rules, "deny")
 
 
+@cache
 def compile_read_only_filter(machine: str = "") -> bytes:
     """For a program that may only read: what changes files and Landlock, of some version, does not judge. All else is let through.
 

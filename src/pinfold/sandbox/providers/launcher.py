@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -13,24 +15,32 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import anyio
 import anyio.to_thread
 
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.guards.ports import WorkspaceGuard
-from pinfold.sandbox.kernel.processes import GUEST, stamp
-from pinfold.sandbox.providers import warm_launchers
-from pinfold.sandbox.providers.launcher_requests import MESSAGE_BYTES, LauncherGone, send_request
+from pinfold.sandbox.kernel.processes import GUEST, is_same_user, short_path, stamp
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import Death
+from pinfold.sandbox.session.guest_process import MESSAGE_BYTES, Death, LauncherGone, send_request
 
 START_S = 60.0
 ANSWER_S = 30.0
 ENDING_S = 0.05
 """From the end of the connection to the end of the process."""
+JOIN_S = 2.0
+HELLO = {"proven": True}
+_NOT_PART = ("pool", "warm")
+"""Settings that make no difference to a session."""
+OPEN_FILES = 1024
 FIX = "does this machine allow user namespaces (sysctl user.max_user_namespaces)? `pinfold doctor` names the fix"
+
+
+def process_limits(limits: Limits) -> dict[str, int]:
+    """Of each process of a session, by the names the kernel has for them, without RLIMIT_."""
+    return {"CORE": 0, "DATA": limits.memory_bytes, "MEMLOCK": 0, "NOFILE": OPEN_FILES, "NPROC": limits.processes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +54,6 @@ class Ends:
     pidfd: int
     folder: str = ""
     """On this machine's disk, for it alone."""
-
-    def close(self) -> None:
-        self.channel.close()
-        self.control.close()
-        for fd in (self.stdout, self.stderr, self.pidfd):
-            os.close(fd)
 
 
 class Launcher:
@@ -117,7 +121,7 @@ class Launcher:
     def listen(self, path: Path) -> None:
         """Let other processes of this user have sessions of it, through a socket at `path`."""
         assert self._socket is not None
-        with warm_launchers.open_listener(path) as listener:
+        with open_listener(path) as listener:
             words = json.dumps({"op": "listen", "proven": self.proven}).encode()
             socket.send_fds(self._socket, [words], [listener.fileno()])
 
@@ -143,7 +147,7 @@ class Launcher:
 
     def _is_alive(self) -> bool:
         if self._process is None:
-            return self._socket is not None and warm_launchers.is_open(self._socket)
+            return self._socket is not None and is_open(self._socket)
         return self._process.poll() is None
 
     def _start(self) -> None:
@@ -151,7 +155,7 @@ class Launcher:
             if self._is_alive():
                 return
             self.end()
-            if self._joins and (peer := warm_launchers.connect_warm(self._settings, self._guest)):
+            if self._joins and (peer := connect_warm(self._settings, self._guest)):
                 peer.settimeout(ANSWER_S)
                 self._socket, self.proven = peer, True
                 return
@@ -218,3 +222,97 @@ def reason(answer: bytes) -> str:
         return str(json.loads(answer).get("error", ""))
     except (ValueError, AttributeError):
         return "it gave no answer"
+
+
+# A launcher that another process of the same user keeps warm counts only if it would give the very same sessions: same
+# programs, same settings, same view of the machine.
+
+
+@runtime_checkable
+class Warmable(Protocol):
+    """A provider that can hand its sessions to other processes."""
+
+    async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled, with a socket in `folder`. Raises SandboxUnavailable."""
+
+
+_warm_folders: list[Path] = []
+
+
+def look_in(*folders: Path) -> None:
+    """Where launchers that are kept warm have their sockets."""
+    _warm_folders[:] = folders
+
+
+def socket_in(folder: Path, settings: Mapping[str, Any], guest: Path) -> Path:
+    """Named after everything that matters for what comes out of it."""
+    root = Path("/").stat()
+    about = {
+        "settings": {name: value for name, value in settings.items() if name not in _NOT_PART},
+        "code": _code(guest),
+        "launcher": sys.executable,
+        "user": [os.geteuid(), os.getegid(), sorted(os.getgroups())],
+        "views": [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("mnt", "user", "pid")],
+        "root": [root.st_dev, root.st_ino],
+    }
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    return folder / f"launcher-{digest[:32]}.sock"
+
+
+def connect_warm(settings: Mapping[str, Any], guest: Path) -> socket.socket | None:
+    """A connection to a launcher that is warm and proven, if there is one."""
+    for folder in filter(_is_private, _warm_folders):
+        if peer := _connect_socket(socket_in(folder, settings, guest)):
+            return peer
+    return None
+
+
+def _connect_socket(path: Path) -> socket.socket | None:
+    if not path.exists():
+        return None
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    peer.settimeout(JOIN_S)
+    try:
+        with short_path(path) as short:
+            peer.connect(short)
+        if is_same_user(peer) and json.loads(peer.recv(MESSAGE_BYTES)) == HELLO:
+            return peer
+    except (OSError, ValueError):  # stale, or on its way out
+        pass
+    peer.close()
+    return None
+
+
+def open_listener(path: Path) -> socket.socket:
+    """For other processes of the same user, and for no one before it is theirs alone."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with short_path(path) as short:
+            listener.bind(short)
+            Path(short).chmod(0o600)
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def is_open(peer: socket.socket) -> bool:
+    """It says nothing unasked: what can be read is its end."""
+    return not select.select([peer], [], [], 0)[0]
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _code(guest: Path) -> list[tuple[str, int, int]]:
+    """Of the program inside: it is read once, so a file that was changed since makes another one of it."""
+    with os.scandir(guest) as entries:
+        files = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(".py")]
+    return sorted((path, status.st_mtime_ns, status.st_size) for path, status in files)

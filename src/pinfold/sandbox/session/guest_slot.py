@@ -235,12 +235,13 @@ class GuestSlot:
                 if not isinstance(body, JailedProcess):
                     raise NotSupported("the processes of this sandbox cannot be stopped")
                 try:
-                    if not await body.freeze():
+                    answer, _ = await body.ask(b"freeze", {})
+                    if answer.get("frozen") is not True:
                         raise SandboxUnavailable(RESTLESS)
                     yield
                 finally:
                     with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
-                        await body.thaw()
+                        await body.ask(b"thaw", {})
 
     async def interrupt(self) -> None:
         if self.runs and self.guest is not None:

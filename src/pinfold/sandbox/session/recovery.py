@@ -105,8 +105,8 @@ class Recovery:
         except (SandboxUnavailable, UndoRefused):
             history.lose(cells.path)
         history.record_path()
-        if death.cells and (slot.guest is None or slot.guest.body is not guest.body):
-            guest.give_up_session()
+        if slot.guest is None or slot.guest.body is not guest.body:
+            guest.give_up_copies()
         if slot.guest is None:
             return False
         if ran:

@@ -125,7 +125,8 @@ class StateHistory(States):
             except UndoRefused:
                 await guest.kill_and_wait("it was given up")
                 self._slot.guest = None
-                self.saved.forget_last_of(self.cells.path)
+                if last := next((cell for cell in reversed(self.cells.path) if cell in self.saved.cells), None):
+                    self.saved.store.forget(last)
                 if perf_counter() > until:  # the session opens, with less of it
                     self.saved.forget_all()
 
@@ -174,7 +175,7 @@ class StateHistory(States):
         self.cells.number = number = self._next
         self.cells.sources[number] = code
         self.cells.path.append(number)
-        self.saved.trail.record_run(number, code)
+        self.saved.trail.write("runs", number, code)
         return {"cell": number}
 
     def note_process(self, guest: Guest, pid: int) -> None:
@@ -189,7 +190,7 @@ class StateHistory(States):
                 await self.end_files()
                 self._slot.notices += self._files.said
         finally:
-            self.saved.trail.record_end(self.cells.number)
+            self.saved.trail.write("ended", self.cells.number)
             if self.saved.is_durable and (self._saving is None or self._saving.done()):
                 self._saving = asyncio.get_running_loop().create_task(self._save_in_time())
 
@@ -234,13 +235,13 @@ class StateHistory(States):
     # The path
 
     def record_path(self) -> None:
-        self.saved.trail.record_path(self.cells.path, [one.cells for one in self.undone])
+        self.saved.trail.write("at", self.cells.path, [one.cells for one in self.undone])
 
     def lose(self, cells: Sequence[int]) -> None:
         """What these did to variables cannot be had again."""
         if cells:
             self.cells.sources.update(dict.fromkeys(cells, ""))
-            self.saved.trail.record_lost(cells)
+            self.saved.trail.write("lost", cells)
 
     async def _forget_undone(self) -> None:
         undone, self.undone = self.undone, []
