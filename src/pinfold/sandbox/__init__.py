@@ -8,14 +8,13 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
+from pinfold.sandbox.abilities import Freezable, GuardedSession, Savable
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
     CommandOutcome,
     Display,
     FileRefused,
-    Freezable,
-    GuardedSession,
     Limits,
     Mount,
     NotSupported,
@@ -26,7 +25,6 @@ from pinfold.sandbox.contract import (
     Resumed,
     SandboxError,
     SandboxUnavailable,
-    Savable,
     Session,
     Spec,
     Stream,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -301,6 +301,7 @@ class Session(Protocol):
         does not count to the limit. Raises SandboxUnavailable only when the sandbox itself
         fails; whatever the program does (exceptions, exit, crash, endless loop) is an Outcome.
         """
+        ...
 
     async def interrupt(self) -> None:
         """Stop the running cell as Ctrl-C would; does nothing when none runs."""
@@ -311,9 +312,11 @@ class Session(Protocol):
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...] | None:
         """To before the last cell, or to the state after cell `to`. What must be said of it, a line each. Raises UndoRefused."""
+        ...
 
     async def redo(self) -> tuple[str, ...] | None:
         """As `undo`, for the last one."""
+        ...
 
     async def variables(self) -> tuple[Variable, ...]: ...
 
@@ -322,6 +325,7 @@ class Session(Protocol):
 
     async def get(self, path: str) -> bytes:
         """Read a file of the workspace. Raises FileRefused."""
+        ...
 
     async def command(
         self,
@@ -344,41 +348,10 @@ class Session(Protocol):
         While `on_call` answers a call, it is the cell's: it runs at once, in the cell's slot, what it changes is undone
         with the cell, and the cell's clock stands still. Should the cell end first, the outcome is an `error` that says so.
         """
+        ...
 
     async def close(self) -> None:
         """End every process of the session. Idempotent."""
-
-
-@runtime_checkable
-class GuardedSession(Protocol):
-    """A session that looks after the files of its workspace until everything in it has ended."""
-
-    def allow_edit(self, path: str) -> None:
-        """The host is about to change this protected file, named relative to the workspace, as the user agreed."""
-
-    @property
-    def parting(self) -> tuple[str, ...]:
-        """Once it is closed: what the user must know of the workspace, a line each."""
-
-    @property
-    def lost_files(self) -> tuple[str, ...]:
-        """Once it is closed: guarded files that could not be put back, a line each."""
-
-
-@runtime_checkable
-class Savable(Protocol):
-    """A session that saves its variables beside the cells, and can be asked not to be late."""
-
-    async def save(self) -> None:
-        """As they are after the last cell that has ended, before this returns."""
-
-
-@runtime_checkable
-class Freezable(Protocol):
-    def freeze(self) -> AbstractAsyncContextManager[None]:
-        """Meanwhile no process of the session runs, nor does any cell, command or save begin.
-        Raises NotSupported where the sandbox has no such power, SandboxUnavailable where the processes do not stop.
-        """
 
 
 @runtime_checkable
@@ -395,6 +368,7 @@ class Resumable(Session, Protocol):
         cell: int | None = None,
     ) -> Outcome:
         """`cell` is the caller's number for it, higher than all before; one more than the last unless given."""
+        ...
 
     async def command(
         self,
@@ -412,24 +386,30 @@ class Resumable(Session, Protocol):
         Undoing it also ends what it left running. 0 is the number after the last. Without, nothing is undone of it. While
         a call is answered, `cell` is ignored: what it does is the running cell's.
         """
+        ...
 
     def pause_clock(self) -> AbstractContextManager[None]:
         """Meanwhile the clock of the running cell stands still, because it waits for the host."""
+        ...
 
     @property
     def path(self) -> tuple[int, ...]:
         """The cells whose effects are there, in order: those that were undone are not."""
+        ...
 
     @property
     def changed_files(self) -> ChangedFiles:
         """By the last cell, or the last command that counts as one. Git's own files and bytecode are left out."""
+        ...
 
     @property
     def resumed(self) -> Resumed | None:
         """What came back; None for a session that began here."""
+        ...
 
     async def describe_uncovered(self) -> tuple[str, ...]:
         """What undo will not bring back, a line each; asked before the first cell, it is not said with that."""
+        ...
 
 
 class Provider(Protocol):
@@ -444,6 +424,8 @@ class Provider(Protocol):
     @property
     def notice(self) -> str | None:
         """What a user must know before trusting it; front ends show it as is. None when nothing, or not known before `open`."""
+        ...
 
     async def open(self, spec: Spec) -> Session:
         """A session whose interpreter has answered. Raises SandboxUnavailable, and NotSupported for what it cannot give."""
+        ...

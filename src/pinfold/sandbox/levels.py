@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pinfold.sandbox import provider_named
 from pinfold.sandbox.contract import DATASETS, SERVERS, Capabilities
 
-LEVELS = ("namespaces", "landlock", "unsafe-local")
+LEVELS: tuple[str, ...] = ("namespaces", "landlock", "unsafe-local")
 """From the strongest down."""
 
 
@@ -83,7 +83,7 @@ def rows() -> dict[str, dict[str, str]]:
     """What a user may count on, and for each level that is built in whether it holds: `yes`, `no`, or words."""
     has = {name: provider_named(name).capabilities for name in LEVELS}
     claims = {what: {name: says(can) for name, can in has.items()} for what, says in _CLAIMS.items()}
-    return claims | {what: dict(zip(LEVELS, words, strict=True)) for what, words in _FACTS.items()}
+    return claims | {what: dict(zip(has, words, strict=True)) for what, words in _FACTS.items()}
 
 
 def lacks(name: str) -> list[tuple[str, str]]:

@@ -38,11 +38,9 @@ class Auto:
     @property
     def capabilities(self) -> Capabilities:
         """Until it is resolved, what every level has."""
-        return (
-            self._chosen.capabilities
-            if self._chosen
-            else Capabilities(isolated=True, site=True, commands=True, read_only_commands=True)
-        )
+        if self._chosen:
+            return self._chosen.capabilities
+        return Capabilities(isolated=True, site=True, commands=True, read_only_commands=True)
 
     @property
     def notice(self) -> str | None:
@@ -129,11 +127,7 @@ class Facts(Struct, frozen=True, kw_only=True):
             "container": self.container,
             "filtered": self.filtered,
             "landlock_abi": self.features.get("landlock_abi", 0),
-            "user_namespaces": self.works("user_namespaces"),
-            "mounts": self.works("mounts"),
-            "seccomp": self.works("seccomp"),
-            "idmapped_mounts": self.works("idmapped_mounts"),
-            "views": self.works("views"),
+            **{name: self.works(name) for name in ("user_namespaces", "mounts", "seccomp", "idmapped_mounts", "views")},
             "cgroup": self.features.get("cgroup", {}),
             "memory": self.memory,
             "max_user_namespaces": self.max_user_namespaces,

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,8 +32,7 @@ from pinfold.sandbox.providers.canaries import prove
 from pinfold.sandbox.providers.launcher import GUEST, Launcher, process_limits, start_guest
 from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, MountPoint, check_mounts, homes, resolve_python
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import LauncherGone, WatchedProcess
-from pinfold.sandbox.session.output import Output
+from pinfold.sandbox.session.guest_process import JailedProcess, LauncherGone, WatchedProcess
 from pinfold.text import join_names
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
@@ -224,60 +224,48 @@ class _Confinement:
         }
 
 
-class _BorrowedLauncher:
-    """A launcher and how many sessions use it."""
-
-    def __init__(self, place: _Confinement) -> None:
-        self.launcher = Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
-        self.users = 0
-
-
 _lock = threading.Lock()
-_places: dict[_Confinement, _BorrowedLauncher] = {}
+_places: dict[_Confinement, Launcher] = {}
 _proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
-def _borrow_launcher(place: _Confinement) -> _BorrowedLauncher:
+def _borrow_launcher(place: _Confinement) -> Launcher:
     """For one more session."""
     with _lock:
-        lent = _places.pop(place, None) or _BorrowedLauncher(place)
-        _places[place] = lent
+        lent = _places.pop(place, None)
+        _places[place] = lent = lent or Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
         lent.users += 1
         return lent
 
 
-def _return_launcher(lent: _BorrowedLauncher) -> list[_BorrowedLauncher]:
+def _return_launcher(lent: Launcher) -> list[Launcher]:
     """One session less. Returns unused launchers beyond the few that are kept, for the caller to end."""
     with _lock:
         lent.users -= 1
-        idle = [place for place, lent in _places.items() if not lent.users]
+        idle = [place for place, launcher in _places.items() if not launcher.users]
         return [_places.pop(place) for place in idle[:-IDLE]]
 
 
 @atexit.register
 def _end_all() -> None:
-    for lent in _places.values():
-        lent.launcher.end()
+    for launcher in _places.values():
+        launcher.end()
 
 
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Confinement) -> None:
+    def __init__(self, lent: Launcher, spec: Spec, place: _Confinement) -> None:
         self._lent = lent
         self._spec = spec
         self._place = place
 
     async def launch(self) -> Guest:
+        ask = partial(self._lent.open, self._request(), WatchedProcess, self._spec.limits.output_bytes)
         try:
-            ends = await self._lent.launcher.open(self._request())
+            guest, body = await ask()
         except LauncherGone:  # it ends when its zygote is lost; the next one has another
-            ends = await self._lent.launcher.open(self._request())
-        cap = self._spec.limits.output_bytes
-        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        body = WatchedProcess(ends.control, ends.pidfd)
-        guest = Guest(body, ends.channel, *outputs)
-        guest.scratch = ends.folder
+            guest, body = await ask()
 
         async def keep() -> WorkspaceGuard:
             return await anyio.to_thread.run_sync(_make_guards, self._place, body)
@@ -289,7 +277,7 @@ class _Guests:
 
     async def release(self) -> None:
         for unused in _return_launcher(self._lent):
-            await anyio.to_thread.run_sync(unused.launcher.end)
+            await anyio.to_thread.run_sync(unused.end)
 
     def _request(self) -> dict[str, object]:
         limits, site = self._spec.limits, self._place.site
@@ -307,7 +295,7 @@ class _Guests:
         }
 
 
-def _make_guards(place: _Confinement, body: WatchedProcess) -> FileGuards:
+def _make_guards(place: _Confinement, body: JailedProcess) -> FileGuards:
     """No mount is in a session's way here, so cells are looked after in each folder it may change."""
     return FileGuards(
         {

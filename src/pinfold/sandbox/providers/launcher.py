@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,7 +23,8 @@ from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.guards.ports import WorkspaceGuard
 from pinfold.sandbox.kernel.processes import GUEST, is_same_user, short_path, stamp
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import MESSAGE_BYTES, Death, LauncherGone, send_request
+from pinfold.sandbox.session.guest_process import MESSAGE_BYTES, Death, JailedProcess, LauncherGone, send_request
+from pinfold.sandbox.session.output import Output
 
 START_S = 60.0
 ANSWER_S = 30.0
@@ -41,19 +41,6 @@ FIX = "does this machine allow user namespaces (sysctl user.max_user_namespaces)
 def process_limits(limits: Limits) -> dict[str, int]:
     """Of each process of a session, by the names the kernel has for them, without RLIMIT_."""
     return {"CORE": 0, "DATA": limits.memory_bytes, "MEMLOCK": 0, "NOFILE": OPEN_FILES, "NPROC": limits.processes}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """The host's ends of a session that has its mounts and is about to say hello."""
-
-    channel: socket.socket
-    control: socket.socket
-    stdout: int
-    stderr: int
-    pidfd: int
-    folder: str = ""
-    """On this machine's disk, for it alone."""
 
 
 class Launcher:
@@ -73,6 +60,8 @@ class Launcher:
     ) -> None:
         """`joins`: take a warm one where there is one. `fix`: said where none can be started."""
         self.proven = False
+        self.users = 0
+        """Sessions, as far as they are counted."""
         self.views = True
         """Whether sessions can have private views; of one that was not started by us it is not known."""
         self._joins = joins
@@ -84,26 +73,24 @@ class Launcher:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def open(self, request: Mapping[str, Any]) -> Ends:
-        """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
+    async def open(
+        self, request: Mapping[str, Any], process: type[JailedProcess], output_bytes: int
+    ) -> tuple[Guest, JailedProcess]:
+        """A guest that is about to say hello, and what it lives in. Raises SandboxUnavailable, as LauncherGone if it is
+        worth another try."""
         await self.ready()
         assert self._socket is not None
-        return self._ends(*await send_request(self._socket, b'{"op": "open"}', request, ANSWER_S))
-
-    def _ends(self, answer: bytes, fds: list[int]) -> Ends:
+        answer, fds = await send_request(self._socket, b'{"op": "open"}', request, ANSWER_S)
         if not answer:
             raise LauncherGone("the launcher of sessions ended before it gave one")
         if not fds:
             raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
         channel, control, stdout, stderr, pidfd = fds
-        return Ends(
-            channel=socket.socket(fileno=channel),
-            control=socket.socket(fileno=control),
-            stdout=stdout,
-            stderr=stderr,
-            pidfd=pidfd,
-            folder=json.loads(answer).get("folder", ""),
-        )
+        body = process(socket.socket(fileno=control), pidfd)
+        outputs = Output("stdout", stdout, output_bytes), Output("stderr", stderr, output_bytes)
+        guest = Guest(body, socket.socket(fileno=channel), *outputs)
+        guest.scratch = json.loads(answer).get("folder", "")
+        return guest, body
 
     async def warm(self) -> None:
         """Until as many sessions are ready as it keeps. Raises SandboxUnavailable."""

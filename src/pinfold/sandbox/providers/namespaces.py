@@ -24,10 +24,9 @@ from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter, names
 from pinfold.sandbox.providers.canaries import prove
-from pinfold.sandbox.providers.launcher import GUEST, Ends, Launcher, process_limits, socket_in, start_guest
+from pinfold.sandbox.providers.launcher import GUEST, Launcher, process_limits, socket_in, start_guest
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import JailedProcess, LauncherGone
-from pinfold.sandbox.session.output import Output
 from pinfold.sandbox.session.session import GuestSession
 from pinfold.sandbox.session.state_restore import FrozenCopies
 from pinfold.sandbox.views.view_folder import ViewFolder, ViewGuard
@@ -180,10 +179,7 @@ class Guests:
         if spec.view is not None and self._view is None:
             self._view = await anyio.to_thread.run_sync(ViewFolder, spec.workspace, spec.view)
         ask = functools.partial(request, spec, mounts, self._view)
-        ends = await self._ends(await anyio.to_thread.run_sync(ask) if self._view else ask())
-        body, cap = JailedProcess(ends.control, ends.pidfd), spec.limits.output_bytes
-        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        guest = Guest(body, ends.channel, *outputs)
+        guest, body = await self._open(await anyio.to_thread.run_sync(ask) if self._view else ask())
 
         async def keep() -> WorkspaceGuard:
             return await anyio.to_thread.run_sync(self._make_guard, mounts, body)
@@ -204,12 +200,12 @@ class Guests:
         }
         return FileGuards(guards) if len(guards) > 1 else guards[workspace.path]
 
-    async def _ends(self, asked: dict[str, object]) -> Ends:
+    async def _open(self, asked: dict[str, object]) -> tuple[Guest, JailedProcess]:
         for tries_left in reversed(range(TRIES)):
             if self._probe:
                 await self._probe()
             try:
-                return await self._launcher.open(asked)
+                return await self._launcher.open(asked, JailedProcess, self._spec.limits.output_bytes)
             except LauncherGone:
                 if not tries_left:
                     raise

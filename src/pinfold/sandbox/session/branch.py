@@ -37,10 +37,6 @@ class BranchProcess(GuestProcess):
         self._session.signal_branch(self.pid, signal.SIGKILL)
         super().kill()
 
-    async def report_end(self) -> None:
-        """To the session's init, which then lets the session write again."""
-        await self._session.ask(b"reap", {})
-
 
 async def open_branch(guest: Guest, state: int, limits: Limits) -> tuple[Guest, tuple[str, ...]]:
     """The guest of a branch from the state after this cell, of which a copy is kept, and its notices. Raises UndoRefused."""
@@ -97,4 +93,4 @@ class BranchLauncher:
 
     async def release(self) -> None:
         with suppress(SandboxUnavailable):  # the session has ended as well
-            await self._body.report_end()
+            await self._body.wait_for_interrupt()  # the init hears of the end, and lets the session write again

@@ -10,8 +10,8 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -198,8 +198,8 @@ def count_usage(
     folders: Iterable[str], *, most: int | None = None, until: float = float("inf"), before: float | None = None
 ) -> Count | None:
     """What they hold. None if that is more than `most`; not whole if it took too long. `before`: what was not written since."""
-    allocated = closed = seen = 0
-    with _close_descriptors() as bases:
+    allocated = closed = seen = bases = 0
+    with ExitStack() as held:
         waiting: list[tuple[str, int | None]] = [(folder, None) for folder in folders]
         is_whole = True
         while waiting and is_whole:
@@ -214,9 +214,11 @@ def count_usage(
                 if device not in (None, status.st_dev):
                     continue
                 allocated += status.st_blocks
-                if len(path) > _LONG and len(bases) < _DESCRIPTORS:
-                    bases.append(os.dup(fd))
-                    path = f"/proc/self/fd/{bases[-1]}"
+                if len(path) > _LONG and bases < _DESCRIPTORS:
+                    base = os.dup(fd)
+                    held.callback(os.close, base)
+                    bases += 1
+                    path = f"/proc/self/fd/{base}"
                 with os.scandir(fd) as inside:
                     for entry in inside:
                         seen += 1
@@ -255,13 +257,3 @@ def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
             if device in devices:
                 mapped[device, inode] = max(size, mapped.get((device, inode), 0))
     return sum(held.values()), sum(size for file, size in mapped.items() if file not in held)
-
-
-@contextmanager
-def _close_descriptors() -> Generator[list[int]]:
-    fds: list[int] = []
-    try:
-        yield fds
-    finally:
-        for fd in fds:
-            os.close(fd)

@@ -152,11 +152,6 @@ class Guest:
         """Between two requests, to a guest that waits for it. Raises OSError."""
         socket.send_fds(self.channel, [b"\0"], [fd])
 
-    @property
-    def is_busy(self) -> bool:
-        """The open request has not ended."""
-        return self._busy
-
     async def end(self) -> End:
         """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
         while self._end is None:
@@ -175,7 +170,7 @@ class Guest:
             self._takes = None
 
     def stop_serving_calls(self) -> None:
-        """Of calls, though the request has not ended."""
+        """Though the request has not ended."""
         self._takes = None
         self._wake()
 
@@ -233,6 +228,11 @@ class Guest:
                 self.body.end_program()
                 self._loop.call_later(END_S, lambda: None if self.death else self.body.kill())
             self._loop.call_later(KILL_S, self._give_up)
+
+    def kill_busy(self, why: str) -> None:
+        """Unless the open request has ended, perhaps in this very turn of the loop."""
+        if self._busy:
+            self.kill(why)
 
     async def kill_and_wait(self, why: str) -> None:
         """Kill it and see it dead."""

@@ -44,6 +44,7 @@ class Launcher(Protocol):
 
     async def launch(self) -> Guest:
         """A guest that has said hello. Raises SandboxUnavailable."""
+        ...
 
     async def sweep(self) -> None:
         """End what a dead guest left running."""

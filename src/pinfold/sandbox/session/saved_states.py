@@ -145,8 +145,11 @@ class SavedStates:
     @property
     def store(self) -> Store:
         if self._store is None:
-            self._scratch = None if self._folder else TemporaryFolder("variables")
-            self._store = Store(self._scratch.path if self._scratch else self._folder / "variables")
+            if self._folder is not None:
+                self._store = Store(self._folder / "variables")
+            else:
+                self._scratch = TemporaryFolder("variables")
+                self._store = Store(self._scratch.path)
         return self._store
 
     async def save_all(

@@ -54,10 +54,11 @@ from pinfold.sandbox.session.output import OutputListener
 from pinfold.sandbox.session.recovery import Recovery
 from pinfold.sandbox.session.saved_states import COMMAND, SavedStates
 from pinfold.sandbox.session.state_history import StateHistory
-from pinfold.sandbox.session.state_restore import StateSource
+from pinfold.sandbox.session.state_restore import StateSource, run_operation
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"
+NO_UNDO = "this sandbox keeps no snapshots, so nothing can be undone"
 BACK = "variables and files are as before it"
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
 BeginFiles = Callable[[], Awaitable[FileHistory | str]]
@@ -165,31 +166,32 @@ class GuestSession:
         status, error = verdict(
             end, limit_s if has_passed else None, BEFORE if rolled_back else GONE, rolled_back=rolled_back, why=why
         )
-        outcome = Outcome(
+        reply = None if isinstance(end, Death) else end
+        return Outcome(
             status=status,
+            value=reply.value if reply else None,
             stdout=stdout,
             stderr=stderr,
             error=error,
             duration_s=perf_counter() - started,
             rolled_back=rolled_back,
-            state_lost=isinstance(end, Death) and not rolled_back,
+            displays=reply.displays if reply else (),
+            state_lost=reply is None and not rolled_back,
+            lost=reply.lost if reply else (),
+            missing=reply.missing if reply else "",
             dropped_bytes=dropped_out + dropped_err,
             notices=slot.take_notices(),
         )
-        if isinstance(end, Death):
-            return outcome
-        return replace(outcome, value=end.value, displays=end.displays, lost=end.lost, missing=end.missing)
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
-        return await self._need_recovery().undo(to, what)
+        if self._recovery is None:
+            raise NotSupported(NO_UNDO)
+        return await self._recovery.undo(to, what)
 
     async def redo(self) -> tuple[str, ...]:
-        return await self._need_recovery().redo()
-
-    def _need_recovery(self) -> Recovery:
         if self._recovery is None:
-            raise NotSupported("this sandbox keeps no snapshots, so nothing can be undone")
-        return self._recovery
+            raise NotSupported(NO_UNDO)
+        return await self._recovery.redo()
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -232,7 +234,8 @@ class GuestSession:
             slot.guest = await adopt_branch(guest, kept)
             await history.prepare_cell(None)
             history.begin_cell(KEPT_BRANCH)
-            await history.note_adopted(slot.guest)
+            await run_operation(slot.guest, "adopted")
+            await history.have_copied(slot.guest, history.cells.number)
             await history.end_cell(again=False)
 
     async def variables(self) -> tuple[Variable, ...]:

@@ -110,7 +110,10 @@ class StateHistory(States):
             cut = None if cells.are_commands([way.cut or 0]) else way.cut
             if cut is not None:
                 self.lose([cut])
-            self._resumed = _without(await self._revive(), cut, cells.path)
+            back = await self._revive()
+            if cut is not None and back.cell == cut:  # the last of the path: nothing of it was done again
+                back = replace(back, cell=cells.path[-2] if len(cells.path) > 1 else 0, missing=(cut,))
+            self._resumed = back
             self.lose(self._resumed.missing)
             if cells.path and self._slot.guest:
                 await self.have_copied(self._slot.guest, cells.path[-1])
@@ -142,10 +145,6 @@ class StateHistory(States):
         await self.have_copied(guest, state)
         await run_operation(guest, "idle")
         return state
-
-    async def note_adopted(self, guest: Guest) -> None:
-        await run_operation(guest, "adopted")
-        await self.have_copied(guest, self.cells.number)
 
     # Around a cell
 
@@ -314,10 +313,3 @@ async def end_parked(parked: Guest) -> None:
     await parked.kill_and_wait("it was undone")
     if parked.guard:
         parked.guard.close()
-
-
-def _without(back: Resumed, cut: int | None, path: Sequence[int]) -> Resumed:
-    """Of a cell that was cut off, the last of the path, nothing was done again."""
-    if cut is None or back.cell != cut:
-        return back
-    return replace(back, cell=path[-2] if len(path) > 1 else 0, missing=(cut,))

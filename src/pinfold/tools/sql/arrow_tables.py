@@ -47,23 +47,19 @@ class Gathered:
     cut: str = ""
     """Why rows are missing; empty if the table is whole."""
 
-    def with_reason(self) -> Any:
-        """The table, with the reason in its metadata if it was cut."""
-        return self.table.replace_schema_metadata({TRUNCATED: self.cut.encode()} if self.cut else None)
-
 
 def gather_rows(batches: Iterable[Any], schema: Any, bounds: Bounds, *, rows: int = 0, size: int = 0) -> Gathered:
     """Collect batches up to the bounds; reads at most one batch too many. `rows` and `size` were gathered before."""
     kept: list[Any] = []
     cut = ""
     for batch in batches:
-        part = batch
-        if rows + part.num_rows > bounds.rows:
-            part = part.slice(0, bounds.rows - rows)
+        part = batch.slice(0, bounds.rows - rows)
+        if part.num_rows < batch.num_rows:
             cut = f"there are more rows than the {bounds.rows:,} that are given at once"
-        fits = _fitting_rows(part, bounds.bytes - size)
-        if fits < part.num_rows:
-            part = part.slice(0, fits)
+        room = bounds.bytes - size
+        if part.nbytes > room:
+            counts = range(1, part.num_rows + 1)
+            part = part.slice(0, bisect_right(counts, room, key=lambda count, whole=part: whole.slice(0, count).nbytes))
             cut = f"there is more than the {bounds.bytes >> 20:,} MB that are given at once"
         if part.num_rows:
             kept.append(part)
@@ -72,13 +68,6 @@ def gather_rows(batches: Iterable[Any], schema: Any, bounds: Bounds, *, rows: in
         if cut:
             break
     return Gathered(pa.Table.from_batches(kept, schema=schema), cut)
-
-
-def _fitting_rows(batch: Any, room: int) -> int:
-    """How many of its first rows fit into `room` bytes."""
-    if batch.nbytes <= room:
-        return batch.num_rows
-    return bisect_right(range(1, batch.num_rows + 1), room, key=lambda count: batch.slice(0, count).nbytes)
 
 
 def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: Bounds) -> Gathered:
@@ -96,15 +85,14 @@ def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: 
         size += part.table.nbytes
         if part.cut:
             break
-    columns = [
-        _join_chunks([chunk for part in found for chunk in part.table.column(at).chunks]) for at in range(len(names))
-    ]
-    fields = [
-        pa.field(name, column.type, metadata={"sql:type": kind} if kind else None)
-        for name, (column, kind) in zip(names, columns, strict=True)
-    ]
-    table = pa.table([column for column, _ in columns], schema=pa.schema(fields))
-    return Gathered(table, found[-1].cut if found else "")
+    columns: list[Any] = []
+    fields: list[Any] = []
+    for at, name in enumerate(names):
+        chunks = [chunk for part in found for chunk in part.table.column(at).chunks]
+        target, kind = _common_type(chunks)
+        columns.append(pa.chunked_array([_convert(chunk, target) for chunk in chunks], type=target))
+        fields.append(pa.field(name, target, metadata={"sql:type": kind} if kind else None))
+    return Gathered(pa.table(columns, schema=pa.schema(fields)), found[-1].cut if found else "")
 
 
 def _array(values: tuple[Any, ...]) -> Any:
@@ -130,13 +118,8 @@ def _as_texts(values: Iterable[Any]) -> Iterator[str | None]:
                 yield repr(value)
 
 
-def _join_chunks(chunks: list[Any]) -> tuple[Any, str]:
-    """One column, and its `sql:type` if that says more than its Arrow type."""
-    target, kind = _common_type(chunks)
-    return pa.chunked_array([_convert(chunk, target) for chunk in chunks], type=target), kind
-
-
 def _common_type(chunks: list[Any]) -> tuple[Any, str]:
+    """The type of a column, and its `sql:type` if that says more."""
     types = {chunk.type for chunk in chunks if chunk.type != pa.null()}
     if not types:
         return pa.null() if chunks else pa.string(), ""
@@ -160,8 +143,12 @@ def as_decimals(texts: Any, typmod: int = -1) -> Any:
 
     `typmod` is PostgreSQL's precision and scale. The column stays text if it has NaN, infinity or too many digits.
     """
-    before, after = _declared_digits(typmod)
-    if before + after == 0:
+    # Both are 0 where the column declares none, or something unusual.
+    precision, after = ((typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF) if typmod >= 4 else (0, 0)
+    if after > precision:
+        precision = after = 0
+    digits = precision
+    if not digits:
         points = pc.find_substring(texts, ".")
         lengths = pc.utf8_length(texts)
         has_point = pc.greater_equal(points, 0)
@@ -169,18 +156,10 @@ def as_decimals(texts: Any, typmod: int = -1) -> Any:
         before = pc.max(pc.if_else(has_point, points, lengths)).as_py() or 1
         after = pc.max(scales).as_py()
         after = _DEFAULT_SCALE if after is None else after
-    digits = max(before + after, 1)
+        digits = max(before + after, 1)
     if digits > _WIDE_DIGITS or pc.any(pc.is_in(texts, value_set=pa.array(_NOT_DECIMAL))).as_py():
         return texts
     return texts.cast(pa.decimal128(digits, after) if digits <= _NARROW_DIGITS else pa.decimal256(digits, after))
-
-
-def _declared_digits(typmod: int) -> tuple[int, int]:
-    """Digits before and after the point; both 0 where the column declares none, or something unusual."""
-    if typmod < 4:
-        return 0, 0
-    precision, scale = (typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF
-    return (precision - scale, scale) if scale <= precision else (0, 0)
 
 
 def refuse_infinite(column: Any, name: str) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, pa, preview
+from pinfold.tools.sql.arrow_tables import TRUNCATED, Bounds, Gathered, pa, preview
 from pinfold.tools.sql.sources import TABLES, Kind, Source, Told
 from pinfold.tools.sql.statements import Piece, Refused, Statement, clean, pieces_of, read_statement
 
@@ -52,26 +52,21 @@ _LISTINGS: dict[Kind, str] = {"postgresql": _POSTGRES, "sqlite": _SQLITE, "duckd
 def inventory(engine: Engine, source: Source) -> list[dict[str, Any]]:
     """Each table with its columns; `rows` is the database's estimate, or None."""
     found = engine.ask(_LISTINGS[source.kind])
-    if source.kind == "sqlite":
-        found = [_with_columns(engine, row) for row in found]
-    return [
-        {
-            "database": source.name,
-            "schema": row["schema"],
-            "name": row["name"],
-            "kind": row["kind"],
-            "rows": row["rows"],
-            "columns": dict(zip(row["names"], row["types"], strict=True)),
-        }
-        for row in found
-    ]
+    tables: list[dict[str, Any]] = []
+    for row in found:
+        if source.kind == "sqlite":
+            columns = _sqlite_columns(engine, row["name"])
+        else:
+            columns = dict(zip(row["names"], row["types"], strict=True))
+        told = {key: row.get(key) for key in ("schema", "name", "kind", "rows")}
+        tables.append({"database": source.name, **told, "columns": columns})
+    return tables
 
 
-def _with_columns(engine: Engine, row: dict[str, Any]) -> dict[str, Any]:
-    name = row["name"].replace("'", "''")
+def _sqlite_columns(engine: Engine, table: str) -> dict[str, str]:
+    name = table.replace("'", "''")
     columns = engine.ask(f"SELECT name, type, \"notnull\" FROM pragma_table_xinfo('{name}') LIMIT {COLUMNS}")
-    types = [f"{one['type'] or 'any'}{' not null' if one['notnull'] else ''}" for one in columns]
-    return {**row, "rows": None, "names": [one["name"] for one in columns], "types": types}
+    return {one["name"]: f"{one['type'] or 'any'}{' not null' if one['notnull'] else ''}" for one in columns}
 
 
 class Engine(Protocol):
@@ -109,7 +104,7 @@ def run_request(engine: Engine, source: Source, sql: str | None, params: Any, sh
     statement = read_statement(bind_params(sql, params) if is_bound else sql, source.kind)
     bounds = Bounds(source.max_rows, source.max_bytes)
     found = engine.query(statement, bounds, None if is_bound else params)
-    table = found.with_reason()
+    table = found.table.replace_schema_metadata({TRUNCATED: found.cut.encode()} if found.cut else None)
     return Told(text=preview(table, found.cut), bytes=_put(table, shelf), came=table.nbytes)
 
 

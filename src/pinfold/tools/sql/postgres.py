@@ -72,7 +72,8 @@ class Postgres:
             self._refuse_volatile(statement.called)
             if statement.form == "told":
                 return self._rows(statement.text, bounds, copy=False)
-            plan = _Plan(self._describe_columns(statement.text))
+            with self._connection.cursor() as cursor:
+                plan = _Plan(cursor.adbc_execute_schema(statement.text))
             found = self._rows(plan.wrap_query(statement.text), bounds, copy=True)
             return plan.to_plain(found)
 
@@ -147,10 +148,6 @@ class Postgres:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
 
-    def _describe_columns(self, sql: str) -> Any:
-        with self._connection.cursor() as cursor:
-            return cursor.adbc_execute_schema(sql)
-
     def _rows(self, sql: str, bounds: Bounds, *, copy: bool) -> Gathered:
         with self._connection.cursor() as cursor:
             # A batch holds up to this; what is beyond a bound was asked for in vain.
@@ -179,7 +176,7 @@ class _Plan:
         if not any(self._casts) and not self._lists:
             return sql
         names = [f"c{at}" for at in range(len(self._fields))]
-        columns = [f"{name}{cast}" for name, cast in zip(names, self._casts, strict=True)]
+        columns = [f"c{at}{cast}" for at, cast in enumerate(self._casts)]
         # Arrays arrive flat; how many dimensions they had must come along.
         columns += [f"coalesce(array_ndims(c{at}), 0)" for at in self._lists]
         return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
@@ -207,15 +204,10 @@ def _metadata(field: Any, key: bytes, default: bytes = b"") -> str:
 def _cast(field: Any, kind: str) -> str:
     """The cast for a type that Arrow cannot carry unchanged."""
     base = kind.removeprefix("_")
-    many = "[]" if kind.startswith("_") else ""
-    if base == "oid":
-        return f"::int8{many}"
-    if base == "money":
-        return f"::numeric{many}"
-    opaque = base != "numeric" and _is_opaque(field.type)
-    if base in ("uuid", "record") or opaque or kind == "_record":
-        return f"::text{many}"
-    return ""
+    to = {"oid": "int8", "money": "numeric", "uuid": "text", "record": "text"}.get(base, "")
+    if not to and base != "numeric" and _is_opaque(field.type):
+        to = "text"
+    return to and f"::{to}{'[]' if kind.startswith('_') else ''}"
 
 
 def _is_opaque(type_: Any) -> bool:
@@ -233,7 +225,10 @@ def _plain(column: Any, field: Any, kind: str) -> Any:
         typmod = int(_metadata(field, b"POSTGRESQL:typmod", b"-1"))
         return as_decimals(pa.chunked_array([chunk.storage for chunk in column.chunks], type=pa.string()), typmod)
     if kind in ("_numeric", "_money"):
-        return _decimal_lists(column)
+        texts = pa.chunked_array([chunk.values.storage for chunk in column.chunks], type=pa.string())
+        values = as_decimals(texts)
+        lists = [_list_of(chunk, part) for chunk, part in zip(column.chunks, values.chunks, strict=True)]
+        return pa.chunked_array(lists, type=pa.list_(values.type))
     refuse_infinite(column, field.name)
     if isinstance(type_, pa.BaseExtensionType):
         return pa.chunked_array([chunk.storage for chunk in column.chunks], type=type_.storage_type)
@@ -245,13 +240,6 @@ def _plain(column: Any, field: Any, kind: str) -> Any:
 
 def _list_of(chunk: Any, values: Any) -> Any:
     return pa.ListArray.from_arrays(chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None)
-
-
-def _decimal_lists(column: Any) -> Any:
-    chunks = [chunk.values.storage for chunk in column.chunks]
-    values = as_decimals(pa.chunked_array(chunks, type=pa.string()))
-    lists = [_list_of(chunk, part) for chunk, part in zip(column.chunks, values.chunks, strict=True)]
-    return pa.chunked_array(lists, type=pa.list_(values.type))
 
 
 @contextmanager

@@ -45,9 +45,11 @@ class Databases(Protocol):
     @property
     def names(self) -> Mapping[str, str]:
         """Each with its kind."""
+        ...
 
     async def source(self, name: str) -> Source:
         """Ready to be connected to. Raises BadCall, also where there is none of that name."""
+        ...
 
     async def about_to_read(self) -> None:
         """Mark the session as having seen private data."""
@@ -55,6 +57,7 @@ class Databases(Protocol):
     @property
     def longest_s(self) -> float:
         """The most that a statement may take in any of them."""
+        ...
 
 
 def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
@@ -98,13 +101,11 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
             answered = await workers.ask(source, None)
             found += answered.told.value
             sent += _sent_bytes(source, "", 0)
-        cut = len(found) > TABLES
-        found = found[:TABLES]
         lines = [_line(table) for table in found[:_TOLD]]
-        if cut or len(found) > len(lines):
-            more = f"more than {TABLES}" if cut else str(len(found))
+        if len(found) > len(lines):
+            more = f"more than {TABLES}" if len(found) > TABLES else str(len(found))
             lines.append(f"[{more} tables; these are the first {len(lines)}. Query the catalogue for others]")
-        return Result(text="\n".join(lines) or "(no tables)", value=found, untrusted=True, sent=sent)
+        return Result(text="\n".join(lines) or "(no tables)", value=found[:TABLES], untrusted=True, sent=sent)
 
     def databases_() -> list[dict[str, str]]:
         """List the databases that can be asked, with the kind of SQL each speaks."""

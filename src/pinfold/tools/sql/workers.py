@@ -100,7 +100,9 @@ class Workers:
                     self._idle.setdefault(source.name, []).append(worker)
                 except _Gone:
                     code = await worker.end()
-                    raise BadCall(_describe_exit(code)) from None
+                    why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
+                    words = f"what reads the database ended before it answered: {why}; ask for less"
+                    raise BadCall(words) from None
                 except BaseException:
                     await worker.end()
                     raise
@@ -133,7 +135,11 @@ class Workers:
 
 
 async def _start_worker() -> _Worker:
-    shelf = os.memfd_create("pinfold-table") if hasattr(os, "memfd_create") else _temporary()
+    if hasattr(os, "memfd_create"):
+        shelf = os.memfd_create("pinfold-table")
+    else:
+        with tempfile.TemporaryFile() as file:
+            shelf = os.dup(file.fileno())
     # `-P`: a folder that the process happens to be started in gives it no modules.
     process = await anyio.open_process(
         [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shelf)],
@@ -149,16 +155,6 @@ async def _start_worker() -> _Worker:
     return _Worker(process=process, shelf=shelf, replies=BufferedByteReceiveStream(process.stdout))
 
 
-def _temporary() -> int:
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 def _environment(whole: Mapping[str, str]) -> dict[str, str]:
     """The variables a driver may need; no API keys."""
     return {name: value for name, value in whole.items() if name in _NEEDED or name.startswith(_FAMILIES)}
-
-
-def _describe_exit(code: int) -> str:
-    why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
-    return f"what reads the database ended before it answered: {why}; ask for less"

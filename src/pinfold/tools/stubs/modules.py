@@ -15,7 +15,7 @@ from pinfold.text import cap_text, printable, printable_line
 from pinfold.tools.stubs.forms import PLAINEST, Form, Parameter, form_of
 from pinfold.tools.stubs.names import WRITTEN, identifiers
 from pinfold.tools.stubs.notation import short
-from pinfold.tools.stubs.shapes import ANY, Definitions, Records, Table, annotation, named_in
+from pinfold.tools.stubs.shapes import ANY, Definitions, Table, annotation, named_in
 from pinfold.tools.tool import Tool
 
 TOOLS = 2_000
@@ -130,9 +130,11 @@ def _module_docstring(server: str, description: str, tools: Mapping[str, Tool[..
 def docstring(description: str, form: Form) -> str:
     text = cap_text(printable(description[: _READ * TEXT_CHARS]).strip(), TEXT_CHARS)
     parts = [text] if text else []
-    if lines := _limit_lines(_argument(one, _objects(one, form.records)) for one in form.parameters):
+    # Objects in full, where the type only names them.
+    objects = [short(one.type, form.records) if any(named_in(one.type)) else "" for one in form.parameters]
+    if lines := _limit_lines(map(_argument, form.parameters, objects)):
         parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
-    if _is_worth_telling(form):
+    if isinstance(form.result, Table) or (form.result != ANY and any(named_in(form.result))):
         parts.append(f"Returns:\n    {short(form.result, form.result_records)}")
     return "\n\n".join(parts)
 
@@ -159,11 +161,6 @@ def _argument(parameter: Parameter, objects: str) -> str:
     return f"{parameter.identifier}: {said}" if said else ""
 
 
-def _objects(parameter: Parameter, records: Records) -> str:
-    """Objects in full, where the type only names them."""
-    return short(parameter.type, records) if any(named_in(parameter.type)) else ""
-
-
 def _limit_lines(lines: Iterable[str]) -> list[str]:
     found: list[str] = []
     left = ARGUMENTS_CHARS
@@ -173,7 +170,3 @@ def _limit_lines(lines: Iterable[str]) -> list[str]:
             return [*found, "..."]
         found.append(line)
     return found
-
-
-def _is_worth_telling(form: Form) -> bool:
-    return isinstance(form.result, Table) or (form.result != ANY and any(named_in(form.result)))
