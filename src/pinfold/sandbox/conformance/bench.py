@@ -13,7 +13,7 @@ from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
 
 Need: TypeAlias = Literal[
     "isolated", "fork", "files_view", "sockets", "mounts", "site", "calls", "commands", "read_only_commands",
-    "calls and commands", "durable commands", "local", "no fork"
+    "calls and commands", "durable and commands", "local", "no fork"
 ]  # fmt: skip
 """What a provider must say of itself for a check to apply."""
 
@@ -66,19 +66,12 @@ class Check:
 
     def skip_reason(self, provider: Provider) -> str | None:
         has = provider.capabilities
-        match self.needs:
-            case None:
-                return None
-            case "local":
-                return "it runs on another machine" if has.remote else None
-            case "calls and commands":
-                return None if has.calls and has.commands else "it does not say it has both calls and commands"
-            case "durable commands":
-                return None if has.durable and has.commands else "it does not say that commands can be undone"
-            case "no fork":
-                return "it says it can fork" if has.fork else None
-            case capability:
-                return None if getattr(has, capability) else f"it does not say it has {capability!r}"
+        if self.needs == "local":
+            return "it runs on another machine" if has.remote else None
+        if self.needs == "no fork":
+            return "it says it can fork" if has.fork else None
+        lacking = [need for need in (self.needs or "").split(" and ") if need and not getattr(has, need)]
+        return f"it does not say it has {lacking[0]!r}" if lacking else None
 
 
 CHECKS: list[Check] = []

@@ -331,7 +331,7 @@ def _resumable(session: Session) -> Resumable:
     return session
 
 
-@check(needs="durable commands")
+@check(needs="durable and commands")
 async def a_command_that_counts_as_a_cell_is_undone_and_redone(bench: Bench) -> None:
     note, state = bench.folder / "note", bench.folder.parent / "state"
     async with bench.session(state=state) as opened:
@@ -355,7 +355,7 @@ async def a_command_that_counts_as_a_cell_is_undone_and_redone(bench: Bench) -> 
         expect_outcome(await session.run("kept"), status="ok", value="[1]")
 
 
-@check(needs="durable commands")
+@check(needs="durable and commands")
 async def a_command_that_times_out_or_is_cancelled_can_be_undone(bench: Bench) -> None:
     async with bench.session(state=bench.folder.parent / "state") as opened:
         session = _resumable(opened)

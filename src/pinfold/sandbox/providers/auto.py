@@ -7,10 +7,11 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from pinfold.events import Json
 from pinfold.sandbox.contract import Capabilities, Provider, SandboxUnavailable, Session, Spec
 
 
@@ -107,7 +108,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     filtered: bool = False
     """This very process runs under a system call filter."""
     container: str | None = None
-    features: dict[str, Any] = {}
+    features: dict[str, Json] = {}
     """As `guest/startup/probe.py` found them: an empty text where something works, else the error's name."""
 
     @property

@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.to_thread
 
@@ -198,7 +198,7 @@ class _Confinement:
     warm: Literal["later", "never"] = "later"
     """When libraries are imported that sessions share."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})
         asked = METADATA if self.abi >= SCOPED_ABI else METADATA | SIGNALS
         init = METADATA | {"kill", "seccomp"}

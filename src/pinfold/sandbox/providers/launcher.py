@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import anyio
 import anyio.to_thread
@@ -51,7 +51,7 @@ class Launcher:
 
     def __init__(
         self,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
         guest: Path = GUEST,
         *,
         joins: bool = True,
@@ -74,7 +74,7 @@ class Launcher:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def open(
-        self, request: Mapping[str, Any], process: type[JailedProcess], output_bytes: int
+        self, request: Mapping[str, object], process: type[JailedProcess], output_bytes: int
     ) -> tuple[Guest, JailedProcess]:
         """A guest that is about to say hello, and what it lives in. Raises SandboxUnavailable, as LauncherGone if it is
         worth another try."""
@@ -231,7 +231,7 @@ def look_in(*folders: Path) -> None:
     _warm_folders[:] = folders
 
 
-def socket_in(folder: Path, settings: Mapping[str, Any], guest: Path) -> Path:
+def socket_in(folder: Path, settings: Mapping[str, object], guest: Path) -> Path:
     """Named after everything that matters for what comes out of it."""
     root = Path("/").stat()
     about = {
@@ -246,7 +246,7 @@ def socket_in(folder: Path, settings: Mapping[str, Any], guest: Path) -> Path:
     return folder / f"launcher-{digest[:32]}.sock"
 
 
-def connect_warm(settings: Mapping[str, Any], guest: Path) -> socket.socket | None:
+def connect_warm(settings: Mapping[str, object], guest: Path) -> socket.socket | None:
     """A connection to a launcher that is warm and proven, if there is one."""
     for folder in filter(_is_private, _warm_folders):
         if peer := _connect_socket(socket_in(folder, settings, guest)):

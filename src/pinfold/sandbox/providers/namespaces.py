@@ -11,7 +11,7 @@ import functools
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -339,7 +339,7 @@ class Namespaces:
             await prove(await self._open(Guests(launcher, spec), spec))
         launcher.proven = True
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}  # noqa: S108 - inside
         return {
             "python": str(self._python),

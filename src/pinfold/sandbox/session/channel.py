@@ -291,10 +291,10 @@ class ReplyReader:
     def _take_drop(self, header: Header, _body: bytes) -> None:
         """Of a call that may have been answered just now."""
         self._drops += 1
-        is_known = header.call is not None and 0 < header.call <= self._calls
-        if self._on_call is None or header.call is None or not is_known or self._drops > self._calls:
+        number = header.call or 0
+        if self._on_call is None or not 0 < number <= self._calls or self._drops > self._calls:
             raise ChannelBroken("it dropped a call that it never made")
-        self._on_call(header.call)
+        self._on_call(number)
 
     def _check_reply(self, header: Header, body: bytes) -> Reply:
         if len(body) > self._body_bytes:

@@ -11,10 +11,11 @@ import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec.structs import asdict
 
+from pinfold.events import Json
 from pinfold.sandbox.contract import SandboxUnavailable
 from pinfold.sandbox.guards.ports import Mounts
 from pinfold.sandbox.session.channel import Reply
@@ -52,7 +53,7 @@ GUARD_S = 1.0
 
 
 @contextmanager
-def open_request_file(request: Mapping[str, Any]) -> Generator[int]:
+def open_request_file(request: Mapping[str, object]) -> Generator[int]:
     fd = os.memfd_create("request", os.MFD_CLOEXEC)
     try:
         os.write(fd, json.dumps(request).encode())
@@ -68,7 +69,7 @@ class LauncherGone(SandboxUnavailable):
 async def send_request(
     peer: socket.socket,
     message: bytes,
-    request: Mapping[str, Any],
+    request: Mapping[str, object],
     limit_s: float,
     fds: Sequence[int] = (),
     *,
@@ -212,7 +213,7 @@ class JailedProcess(GuestProcess):
     def prepare_close(self) -> None:
         self._say(b"close")
 
-    async def ask(self, words: bytes, request: Mapping[str, Any], *fds: int) -> tuple[dict[str, Any], list[int]]:
+    async def ask(self, words: bytes, request: Mapping[str, object], *fds: int) -> tuple[dict[str, Json], list[int]]:
         """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
         answer, given = await send_request(self._control, words, request, INIT_S, fds, who="the session's init")
         return json.loads(answer or b"{}"), given
@@ -242,7 +243,7 @@ class JailedProcess(GuestProcess):
         except ValueError:
             return True
 
-    def _ask_now(self, words: bytes, request: Mapping[str, Any]) -> bytes:
+    def _ask_now(self, words: bytes, request: Mapping[str, object]) -> bytes:
         """Holds up everything else for an instant. Empty if no answer came."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs, open_request_file(request) as sheet, suppress(OSError):

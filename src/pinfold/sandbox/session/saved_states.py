@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from time import perf_counter
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
 import msgspec
 
+from pinfold.events import Json
 from pinfold.sandbox.contract import Label, UndoRefused
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES
@@ -94,7 +95,7 @@ class CellJournal:
                 self._file.unlink(missing_ok=True)
 
 
-def _apply_line(way: CellPath, line: list[Any]) -> None:
+def _apply_line(way: CellPath, line: list[Json]) -> None:
     match line[0]:
         case "runs":
             _, number, code = line

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 from pinfold.tools.sql.statements import Refused
 
@@ -14,6 +14,8 @@ from pinfold.tools.sql.statements import Refused
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
+PyArrow: TypeAlias = Any
+"""A table, a column, a type: of pyarrow, which has no types."""
 TRUNCATED = b"pinfold:truncated"
 """In a table's metadata: why it does not hold all rows."""
 MIXED = "mixed: numbers, texts or bytes; each is given as text"
@@ -42,15 +44,17 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    table: Any
+    table: PyArrow
     """A pyarrow.Table."""
     cut: str = ""
     """Why rows are missing; empty if the table is whole."""
 
 
-def gather_rows(batches: Iterable[Any], schema: Any, bounds: Bounds, *, rows: int = 0, size: int = 0) -> Gathered:
+def gather_rows(
+    batches: Iterable[PyArrow], schema: PyArrow, bounds: Bounds, *, rows: int = 0, size: int = 0
+) -> Gathered:
     """Collect batches up to the bounds; reads at most one batch too many. `rows` and `size` were gathered before."""
-    kept: list[Any] = []
+    kept: list[PyArrow] = []
     cut = ""
     for batch in batches:
         part = batch.slice(0, bounds.rows - rows)
@@ -70,7 +74,7 @@ def gather_rows(batches: Iterable[Any], schema: Any, bounds: Bounds, *, rows: in
     return Gathered(pa.Table.from_batches(kept, schema=schema), cut)
 
 
-def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: Bounds) -> Gathered:
+def to_table(names: list[str], pieces: Iterable[list[tuple[object, ...]]], bounds: Bounds) -> Gathered:
     """Rows of Python values as a table; each column gets the narrowest type that holds all its values unchanged.
 
     SQLite has no column types, only value types, so they are found from the values.
@@ -85,8 +89,8 @@ def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: 
         size += part.table.nbytes
         if part.cut:
             break
-    columns: list[Any] = []
-    fields: list[Any] = []
+    columns: list[PyArrow] = []
+    fields: list[PyArrow] = []
     for at, name in enumerate(names):
         chunks = [chunk for part in found for chunk in part.table.column(at).chunks]
         target, kind = _common_type(chunks)
@@ -95,8 +99,8 @@ def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: 
     return Gathered(pa.table(columns, schema=pa.schema(fields)), found[-1].cut if found else "")
 
 
-def _array(values: tuple[Any, ...]) -> Any:
-    kinds: set[type[Any]] = {type(value) for value in values if value is not None}
+def _array(values: tuple[object, ...]) -> PyArrow:
+    kinds: set[type] = {type(value) for value in values if value is not None}
     if not kinds:
         return pa.nulls(len(values))
     if kinds == {int, float} and all(abs(value) <= _EXACT for value in values if isinstance(value, int)):
@@ -107,7 +111,7 @@ def _array(values: tuple[Any, ...]) -> Any:
     return pa.array(values, types[kinds.pop()])
 
 
-def _as_texts(values: Iterable[Any]) -> Iterator[str | None]:
+def _as_texts(values: Iterable[object]) -> Iterator[str | None]:
     for value in values:
         match value:
             case None | str():
@@ -118,7 +122,7 @@ def _as_texts(values: Iterable[Any]) -> Iterator[str | None]:
                 yield repr(value)
 
 
-def _common_type(chunks: list[Any]) -> tuple[Any, str]:
+def _common_type(chunks: list[PyArrow]) -> tuple[PyArrow, str]:
     """The type of a column, and its `sql:type` if that says more."""
     types = {chunk.type for chunk in chunks if chunk.type != pa.null()}
     if not types:
@@ -132,13 +136,13 @@ def _common_type(chunks: list[Any]) -> tuple[Any, str]:
     return pa.string(), MIXED
 
 
-def _convert(chunk: Any, target: Any) -> Any:
+def _convert(chunk: PyArrow, target: PyArrow) -> PyArrow:
     if chunk.type in (target, pa.null(), _MIXED_TYPE) or target == pa.float64():
         return chunk.cast(target)
     return pa.array(list(_as_texts(chunk.to_pylist())), target)
 
 
-def as_decimals(texts: Any, typmod: int = -1) -> Any:
+def as_decimals(texts: PyArrow, typmod: int = -1) -> PyArrow:
     """PostgreSQL's numeric texts as decimals, as narrow as holds the whole column.
 
     `typmod` is PostgreSQL's precision and scale. The column stays text if it has NaN, infinity or too many digits.
@@ -162,7 +166,7 @@ def as_decimals(texts: Any, typmod: int = -1) -> Any:
     return texts.cast(pa.decimal128(digits, after) if digits <= _NARROW_DIGITS else pa.decimal256(digits, after))
 
 
-def refuse_infinite(column: Any, name: str) -> None:
+def refuse_infinite(column: PyArrow, name: str) -> None:
     """Raises Refused for a date or time of infinity: as a number it would silently be some day."""
     is_date = pa.types.is_date32(column.type)
     if not is_date and not pa.types.is_timestamp(column.type):
@@ -173,7 +177,7 @@ def refuse_infinite(column: Any, name: str) -> None:
         raise Refused(f"the column {name!r} holds infinity, which no table here can; select it as text instead")
 
 
-def preview(table: Any, cut: str) -> str:
+def preview(table: PyArrow, cut: str) -> str:
     """What the model is shown: how many rows, which columns, and the first few. Bounded, whatever the table."""
     head = f"{table.num_rows:,} {'row' if table.num_rows == 1 else 'rows'} x {table.num_columns:,} columns"
     if cut:
@@ -192,7 +196,7 @@ def preview(table: Any, cut: str) -> str:
     return "\n".join(lines)
 
 
-def _shown_value(item: Any) -> str:
+def _shown_value(item: PyArrow) -> str:
     if not item.is_valid:
         return "null"
     try:

@@ -9,7 +9,17 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, as_decimals, gather_rows, pa, refuse_infinite, to_table
+from pinfold.events import Json
+from pinfold.tools.sql.arrow_tables import (
+    Bounds,
+    Gathered,
+    PyArrow,
+    as_decimals,
+    gather_rows,
+    pa,
+    refuse_infinite,
+    to_table,
+)
 from pinfold.tools.sql.files import FileEngine, Opened
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import Statement
@@ -59,7 +69,7 @@ class DuckDB(FileEngine):
         with suppress(Exception):
             self._connection.close()
 
-    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
         """Raises Refused, DatabaseFault."""
         with self._in_time(), self._faults():
             if statement.form == "told":
@@ -83,7 +93,7 @@ class DuckDB(FileEngine):
             found = gather_rows(iter(reader), reader.schema, bounds)
             return _plain(found, names, kinds)
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
+    def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
         with self._in_time(), self._faults():
             return self._connection.execute(sql).fetch_arrow_table().to_pylist()
@@ -110,8 +120,8 @@ def _cast(kind: str) -> str:
 
 def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
     """Restore the names that were asked for, and exact numbers."""
-    columns: list[Any] = []
-    fields: list[Any] = []
+    columns: list[PyArrow] = []
+    fields: list[PyArrow] = []
     for column, name, kind in zip(found.table.columns, names, kinds, strict=True):
         refuse_infinite(column, name)
         columns.append(as_decimals(column) if kind in _NUMBERS else column)

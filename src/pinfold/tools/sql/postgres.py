@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, as_decimals, gather_rows, pa, pc, refuse_infinite
+from pinfold.events import Json
+from pinfold.tools.sql.arrow_tables import Bounds, Gathered, PyArrow, as_decimals, gather_rows, pa, pc, refuse_infinite
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import HARMLESS, DatabaseFault, Refused, Statement
 
@@ -65,7 +66,7 @@ class Postgres:
             return False
         return True
 
-    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
         """Raises Refused, DatabaseFault. `params` are in the statement already."""
         assert params is None
         with self._reading():
@@ -134,12 +135,12 @@ class Postgres:
                 f"can vouch for it: [data.{self._source.name}] functions = [{found[0]!r}]"
             )
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
+    def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
         with self._reading():
             return self._fetch(sql)
 
-    def _fetch(self, sql: str) -> list[dict[str, Any]]:
+    def _fetch(self, sql: str) -> list[dict[str, Json]]:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return cursor.fetch_arrow_table().to_pylist()
@@ -166,7 +167,7 @@ class Postgres:
 class _Plan:
     """How to select columns so that their values arrive unchanged, and how to convert what arrives."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: PyArrow) -> None:
         self._fields = list(schema)
         self._kinds = [_metadata(field, b"POSTGRESQL:type") for field in self._fields]
         self._casts = [_cast(field, kind) for field, kind in zip(self._fields, self._kinds, strict=True)]
@@ -182,26 +183,26 @@ class _Plan:
         return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
 
     def to_plain(self, found: Gathered) -> Gathered:
-        columns: list[Any] = list(found.table.columns)
+        columns: list[PyArrow] = list(found.table.columns)
         for at, dimensions in zip(self._lists, columns[len(self._fields) :], strict=True):
             if (pc.max(dimensions).as_py() or 0) > 1:
                 raise Refused(
                     f"the column {self._fields[at].name!r} holds arrays of several dimensions, which would arrive flat; "
                     "select to_json(column) instead"
                 )
-        fields: list[Any] = []
+        fields: list[PyArrow] = []
         for at, (field, kind) in enumerate(zip(self._fields, self._kinds, strict=True)):
             columns[at] = _plain(columns[at], field, kind)
             fields.append(pa.field(field.name, columns[at].type, metadata={"sql:type": kind}))
         return Gathered(pa.table(columns[: len(fields)], schema=pa.schema(fields)), found.cut)
 
 
-def _metadata(field: Any, key: bytes, default: bytes = b"") -> str:
+def _metadata(field: PyArrow, key: bytes, default: bytes = b"") -> str:
     metadata: dict[bytes, bytes] = field.metadata or {}
     return metadata.get(key, default).decode()
 
 
-def _cast(field: Any, kind: str) -> str:
+def _cast(field: PyArrow, kind: str) -> str:
     """The cast for a type that Arrow cannot carry unchanged."""
     base = kind.removeprefix("_")
     to = {"oid": "int8", "money": "numeric", "uuid": "text", "record": "text"}.get(base, "")
@@ -210,7 +211,7 @@ def _cast(field: Any, kind: str) -> str:
     return to and f"::{to}{'[]' if kind.startswith('_') else ''}"
 
 
-def _is_opaque(type_: Any) -> bool:
+def _is_opaque(type_: PyArrow) -> bool:
     if pa.types.is_list(type_):
         return _is_opaque(type_.value_type)
     if pa.types.is_struct(type_):
@@ -218,7 +219,7 @@ def _is_opaque(type_: Any) -> bool:
     return getattr(type_, "extension_name", "") == "arrow.opaque"
 
 
-def _plain(column: Any, field: Any, kind: str) -> Any:
+def _plain(column: PyArrow, field: PyArrow, kind: str) -> PyArrow:
     """A column of types that every reader of Arrow knows."""
     type_ = column.type
     if kind in ("numeric", "money"):
@@ -238,7 +239,7 @@ def _plain(column: Any, field: Any, kind: str) -> Any:
     return column
 
 
-def _list_of(chunk: Any, values: Any) -> Any:
+def _list_of(chunk: PyArrow, values: PyArrow) -> PyArrow:
     return pa.ListArray.from_arrays(chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None)
 
 

@@ -63,7 +63,7 @@ class Databases(Protocol):
 def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
     """Pure: they change nothing. Their results are private to the user and untrusted."""
 
-    async def query(name: str, sql: str, params: list[Any] | dict[str, Any] | None = None) -> Result:
+    async def query(name: str, sql: str, params: list[Json] | dict[str, Json] | None = None) -> Result:
         """Run one reading statement in a database of the user's, and give the rows as a pyarrow.Table.
 
         Aggregate in SQL where that is possible: what is beyond a bound is cut, and said.
@@ -128,7 +128,7 @@ def _sent_bytes(source: Source, sql: str, back: int) -> tuple[Sent, ...]:
     return (Sent(to=to, out=len(sql.encode("utf-8", "replace")), back=back),)
 
 
-def _line(table: Mapping[str, Any]) -> str:
+def _line(table: Mapping[str, Json]) -> str:
     rows = "" if table["rows"] is None else f", about {table['rows']:,} rows"
     columns = join_names([f"{name} {kind}" for name, kind in table["columns"].items()], 30)
     return f"{table['database']}: {table['schema']}.{table['name']} ({table['kind']}{rows}): {columns}"

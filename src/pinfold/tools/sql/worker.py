@@ -99,7 +99,9 @@ def main() -> None:
     # The host sends nothing more before it has the reply, so nothing is left in the buffer when `select` waits.
     while select.select([0], [], [], IDLE_S)[0] and (head := sys.stdin.buffer.read(4)):
         asked = msgspec.msgpack.decode(sys.stdin.buffer.read(int.from_bytes(head, "big")), type=Asked)
-        _limit_memory(asked.source)
+        with suppress(OSError, ValueError):
+            most = _MEMORY + 6 * asked.source.max_bytes
+            resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
         worker.start(asked)
         if 0 in select.select([0, worker.done], [], [])[0]:
             # The host closes the pipe while a request runs: the request is given up.
@@ -108,12 +110,6 @@ def main() -> None:
         message = msgspec.msgpack.encode(worker.finish())
         replies.write(len(message).to_bytes(4, "big") + message)
         replies.flush()
-
-
-def _limit_memory(source: Source) -> None:
-    with suppress(OSError, ValueError):
-        most = _MEMORY + 6 * source.max_bytes
-        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 if __name__ == "__main__":

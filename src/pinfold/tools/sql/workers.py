@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import anyio
 import anyio.abc
@@ -16,6 +15,7 @@ import anyio.to_thread
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from pinfold.events import Json
 from pinfold.text import without_known
 from pinfold.tools.results import BadCall
 from pinfold.tools.sql.sources import Asked, Source, Told
@@ -89,7 +89,7 @@ class Workers:
         self._idle: dict[str, list[_Worker]] = {}
         self._limit = anyio.CapacityLimiter(SIDE_BY_SIDE)
 
-    async def ask(self, source: Source, sql: str | None, params: Any = None) -> Answered:
+    async def ask(self, source: Source, sql: str | None, params: Json = None) -> Answered:
         """Raises BadCall with words for the model. Cancelled, what runs on the server is ended."""
         async with self._limit:
             worker = self._take_worker(source) or await _start_worker()

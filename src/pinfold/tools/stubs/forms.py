@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from pinfold.tools.stubs.schema_types import Reader, as_object, is_key, names_re
 from pinfold.tools.stubs.shapes import ANY, Records, Type, fits
 from pinfold.tools.tool import Tool
 
+AnyTool: TypeAlias = Tool[..., Any]
 PARAMETERS = 64
 """With a name of their own; what is beyond goes into `**more`."""
 DEFAULT_CHARS = 200
@@ -54,7 +55,7 @@ PLAINEST = Form(parameters=(), more=("arguments", ANY), records={}, result=ANY, 
 """Takes any keyword arguments: for a tool whose schema would take too much room."""
 
 
-def form_of(tool: Tool[..., Any], identifier: str) -> Form:
+def form_of(tool: AnyTool, identifier: str) -> Form:
     """`identifier` begins the names of the objects it takes and gives."""
     taken = Reader(tool.schema.parameters)
     whole = taken.put_together(tool.schema.parameters)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from typing import Any, cast
+from typing import cast
 from urllib.parse import unquote
 
 from pinfold.events import Json
@@ -217,7 +217,7 @@ class Reader:
         """What stands there in the root schema, or None. Other documents are not fetched."""
         if not pointer.startswith("#") or len(pointer) > 1000:
             return None
-        at: Any = self._root
+        at: Json = self._root
         for key in _steps(pointer):
             if isinstance(at, Mapping):
                 at = cast("Mapping[str, Json]", at).get(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -96,12 +96,14 @@ def fits(value: object, shape: Type) -> bool:
         case Choice(values):
             return any(type(value) is type(one) and value == one for one in values)
         case ListOf(item):
-            return isinstance(value, list) and all(fits(one, item) for one in cast("list[Any]", value))
+            return isinstance(value, list) and all(fits(one, item) for one in cast("list[object]", value))
         case TupleOf(items):
-            given = cast("list[Any]", value)
+            given = cast("list[object]", value)
             return isinstance(value, list) and len(given) == len(items) and all(map(fits, given, items))
         case DictOf(inner):
-            return isinstance(value, dict) and all(fits(one, inner) for one in cast("dict[str, Any]", value).values())
+            return isinstance(value, dict) and all(
+                fits(one, inner) for one in cast("dict[str, object]", value).values()
+            )
         case Either(members):
             return any(fits(value, member) for member in members)
         case Record():
