@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -74,7 +74,7 @@ def gather_rows(
     return Gathered(pa.Table.from_batches(kept, schema=schema), cut)
 
 
-def to_table(names: list[str], pieces: Iterable[list[tuple[object, ...]]], bounds: Bounds) -> Gathered:
+def to_table(names: list[str], pieces: Iterable[Sequence[tuple[object, ...]]], bounds: Bounds) -> Gathered:
     """Rows of Python values as a table; each column gets the narrowest type that holds all its values unchanged.
 
     SQLite has no column types, only value types, so they are found from the values.
