@@ -20,7 +20,7 @@ from pinfold.sandbox.session.deadline import Deadline
 from pinfold.sandbox.session.guest import Guest
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
-TOO_MUCH = f"a cell can be given {ANSWERS_BYTES >> 20:,} MB by tools, and this one has; go on in another cell"
+TOO_MUCH = "a cell can be given {:,} MB by tools, and this one has; go on in another cell"
 DROPPED = "nobody waits for this call any more"
 _working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
 """The call that what runs now is for, by its number."""
@@ -95,7 +95,7 @@ class CellCalls:
             self._given += sum(map(len, parts))
             # What all of them have is bounded: a cell may ask for the same again and again.
             if self._given > ANSWERS_BYTES:
-                header, parts = _failure(TOO_MUCH)
+                header, parts = _failure(TOO_MUCH.format(ANSWERS_BYTES >> 20))
             self._guest.answer(call, header, parts)
         finally:
             del self._open[call.number]
