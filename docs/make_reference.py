@@ -23,7 +23,7 @@ from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli
 from pinfold.policy.judge import Row as Rule
 from pinfold.sandbox import provider_named
-from pinfold.sandbox.levels import LEVELS, Row, rows
+from pinfold.sandbox.levels import LEVELS, rows
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -295,9 +295,9 @@ _SHOWN = {
 
 
 def where_it_runs() -> str:
-    known: dict[str, Row] = {row.what: row for row in rows()}
+    known = rows()
     lines = [("", *(place.name for place in PLACES)), ("sandbox", *(f"`{place.level}`" for place in PLACES))]
-    lines += [(name, *(known[what].holds[place.level] for place in PLACES)) for what, name in _SHOWN.items()]
+    lines += [(name, *(known[what][place.level] for place in PLACES)) for what, name in _SHOWN.items()]
     lines.insert(4, ("hosts you allow can be reached", *(_reaches(place.level) for place in PLACES)))
     lines.append(("tried", *(place.tried for place in PLACES)))
     return table(*lines)

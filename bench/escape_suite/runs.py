@@ -17,7 +17,8 @@ from bench.escape_suite.project import Project, still_planted, told
 from bench.escape_suite.scene import SPACE, Scene, Seen, laid
 
 from pinfold.sandbox import Limits, Outcome, Provider, SandboxError, Session, Spec
-from pinfold.sandbox.contract import CommandOutcome, GuardedSession, Mount, NotSupported, UndoRefused
+from pinfold.sandbox.abilities import GuardedSession
+from pinfold.sandbox.contract import CommandOutcome, Mount, NotSupported, UndoRefused
 
 CANARY = "PINFOLD_ESCAPE_API_KEY"
 """In the environment of the host, where a session must not see it."""

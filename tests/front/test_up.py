@@ -26,8 +26,8 @@ from pinfold.engine import Hooks
 from pinfold.events import new_session_id
 from pinfold.sandbox import Mount, Spec, provider_named
 from pinfold.sandbox.kernel.processes import stamp
+from pinfold.sandbox.providers.launcher import look_in
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.providers.warm_launchers import look_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]

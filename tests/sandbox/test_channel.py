@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from struct import pack
 
@@ -25,14 +26,20 @@ from pinfold.sandbox.session.channel import (
     GuestStatus,
     Reply,
     ReplyReader,
-    frame,
     inventory,
+)
+from pinfold.sandbox.session.channel import (
+    frame as frame_parts,
 )
 
 pytestmark = pytest.mark.unit
 
 NO_FORMS: list[list[object]] = [[]]
 STATUSES = frozenset[GuestStatus]({"ok", "error"})
+
+
+def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
+    return b"".join(frame_parts(header, body))
 
 
 def reader_for(request_id: int = 7, body_bytes: int = 1000) -> ReplyReader:

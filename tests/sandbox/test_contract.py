@@ -14,7 +14,6 @@ from pinfold.sandbox import (
     Capabilities,
     CommandOutcome,
     OnCall,
-    OnOutput,
     Outcome,
     Provider,
     Resumable,
@@ -23,9 +22,9 @@ from pinfold.sandbox import (
     Session,
     Spec,
     Variable,
-    What,
     provider_named,
 )
+from pinfold.sandbox.contract import OnOutput, What
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, SandboxReport, run_check, sandbox_contract
 
 pytestmark = [pytest.mark.integration, pytest.mark.installed]

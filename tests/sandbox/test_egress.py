@@ -23,8 +23,7 @@ from pinfold.guest.kernel.groups import descendants
 from pinfold.guest.kernel.processes import pid_of
 from pinfold.net import AllowList, Destination, Egress, How, Proxy, ProxyLimits, Traffic
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
-from pinfold.sandbox.providers.jail import EGRESS_PORT, EGRESS_SOCKET
-from pinfold.sandbox.providers.namespaces import Namespaces
+from pinfold.sandbox.providers.namespaces import EGRESS_PORT, EGRESS_SOCKET, Namespaces
 from pinfold.sandbox.session.session import GuestSession
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]

@@ -146,8 +146,8 @@ def test_any_text_of_a_cell_is_told_again(tmp_path: Path, code: str) -> None:
     file = tmp_path / "trail"
     trail = CellJournal(file)
     trail.load()
-    trail.record_run(1, code)
-    trail.record_end(1)
+    trail.write("runs", 1, code)
+    trail.write("ended", 1)
     trail.close()
     way = CellJournal(file).load()
     assert (way.path, way.sources, way.cut) == ([1], {1: code}, None)

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from pinfold.sandbox import Stream
-from pinfold.sandbox.session.output import Output
+from pinfold.sandbox.session.output import Output, OutputListener
 
 pytestmark = pytest.mark.unit
 
@@ -53,7 +53,7 @@ def test_what_came_before_a_cell_is_told_to_its_listener(pipe: Pipe) -> None:
     heard: list[tuple[Stream, str]] = []
     os.write(writer, b"old ")
     output.drain()
-    output.begin(lambda stream, text: heard.append((stream, text)))
+    output.begin(OutputListener(lambda stream, text: heard.append((stream, text))))
     os.write(writer, b"new")
     output.drain()
     assert heard == [("stdout", "old "), ("stdout", "new")]
@@ -68,12 +68,13 @@ def test_a_listener_that_raises_is_not_called_again(pipe: Pipe) -> None:
         calls.append(text)
         raise ValueError(text)
 
-    output.begin(listen)
+    listener = OutputListener(listen)
+    output.begin(listener)
     for part in (b"a", b"b"):
         os.write(writer, part)
         output.drain()
     assert calls == ["a"]
-    assert isinstance(output.failure, ValueError)
+    assert isinstance(listener.failure, ValueError)
     assert output.take() == ("ab", 0)
 
 

@@ -17,7 +17,7 @@ from bench.escape_suite.calls import NUMBERS
 
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox.kernel.seccomp import ABSENT, ALLOWED, METADATA, SIGNALS, compile_filter, compile_read_only_filter
-from pinfold.sandbox.providers.jail import CARRIES_ONLY
+from pinfold.sandbox.providers.namespaces import CARRIES_ONLY
 
 pytestmark = pytest.mark.safety
 

@@ -8,35 +8,28 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
+from pinfold.sandbox.abilities import Freezable, GuardedSession, Savable
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
-    ChangedFile,
-    ChangedFiles,
     CommandOutcome,
     Display,
     FileRefused,
-    Freezable,
-    GuardedSession,
     Limits,
     Mount,
     NotSupported,
     OnCall,
-    OnOutput,
     Outcome,
     Provider,
     Resumable,
     Resumed,
     SandboxError,
     SandboxUnavailable,
-    Savable,
     Session,
     Spec,
-    Status,
     Stream,
     UndoRefused,
     Variable,
-    What,
     data_places,
     default_memory,
 )
@@ -49,8 +42,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Capabilities",
-    "ChangedFile",
-    "ChangedFiles",
     "CommandOutcome",
     "Display",
     "FileRefused",
@@ -60,7 +51,6 @@ __all__ = [
     "Mount",
     "NotSupported",
     "OnCall",
-    "OnOutput",
     "Outcome",
     "Provider",
     "Resumable",
@@ -70,15 +60,12 @@ __all__ = [
     "Savable",
     "Session",
     "Spec",
-    "Status",
     "Stream",
     "UndoRefused",
     "Variable",
-    "What",
     "data_places",
     "default_memory",
     "is_built_in",
-    "is_masked",
     "not_mountable",
     "open_session",
     "parse_named_paths",
@@ -89,11 +76,7 @@ __all__ = [
 ENTRY_POINTS = "pinfold.sandboxes"
 
 
-def _unsafe_local(python: Path | None) -> Provider:
-    from pinfold.sandbox.environment import default_python
-    from pinfold.sandbox.guests import UnsafeLocal
-
-    return UnsafeLocal(python or default_python())
+BUILT_IN = ("namespaces", "landlock", "unsafe-local")
 
 
 def _namespaces(python: Path | None) -> Probed:
@@ -103,7 +86,7 @@ def _namespaces(python: Path | None) -> Probed:
     return Namespaces(python or default_python())
 
 
-def _landlock(python: Path | None, *, allow_unmasked: bool = False) -> Probed:
+def _landlock(python: Path | None, *, allow_unmasked: bool) -> Probed:
     from pinfold.sandbox.environment import default_python
     from pinfold.sandbox.providers.landlock import Landlock
 
@@ -111,21 +94,13 @@ def _landlock(python: Path | None, *, allow_unmasked: bool = False) -> Probed:
 
 
 @cache  # what was found out once holds for the process
-def _auto(python: Path | None, *, allow_unmasked: bool = False) -> Auto:
+def _auto(python: Path | None, *, allow_unmasked: bool) -> Auto:
     return Auto(lambda: _namespaces(python), lambda: _landlock(python, allow_unmasked=allow_unmasked))
-
-
-_BUILT_IN: dict[str, Callable[[Path | None], Provider]] = {
-    "namespaces": _namespaces,
-    "landlock": _landlock,
-    "unsafe-local": _unsafe_local,
-}
-_MAY_SHOW_SECRETS = {"auto": _auto, "landlock": _landlock}
 
 
 def is_built_in(name: str) -> bool:
     """One of ours, which runs cells in the Python it is given; `auto` chooses among them."""
-    return name == "auto" or name in _BUILT_IN
+    return name == "auto" or name in BUILT_IN
 
 
 def provider_named(name: str, *, python: Path | None = None, allow_unmasked: bool = False) -> Provider:
@@ -134,13 +109,31 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
     `python` runs the cells of a built-in one: unless given, that of the data environment if it is built, else ours.
     `allow_unmasked`: one that cannot hide secrets of the workspace may show them.
     """
-    if name in _MAY_SHOW_SECRETS:
-        return _MAY_SHOW_SECRETS[name](python, allow_unmasked=allow_unmasked)
-    if name in _BUILT_IN:
-        return _BUILT_IN[name](python)
+    match name:
+        case "auto":
+            return _auto(python, allow_unmasked=allow_unmasked)
+        case "namespaces":
+            return _namespaces(python)
+        case "landlock":
+            return _landlock(python, allow_unmasked=allow_unmasked)
+        case "unsafe-local":
+            from pinfold.sandbox.environment import default_python
+            from pinfold.sandbox.guests import UnsafeLocal
+
+            return UnsafeLocal(python or default_python())
+        case _:
+            return _registered(name)
+
+
+def _registered(name: str) -> Provider:
     registered = _find_entry_points()
     if name not in registered:
-        raise SandboxUnavailable(_unknown(name, sorted({"auto", *_BUILT_IN, *registered})))
+        from difflib import get_close_matches
+
+        known = sorted({"auto", *BUILT_IN, *registered})
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise SandboxUnavailable(f"there is no sandbox {name!r}{hint} Known: {', '.join(known)}")
     try:
         make: Callable[[], Provider] = registered[name].load()
         return make()
@@ -150,20 +143,13 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
 
 def provider_names() -> tuple[str, ...]:
     """Every provider there is, ours first."""
-    return (*_BUILT_IN, *sorted(_find_entry_points().keys() - _BUILT_IN.keys()))
+    return (*BUILT_IN, *sorted(_find_entry_points().keys() - set(BUILT_IN)))
 
 
 def _find_entry_points() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-
-
-def is_masked(path: str) -> bool:
-    """Whether a file of the workspace is a secret by its path, which no session may read."""
-    from pinfold.sandbox.guards.secret_files import is_masked
-
-    return is_masked(path)
 
 
 def not_mountable(mount: Mount) -> str | None:
@@ -219,8 +205,12 @@ def parse_named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
     """
     paths: dict[str, Path] = {}
     given = list(items)
-    for name, path in map(_parse_named_path, given):
-        if not name or name.startswith(".") or "/" in name or "\0" in name:
+    for item in given:
+        name, equals, rest = item.partition("=") if isinstance(item, str) else ("", "", "")
+        is_named = bool(equals and name) and "/" not in name
+        path = Path(rest if is_named else item).absolute()
+        name = name if is_named else path.name
+        if not name or name.startswith(".") or "\0" in name:
             raise SandboxUnavailable(f"{name!r} cannot be the name of data; give one: NAME={path}")
         if name in paths:
             raise SandboxUnavailable(f"two data mounts are called {name!r}; give one another name: NAME={path}")
@@ -230,20 +220,3 @@ def parse_named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
         if path == Path(given[0]).absolute() and path.is_dir():
             return {"": path}
     return paths
-
-
-def _parse_named_path(item: str | PathLike[str]) -> tuple[str, Path]:
-    if isinstance(item, str):
-        name, equals, path = item.partition("=")
-        if equals and name and "/" not in name:
-            return name, Path(path).absolute()
-    path = Path(item).absolute()
-    return path.name, path
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"there is no sandbox {name!r}{hint} Known: {', '.join(known)}"

@@ -4,45 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Literal, Protocol, TypeAlias, runtime_checkable
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from pinfold.events import Json, PinfoldError, Unavailable, What
-from pinfold.sandbox.outcomes import *  # noqa: F403 - all of it is part of the contract
-from pinfold.sandbox.outcomes import Answer, ChangedFiles, CommandOutcome, Outcome, Resumed, Stream, Variable
 
 MOST_GROWTH = 10_000 << 20
 """Of the folders a session may change, unless set; or half of what is free, if that is less."""
-OnOutput: TypeAlias = Callable[[Stream, str], None]
-"""Called as output arrives, all of it, in order within a stream; must not block."""
-
-
-OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Answer]]
-"""Answers a call of the tool by this name with these arguments, which come from the program, unchecked.
-
-One call at a time. Cancelled when the cell ends first; what it raises ends the cell and is raised by `run`.
-"""
 
 
 class SandboxError(PinfoldError):
-    """Base. None of these is the program's own failure; that is an Outcome.
-
-    SandboxError
-      SandboxUnavailable   ours: it cannot start or it broke; never shown to the model
-      NotSupported         this provider lacks the capability; ask `capabilities` first
-      FileRefused          a path that leaves the workspace, is missing or is too large
-    """
+    """Base. None of these is the program's own failure; that is an Outcome."""
 
 
 class SandboxUnavailable(SandboxError, Unavailable):
-    """Says what failed and what the user can do."""
+    """Ours: it cannot start, or it broke. Says what failed and what the user can do; never shown to the model."""
 
 
 class NotSupported(SandboxError):
-    """The provider does not have this capability."""
+    """The provider does not have this capability; ask `capabilities` first."""
 
 
 class UndoRefused(SandboxError):
@@ -50,7 +33,7 @@ class UndoRefused(SandboxError):
 
 
 class FileRefused(SandboxError):
-    """`put` or `get` of this path is not possible; says why."""
+    """`put` or `get` of a path that leaves the workspace, is missing or is too large; says which."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -166,12 +149,138 @@ class Spec(Struct, frozen=True, kw_only=True):
         return (*own, *(mount.path for mount in self.mounts if mount.writable))
 
 
-def refuse_extras(spec: Spec, name: str) -> None:
-    """For a provider that has neither views nor a way out. Raises NotSupported."""
-    if spec.view is not None:
-        raise NotSupported(f"{name} gives no session a private view of the workspace; `namespaces` does")
-    if spec.egress is not None:
-        raise NotSupported(f"{name} gives no session a way out to listed hosts; `namespaces` does")
+Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
+Stream: TypeAlias = Literal["stdout", "stderr"]
+COMMAND_BYTES = 16 << 20
+"""Kept of one stream of one command."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a cell gets for a call of a tool."""
+
+    status: Literal["ok", "refused", "failed"]
+    """`refused`: it was not run; the cell gets ToolRefused. `failed`: it was, in vain; the cell gets ToolFailed."""
+    value: Json = None
+    """The result, or why there is none."""
+
+
+class Display(Struct, frozen=True, kw_only=True):
+    """Something rich the cell showed: one value, several representations."""
+
+    mime: Mapping[str, bytes]
+
+
+Lost: TypeAlias = tuple[
+    Literal["to_numeric", "to_datetime", "to_timedelta", "dropna"],
+    Annotated[int, Meta(gt=0)],
+    Annotated[int, Meta(gt=0)],
+]
+"""What pandas left out because the code said so: by which function, how many values or rows, of how many."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a cell ended."""
+
+    status: Status
+    value: str | None = None
+    """Text of the last expression, None when there was none."""
+    stdout: str = ""
+    stderr: str = ""
+    error: str | None = None
+    """Trimmed traceback, or why the process is gone."""
+    displays: tuple[Display, ...] = ()
+    duration_s: float = 0.0
+    rolled_back: bool = False
+    """The session is as it was before the cell."""
+    state_lost: bool = False
+    """The interpreter was restarted empty; variables are gone."""
+    lost: tuple[Lost, ...] = ()
+    dropped_bytes: int = 0
+    """Output beyond `Limits.output_bytes`, counted and not kept."""
+    notices: tuple[str, ...] = ()
+    """What the sandbox did about the cell, a line each: for the model and the user."""
+    missing: str = ""
+    """The package that would bring a module it could not import, as the guest says; the program may have made it up."""
+
+
+class ChangedFile(Struct, frozen=True, kw_only=True):
+    """Of the workspace, by a cell."""
+
+    path: str
+    """In one line, fit to be read."""
+    how: Literal["added", "changed", "removed"]
+    before: bytes | None = None
+    """Its content, if it is small and known."""
+    after: bytes | None = None
+
+
+class ChangedFiles(Struct, frozen=True, kw_only=True):
+    files: tuple[ChangedFile, ...] = ()
+    """The first of them."""
+    more: int = 0
+    """How many others."""
+
+
+ReadOnly: TypeAlias = Literal["", "kept", "refused", "impossible"]
+"""How a command fared that was to change no file: it did not try; it failed because it could not; it was not run, for
+this system cannot hold it to that."""
+
+
+class CommandOutcome(Struct, frozen=True, kw_only=True):
+    """How a program ended that was run beside the cells."""
+
+    status: Literal["ok", "error", "timeout"]
+    """`ok`: it exited with 0. `error` also when it could not be started; then `stderr` says why."""
+    code: int | None = None
+    """Its exit code, or minus the signal that ended it; None if it has none or it is not known."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    dropped_bytes: int = 0
+    """Output beyond `COMMAND_BYTES` a stream, counted and not kept."""
+    duration_s: float = 0.0
+    rolled_back: bool = False
+    """The interpreter died under it; the session is as it was before, files and all, and `stderr` says so."""
+    notices: tuple[str, ...] = ()
+    """What the sandbox did about it, a line each."""
+    read_only: ReadOnly = ""
+
+
+class Variable(Struct, frozen=True, kw_only=True):
+    """One name in the session. Never made by calling the user's own code."""
+
+    name: str
+    type: str
+    shape: str | None = None
+    size: int | None = None
+    """In bytes, where that is known without the user's own code."""
+    cell: int | None = None
+    """The cell that bound the name last, counted from 1 since the interpreter started."""
+
+
+class Label(Struct, frozen=True, kw_only=True):
+    """What became of a variable when its session went on in another process."""
+
+    name: str
+    status: Literal["restored", "replayed", "lost"]
+    """`replayed`: a cell that does nothing but bind names was run again."""
+    reason: str = ""
+    """Why it is lost, or what to know of one that is not."""
+
+
+class Resumed(Struct, frozen=True, kw_only=True):
+    cell: int
+    """The variables are as after this one, 0 being the start, but for those that are lost."""
+    missing: tuple[int, ...] = ()
+    """Cells that ran later; what they did to variables is lost."""
+    labels: tuple[Label, ...] = ()
+
+
+OnOutput: TypeAlias = Callable[[Stream, str], None]
+"""Called as output arrives, all of it, in order within a stream; must not block."""
+OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Answer]]
+"""Answers a call of the tool by this name with these arguments, which come from the program, unchecked.
+One call at a time. Cancelled when the cell ends first; what it raises ends the cell and is raised by `run`.
+"""
 
 
 class Session(Protocol):
@@ -188,16 +297,14 @@ class Session(Protocol):
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
     ) -> Outcome:
-        """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state.
-
-        The time `on_call` takes does not count to the limit. Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
-        (exceptions, exit, crash, endless loop) is an Outcome.
+        """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state. The time `on_call` takes
+        does not count to the limit. Raises SandboxUnavailable only when the sandbox itself
+        fails; whatever the program does (exceptions, exit, crash, endless loop) is an Outcome.
         """
         ...
 
     async def interrupt(self) -> None:
         """Stop the running cell as Ctrl-C would; does nothing when none runs."""
-        ...
 
     async def fork(self) -> Session: ...
 
@@ -215,7 +322,6 @@ class Session(Protocol):
 
     async def put(self, path: str, data: bytes) -> None:
         """Write a file of the workspace. Raises FileRefused."""
-        ...
 
     async def get(self, path: str) -> bytes:
         """Read a file of the workspace. Raises FileRefused."""
@@ -233,15 +339,12 @@ class Session(Protocol):
         read_only: bool = False,
     ) -> CommandOutcome:
         """Run a program as the cells could, and wait for it. Needs capability `commands`, else raises NotSupported.
-
         With `read_only`, which needs its capability too, it and all it starts can change no file but in their scratch
         folder, TMPDIR; `CommandOutcome.read_only` tells how that went.
-
         `env` is all of its environment but TMPDIR, the interpreter's own unless given; `workdir` is relative to the
         workspace. When its time is over, or the awaiting task is cancelled, its whole process group ends; what it leaves
         in the background otherwise runs on, unheard. It is no cell: variables stay, no state is kept after it, and
         files it changes are changed between cells, so that no undo takes that back.
-
         While `on_call` answers a call, it is the cell's: it runs at once, in the cell's slot, what it changes is undone
         with the cell, and the cell's clock stands still. Should the cell end first, the outcome is an `error` that says so.
         """
@@ -249,45 +352,6 @@ class Session(Protocol):
 
     async def close(self) -> None:
         """End every process of the session. Idempotent."""
-        ...
-
-
-@runtime_checkable
-class GuardedSession(Protocol):
-    """A session that looks after the files of its workspace until everything in it has ended."""
-
-    def allow_edit(self, path: str) -> None:
-        """The host is about to change this protected file, named relative to the workspace, as the user agreed."""
-        ...
-
-    @property
-    def parting(self) -> tuple[str, ...]:
-        """Once it is closed: what the user must know of the workspace, a line each."""
-        ...
-
-    @property
-    def lost_files(self) -> tuple[str, ...]:
-        """Once it is closed: guarded files that could not be put back, a line each."""
-        ...
-
-
-@runtime_checkable
-class Savable(Protocol):
-    """A session that saves its variables beside the cells, and can be asked not to be late."""
-
-    async def save(self) -> None:
-        """As they are after the last cell that has ended, before this returns."""
-        ...
-
-
-@runtime_checkable
-class Freezable(Protocol):
-    def freeze(self) -> AbstractAsyncContextManager[None]:
-        """Meanwhile no process of the session runs, nor does any cell, command or save begin.
-
-        Raises NotSupported where the sandbox has no such power, SandboxUnavailable where the processes do not stop.
-        """
-        ...
 
 
 @runtime_checkable
@@ -319,7 +383,6 @@ class Resumable(Session, Protocol):
         read_only: bool = False,
     ) -> CommandOutcome:
         """With `cell`, numbered as for `run`, it is a step as a cell is: on the path, undone and redone, files and all.
-
         Undoing it also ends what it left running. 0 is the number after the last. Without, nothing is undone of it. While
         a call is answered, `cell` is ignored: what it does is the running cell's.
         """

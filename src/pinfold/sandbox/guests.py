@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import anyio
 
-from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
+from pinfold.sandbox.contract import Capabilities, NotSupported, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.kernel.processes import GUEST, end_marked
@@ -63,6 +63,14 @@ async def open_guest(
     refuse_extras(spec, "this sandbox")
     guests = _Subprocesses(spec, confine, str(python or sys.executable))
     return await open_saved_state_session(guests, capabilities, spec)
+
+
+def refuse_extras(spec: Spec, name: str) -> None:
+    """For a provider that has neither views nor a way out. Raises NotSupported."""
+    if spec.view is not None:
+        raise NotSupported(f"{name} gives no session a private view of the workspace; `namespaces` does")
+    if spec.egress is not None:
+        raise NotSupported(f"{name} gives no session a way out to listed hosts; `namespaces` does")
 
 
 async def open_saved_state_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> GuestSession:

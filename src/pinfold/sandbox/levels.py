@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pinfold.sandbox import provider_named
 from pinfold.sandbox.contract import DATASETS, SERVERS, Capabilities
 
-LEVELS = ("namespaces", "landlock", "unsafe-local")
+LEVELS: tuple[str, ...] = ("namespaces", "landlock", "unsafe-local")
 """From the strongest down."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One thing a user may count on, and for each level whether it holds; where not quite, what is to be known."""
-
-    what: str
-    holds: dict[str, str]
-    """By the name of the level: `yes`, `no`, or words."""
 
 
 _FACTS: dict[str, tuple[str, str, str]] = {
@@ -89,23 +79,22 @@ _CLAIMS: dict[str, Callable[[Capabilities], str]] = {
 }
 
 
-def rows() -> list[Row]:
-    """Every claim for every level that is built in."""
+def rows() -> dict[str, dict[str, str]]:
+    """What a user may count on, and for each level that is built in whether it holds: `yes`, `no`, or words."""
     has = {name: provider_named(name).capabilities for name in LEVELS}
-    claims = [Row(what=what, holds={name: says(can) for name, can in has.items()}) for what, says in _CLAIMS.items()]
-    facts = [Row(what=what, holds=dict(zip(LEVELS, words, strict=True))) for what, words in _FACTS.items()]
-    return claims + facts
+    claims = {what: {name: says(can) for name, can in has.items()} for what, says in _CLAIMS.items()}
+    return claims | {what: dict(zip(has, words, strict=True)) for what, words in _FACTS.items()}
 
 
 def lacks(name: str) -> list[tuple[str, str]]:
     """What a weaker level has otherwise than the strongest, and how; nothing for one that is no level."""
-    return [
-        (row.what, row.holds[name]) for row in rows() if name in row.holds and row.holds[name] != row.holds[LEVELS[0]]
-    ]
+    if name not in LEVELS:
+        return []
+    return [(what, holds[name]) for what, holds in rows().items() if holds[name] != holds[LEVELS[0]]]
 
 
 def table() -> str:
     """The rows as Markdown."""
     lines = [["", *(f"`{name}`" for name in LEVELS)], ["---"] * (len(LEVELS) + 1)]
-    lines += [[row.what, *row.holds.values()] for row in rows()]
+    lines += [[what, *holds.values()] for what, holds in rows().items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -26,7 +26,7 @@ from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import BadEvent, Interrupt, Json, PinfoldError, SessionId, parse_json
 from pinfold.sandbox import SandboxUnavailable, provider_named
-from pinfold.sandbox.providers.warm_launchers import Warmable
+from pinfold.sandbox.providers.launcher import Warmable
 
 logger = logging.getLogger(__name__)
 IDLE_S = 30 * 60.0

@@ -25,7 +25,7 @@ from pinfold.events import PinfoldError
 from pinfold.sandbox import SandboxUnavailable, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.kernel.processes import descendants
-from pinfold.sandbox.providers.warm_launchers import Warmable
+from pinfold.sandbox.providers.launcher import Warmable
 
 IDLE_S = 15 * 60.0
 """Without a command, after which it leaves."""

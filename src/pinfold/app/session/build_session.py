@@ -28,7 +28,7 @@ from pinfold.model import Profile
 from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.providers.auto import Auto
-from pinfold.sandbox.providers.warm_launchers import look_in
+from pinfold.sandbox.providers.launcher import look_in
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers

@@ -20,7 +20,7 @@ from pinfold.app.trust.instructions import NAMES as INSTRUCTIONS
 from pinfold.app.trust.instructions import folders_above
 from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.trust_summary import summarize_effects
-from pinfold.sandbox import is_masked
+from pinfold.sandbox.guards.secret_files import is_masked
 
 SETTINGS = "pinfold.toml"
 SERVERS = ".mcp.json"

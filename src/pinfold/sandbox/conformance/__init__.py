@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from pinfold.sandbox.conformance import calls, capabilities, cells, commands, endings, files
+from pinfold.sandbox.conformance import capabilities, cells, commands, endings
 from pinfold.sandbox.conformance.bench import CHECKS, Bench, Check, ContractBroken
 from pinfold.sandbox.contract import Provider
 
@@ -20,7 +20,7 @@ CHECK_S = 60.0
 
 CheckVerdict: TypeAlias = Literal["passed", "failed", "skipped"]
 
-_GROUPS = (cells, endings, files, capabilities, calls, commands)
+_GROUPS = (cells, endings, capabilities, commands)
 SANDBOX_CHECKS: tuple[Check, ...] = tuple(CHECKS)
 
 

@@ -7,15 +7,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
 
 Need: TypeAlias = Literal[
     "isolated", "fork", "files_view", "sockets", "mounts", "site", "calls", "commands", "read_only_commands",
-    "calls and commands", "durable commands", "local", "no fork"
+    "calls and commands", "durable and commands", "local", "no fork"
 ]  # fmt: skip
 """What a provider must say of itself for a check to apply."""
+
+
+_Error = TypeVar("_Error", bound=Exception)
 
 
 class ContractBroken(AssertionError):
@@ -63,19 +66,12 @@ class Check:
 
     def skip_reason(self, provider: Provider) -> str | None:
         has = provider.capabilities
-        match self.needs:
-            case None:
-                return None
-            case "local":
-                return "it runs on another machine" if has.remote else None
-            case "calls and commands":
-                return None if has.calls and has.commands else "it does not say it has both calls and commands"
-            case "durable commands":
-                return None if has.durable and has.commands else "it does not say that commands can be undone"
-            case "no fork":
-                return "it says it can fork" if has.fork else None
-            case capability:
-                return None if getattr(has, capability) else f"it does not say it has {capability!r}"
+        if self.needs == "local":
+            return "it runs on another machine" if has.remote else None
+        if self.needs == "no fork":
+            return "it says it can fork" if has.fork else None
+        lacking = [need for need in (self.needs or "").split(" and ") if need and not getattr(has, need)]
+        return f"it does not say it has {lacking[0]!r}" if lacking else None
 
 
 CHECKS: list[Check] = []
@@ -114,3 +110,12 @@ def expect(holds: object, message: str) -> None:
 def expect_outcome(outcome: Outcome, *, status: str, value: str | None = None) -> None:
     if outcome.status != status or outcome.value != value:
         raise ContractBroken(f"expected {status!r} with value {value!r}, got {outcome!r}")
+
+
+async def expect_refused(attempt: Awaitable[object], error: type[_Error], message: str) -> _Error:
+    """What the attempt raised, which must be this."""
+    try:
+        await attempt
+    except error as refused:
+        return refused
+    raise ContractBroken(message)

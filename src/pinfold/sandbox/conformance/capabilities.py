@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Awaitable, Callable
 
-from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome
+from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome, expect_refused
 from pinfold.sandbox.contract import NotSupported, Session
 
 SOCKETS = """
@@ -98,19 +97,8 @@ async def what_is_installed_meanwhile_can_be_imported(bench: Bench) -> None:
 
 @check_session(needs="no fork")
 async def without_the_capability_fork_and_undo_are_not_supported(session: Session) -> None:
-    async def keep() -> None:
-        await session.keep(session)
-
-    for attempt in (session.fork, session.undo, session.redo, keep):
-        await _expect_not_supported(attempt)
-
-
-async def _expect_not_supported(attempt: Callable[[], Awaitable[object]]) -> None:
-    try:
-        await attempt()
-    except NotSupported:
-        return
-    expect(None, f"it says it cannot fork, but {attempt!r} was done")
+    for attempt in (session.fork(), session.undo(), session.redo(), session.keep(session)):
+        await expect_refused(attempt, NotSupported, f"it says it cannot fork, but {attempt!r} was done")
 
 
 @check_session(needs="fork")

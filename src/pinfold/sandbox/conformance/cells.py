@@ -1,11 +1,11 @@
-"""Checks of what an ordinary cell is: values, output, errors, await."""
+"""Checks of what a session is to an ordinary cell: values, output, errors, await, files, variables."""
 
 from __future__ import annotations
 
 import anyio
 
-from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome
-from pinfold.sandbox.contract import Limits, Session, Stream
+from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome, expect_refused
+from pinfold.sandbox.contract import FileRefused, Limits, Session, Stream
 
 RICH = """
 class Rich:
@@ -185,3 +185,96 @@ async def many_and_large_displays_are_bounded(session: Session) -> None:
     size = sum(len(data) for display in outcome.displays for data in display.mime.values())
     expect(len(outcome.displays) < 1000 and size < 50_000_000, "displays have no bound")
     expect_outcome(await session.run("1"), status="ok", value="1")
+
+
+TRAPS = """
+ran = []
+class Trap:
+    def __getattribute__(self, name): ran.append(name); raise BaseException(name)
+    def __repr__(self): ran.append('repr'); return 'x'
+    def __len__(self): ran.append('len'); return 1
+    def __sizeof__(self): ran.append('sizeof'); return 1
+class TrapList(list):
+    def __len__(self): ran.append('len'); return 1
+trap, traps = Trap(), TrapList()
+ran.clear()
+"""
+
+
+@check_session()
+async def a_file_put_is_the_file_got(session: Session) -> None:
+    content = bytes(range(256)) * 1000
+    await session.put("deep/er/file.bin", content)
+    expect(await session.get("deep/er/file.bin") == content, "the file came back changed")
+    await session.put("deep/er/file.bin", b"short")
+    expect(await session.get("deep/er/file.bin") == b"short", "the old end of the file is still there")
+
+
+@check_session()
+async def the_working_folder_is_the_workspace(session: Session) -> None:
+    await session.put("in.txt", b"from the host")
+    expect_outcome(await session.run("open('in.txt').read()"), status="ok", value="'from the host'")
+    await session.run("f = open('out.txt', 'w'); _ = f.write('from the cell'); f.close()")
+    expect(await session.get("out.txt") == b"from the cell", "a cell's file is not in the workspace")
+
+
+@check_session()
+async def put_and_get_stay_in_the_workspace_when_the_program_moves(session: Session) -> None:
+    await session.put("here.txt", b"here")
+    await session.run("import os\nos.mkdir('sub')\nos.chdir('sub')")
+    expect(await session.get("here.txt") == b"here", "the program's chdir moved the workspace")
+
+
+@check()
+async def a_path_out_of_the_workspace_is_refused(bench: Bench) -> None:
+    secret = bench.outside / "secret"
+    secret.write_bytes(b"a secret of the host")
+    async with bench.session() as session:
+        link = f"os.symlink({str(bench.outside)!r}, 'link')\nos.symlink({str(secret)!r}, 'file-link')"
+        await session.run(f"import os\n{link}\nos.symlink('../outside', 'up')")
+        escapes = (str(secret), "../outside/secret", "a/../../outside/secret", "link/secret", "up/secret", "file-link")
+        for path in (*escapes, "up/new", "", ".", "a\0b"):
+            await expect_refused(session.get(path), FileRefused, f"get({path!r}) was done")
+            await expect_refused(session.put(path, b"planted"), FileRefused, f"put({path!r}) was done")
+    expect(secret.read_bytes() == b"a secret of the host", "a file outside was written")
+    expect([path.name for path in bench.outside.iterdir()] == ["secret"], "a file outside was made")
+
+
+@check_session()
+async def a_missing_file_is_refused(session: Session) -> None:
+    refused = await expect_refused(session.get("missing.txt"), FileRefused, "a missing file was got")
+    expect("missing.txt" in str(refused), f"the reason does not name the file: {refused}")
+
+
+@check()
+async def a_file_over_the_limit_is_refused(bench: Bench) -> None:
+    async with bench.session(Limits(file_bytes=1000)) as session:
+        await session.run("f = open('big', 'w'); _ = f.write('x' * 1001); f.close()")
+        for attempt in (session.get("big"), session.put("other", b"x" * 1001)):
+            await expect_refused(attempt, FileRefused, "a file over the limit passed")
+        await session.put("small", b"x" * 1000)
+        expect(len(await session.get("small")) == 1000, "a file of exactly the limit must pass")
+
+
+@check_session()
+async def variables_are_listed(session: Session) -> None:
+    await session.run("n = 1\nitems = [1, 2, 3]\n_hidden = 1")
+    listed = {variable.name: variable for variable in await session.variables()}
+    expect(listed["n"].type == "int" and listed["items"].type == "list", f"got {listed!r}")
+    expect("_hidden" not in listed, "names with an underscore are not for the list")
+
+
+@check_session()
+async def a_variable_tells_the_cell_that_bound_it_or_none(session: Session) -> None:
+    await session.run("first = second = 1000")
+    await session.run("second = 1000\nprint(first)")
+    cells = {variable.name: variable.cell for variable in await session.variables()}
+    expect(cells in ({"first": 1, "second": 2}, {"first": None, "second": None}), f"got {cells!r}")
+
+
+@check_session()
+async def listing_variables_never_runs_their_code(session: Session) -> None:
+    await session.run(TRAPS)
+    listed = await session.variables()
+    expect({"trap", "traps"} <= {variable.name for variable in listed}, f"got {listed!r}")
+    expect_outcome(await session.run("ran"), status="ok", value="[]")

@@ -22,7 +22,7 @@ from pinfold.sandbox.environment.store import (
     modules,
     normalise_package,
 )
-from pinfold.sandbox.environment.uv import OnProgress, Phase, Progress
+from pinfold.sandbox.environment.uv import OnProgress, Progress
 
 __all__ = [
     "PACKAGES",
@@ -31,7 +31,6 @@ __all__ = [
     "EnvironmentFailed",
     "Interpreter",
     "OnProgress",
-    "Phase",
     "Progress",
     "Recipe",
     "build",

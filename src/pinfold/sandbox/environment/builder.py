@@ -25,7 +25,17 @@ from pinfold.sandbox.environment.store import (
     mark,
     normalise_package,
 )
-from pinfold.sandbox.environment.uv import OnProgress, Progress, disk_full, ignore_progress, progress_of_uv, run, run_uv
+from pinfold.sandbox.environment.uv import (
+    OnProgress,
+    Progress,
+    disk_full,
+    explain_failure,
+    find_uv,
+    ignore_progress,
+    progress_of_uv,
+    run,
+    uv_variables,
+)
 
 LOCK = ".lock"
 UNFINISHED = ".new-"
@@ -44,7 +54,14 @@ class Job(Struct, frozen=True, kw_only=True):
     on_progress: OnProgress = ignore_progress
 
     def uv(self, *arguments: str | Path, on_line: Callable[[str], None] | None = None) -> str:
-        return run_uv(arguments, python=self.python, folder=self.folder, keep=self.held, on_line=on_line)
+        return run(
+            [find_uv(), *arguments],
+            environment=uv_variables(),
+            folder=self.folder,
+            keep=self.held,
+            on_line=on_line,
+            explain=lambda said: explain_failure(said, self.python, self.folder),
+        )
 
 
 def build(
@@ -64,7 +81,8 @@ def build(
         return ready
     folder = environments()
     try:
-        _make_private(folder.parent)
+        folder.parent.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(exist_ok=True)
         with _alone(folder, on_progress) as held:
             if not rebuild and (ready := find_built(recipe)):
@@ -82,10 +100,8 @@ def find_unfinished() -> Generator[Path]:
     except OSError:
         return
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield from sorted(folder.glob(f"{UNFINISHED}*"))
-    except BlockingIOError:
-        return
+        if _try_lock(held):
+            yield from sorted(folder.glob(f"{UNFINISHED}*"))
     finally:
         os.close(held)
 
@@ -97,12 +113,8 @@ def unusable(error: OSError, folder: Path) -> EnvironmentFailed:
 
 
 def _build_in(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> Environment:
-    # Left by builds that were killed: the lock shows that none is running.
-    for stale in folder.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
     place = folder / recipe.key
-    try:
+    with _beside(folder) as beside:
         job = Job(python=recipe.python, folder=beside, held=held, on_progress=on_progress)
         new = beside / "environment"
         _fill(job, new, recipe)
@@ -112,12 +124,22 @@ def _build_in(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) 
         if place.exists():
             place.rename(beside / "old")
         new.rename(place)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     ready = find_built(recipe)
     if ready is None:
         raise EnvironmentFailed(f"{place} was built and is gone again; try once more")
     return ready
+
+
+@contextmanager
+def _beside(folder: Path) -> Generator[Path]:
+    """A folder to build in; what builds that were killed left, none of which is running, is removed first."""
+    for stale in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _fill(job: Job, new: Path, recipe: Recipe) -> None:
@@ -192,30 +214,28 @@ compileall.compile_dir(folder, maxlevels=60, quiet=0, workers=0, stripdir=folder
 def _alone(folder: Path, on_progress: OnProgress) -> Generator[int]:
     """One build at a time. The descriptor is given to every helper, so the lock ends with the last of them."""
     held = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_up_at = time.monotonic() + WAIT_S
     try:
-        give_up_at = time.monotonic() + WAIT_S
-        told = False
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    on_progress(Progress(phase="wait"))
-                    told = True
-                if time.monotonic() > give_up_at:
-                    raise EnvironmentFailed(
-                        f"another build has held {folder / LOCK} for {WAIT_S:g} s; end it and try again"
-                    ) from None
-                time.sleep(LOOK_AGAIN_S)
+        is_free = _try_lock(held)
+        if not is_free:
+            on_progress(Progress(phase="wait"))
+        while not is_free and not _try_lock(held):
+            if time.monotonic() > give_up_at:
+                raise EnvironmentFailed(
+                    f"another build has held {folder / LOCK} for {WAIT_S:g} s; end it and try again"
+                )
+            time.sleep(LOOK_AGAIN_S)
         yield held
     finally:
         os.close(held)
 
 
-def _make_private(folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+def _try_lock(held: int) -> bool:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _names(lock: str) -> list[str]:
@@ -234,19 +254,15 @@ def install(
     interpreter = check_python(python, writable=writable)
     try:
         site.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for stale in site.glob(f"{UNFINISHED}*"):
-            shutil.rmtree(stale, ignore_errors=True)
-        beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=site))
-        try:
+        with _beside(site) as beside:
             return _install_into(Job(python=interpreter, folder=beside, on_progress=on_progress), asked, site)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:
         raise unusable(error, site) from error
 
 
 def _install_into(job: Job, asked: str, site: Path) -> dict[str, str]:
-    python, earlier = job.python, list_finished(site)
+    python = job.python
+    earlier = sorted(entry for entry in site.iterdir() if not entry.name.startswith("."))
     have = distributions(python.path.parent.parent / python.packages)
     for folder in earlier:
         have |= distributions(folder)
@@ -275,7 +291,3 @@ def _start_with(python: Path, base: Path, scripts: Path) -> None:
             first, end, rest = script.read_bytes().partition(b"\n")
             if first == f"#!{base}".encode():
                 script.write_bytes(f"#!{python}".encode() + end + rest)
-
-
-def list_finished(site: Path) -> list[Path]:
-    return sorted(entry for entry in site.iterdir() if not entry.name.startswith("."))

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -93,20 +92,14 @@ def _find_installed(machine: str) -> list[Interpreter]:
         f"{os.environ.get('PYENV_ROOT') or f'{home}/.pyenv'}/versions",
         os.environ.get("UV_PYTHON_INSTALL_DIR") or f"{home}/.local/share/uv/python",
     )
+    paths = (path for folder in folders for path in Path(folder).glob("*/bin/python3.1[23]"))
     found: list[Interpreter] = []
-    for folder in folders:
-        with suppress(OSError):
-            for name in os.listdir(folder):  # noqa: PTH208 - names only
-                match = _INSTALLED.fullmatch(name)
-                path = Path(f"{folder}/{name}/bin/python3.{match[1]}") if match else None
-                if match and path and os.access(path, os.X_OK):
-                    version = (3, int(match[1]), int(match[2]))
-                    base = Path(os.path.realpath(path))
-                    found.append(
-                        Interpreter(
-                            path=path, base=base, version=version, implementation="cpython", flags="", machine=machine
-                        )
-                    )
+    for path in paths:
+        match = _INSTALLED.fullmatch(path.parts[-3])
+        if match and path.name == f"python3.{match[1]}" and os.access(path, os.X_OK):
+            version = (3, int(match[1]), int(match[2]))
+            fit = {"implementation": "cpython", "flags": "", "machine": machine}
+            found.append(Interpreter(path=path, base=Path(os.path.realpath(path)), version=version, **fit))
     return found
 
 

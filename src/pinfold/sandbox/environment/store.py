@@ -10,9 +10,9 @@ import stat
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from pinfold.sandbox.environment.interpreter import EnvironmentFailed, Interpreter, choose_python
 
@@ -90,10 +90,8 @@ MARKER = "pinfold.json"
 INFO = ".dist-info"
 
 
-class Environment(Struct, frozen=True, kw_only=True):
+class _Marked(Struct, frozen=True, kw_only=True):
     key: str
-    folder: Path
-    python: Path
     version: str
     """Of its Python."""
     asked: tuple[str, ...]
@@ -103,6 +101,11 @@ class Environment(Struct, frozen=True, kw_only=True):
     built_at: datetime
     size: int
     """Bytes on disk."""
+
+
+class Environment(_Marked, frozen=True, kw_only=True):
+    folder: Path
+    python: Path
 
 
 def environments() -> Path:
@@ -126,10 +129,10 @@ def find(
 def find_built(recipe: Recipe) -> Environment | None:
     folder = environments() / recipe.key
     try:
-        said = json.loads((folder / MARKER).read_bytes())
-        environment = _read(folder, said)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        said = msgspec.json.decode((folder / MARKER).read_bytes(), type=_Marked)
+    except (OSError, ValueError):
         return None
+    environment = Environment(folder=folder, python=folder / "bin" / "python", **structs.asdict(said))
     # Its Python is a link to the one it was made from, which may be gone.
     return environment if environment.key == recipe.key and environment.python.exists() else None
 
@@ -145,20 +148,16 @@ def default_python() -> Path | None:
 
 def mark(folder: Path, recipe: Recipe) -> None:
     """Say what is in this folder, as the last thing written to it."""
-    size = make_readable(folder)
-    text = json.dumps(
-        {
-            "key": recipe.key,
-            "version": recipe.python.number,
-            "asked": recipe.packages,
-            "packages": distributions(folder / recipe.python.packages),
-            "built_at": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "size": size,
-        },
-        indent=1,
+    said = _Marked(
+        key=recipe.key,
+        version=recipe.python.number,
+        asked=recipe.packages,
+        packages=distributions(folder / recipe.python.packages),
+        built_at=datetime.now().astimezone().replace(microsecond=0),
+        size=make_readable(folder),
     )
-    with (folder / MARKER).open("x", encoding="utf-8") as file:
-        file.write(text)
+    with (folder / MARKER).open("xb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(said), indent=1))
         file.flush()
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
@@ -172,19 +171,6 @@ def distributions(folder: Path) -> dict[str, str]:
         return {}
     pairs = (name.removesuffix(INFO).partition("-") for name in names)
     return {canonical(name): version for name, _, version in pairs}
-
-
-def _read(folder: Path, said: Any) -> Environment:
-    return Environment(
-        key=str(said["key"]),
-        folder=folder,
-        python=folder / "bin" / "python",
-        version=str(said["version"]),
-        asked=tuple(map(str, said["asked"])),
-        packages={str(name): str(version) for name, version in said["packages"].items()},
-        built_at=datetime.fromisoformat(said["built_at"]),
-        size=int(said["size"]),
-    )
 
 
 def make_readable(folder: Path) -> int:

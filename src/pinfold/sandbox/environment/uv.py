@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import queue
 import re
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -86,29 +85,6 @@ UV_VENV_SEED UV_WORKING_DIR VIRTUAL_ENV
 _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
-def run_uv(
-    arguments: Sequence[str | Path],
-    *,
-    python: Interpreter,
-    folder: Path,
-    keep: int | None = None,
-    on_line: Callable[[str], None] | None = None,
-) -> str:
-    """What it prints on stdout; `on_line` gets its stderr, and "" while that is silent. Raises EnvironmentFailed.
-
-    `folder` is its current folder, so that no project's settings steer it. `keep` is a descriptor it holds
-    open: a lock stays taken until the last one is gone, also if we are killed.
-    """
-    return run(
-        [find_uv(), *map(str, arguments)],
-        environment=uv_variables(),
-        folder=folder,
-        keep=keep,
-        on_line=on_line,
-        explain=lambda said: explain_failure(said, python, folder),
-    )
-
-
 def run(
     argv: Sequence[str | Path],
     *,
@@ -118,6 +94,11 @@ def run(
     on_line: Callable[[str], None] | None,
     explain: Callable[[str], str],
 ) -> str:
+    """What it prints on stdout; `on_line` gets its stderr, and "" while that is silent. Raises EnvironmentFailed.
+
+    `folder` is its current folder, so that no project's settings steer it. `keep` is a descriptor it holds
+    open: a lock stays taken until the last one is gone, also if we are killed.
+    """
     with tempfile.TemporaryFile() as answer:
         try:
             process = subprocess.Popen(
@@ -128,9 +109,6 @@ def run(
                 pass_fds=() if keep is None else [keep],
                 cwd=folder,
                 env=environment,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
                 start_new_session=True,  # so that what it started ends with it
                 umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
             )
@@ -145,46 +123,33 @@ def run(
         return answer.read().decode("utf-8", "replace")
 
 
-def _follow(process: subprocess.Popen[str], on_line: Callable[[str], None] | None) -> tuple[int, str]:
+def _follow(process: subprocess.Popen[bytes], on_line: Callable[[str], None] | None) -> tuple[int, str]:
     """Its exit code and what it wrote on stderr. Killed when its time is over."""
-    stderr = process.stderr
-    assert stderr is not None
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    reader = threading.Thread(target=_pass_on, args=(stderr, lines), daemon=True)
+    assert process.stderr is not None
     until = monotonic() + LIMIT_S
-    said: list[str] = []
-    try:
-        reader.start()
-        while (line := _next(lines)) is not None:
-            said.append(line)
-            if on_line:
-                on_line(line)
-            if monotonic() > until:
-                _end(process)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, until - monotonic()))
-    finally:
-        _end(process)
-        process.wait()
-        reader.join()
-        stderr.close()
-    return process.returncode, "".join(said)
+    said, rest, data = b"", b"", None
+    with process.stderr as stderr:
+        try:
+            while data != b"":
+                lines = [b""]
+                if select.select([stderr], [], [], TICK_S)[0]:
+                    data = os.read(stderr.fileno(), 1 << 16)
+                    said += data
+                    *lines, rest = (rest + data).split(b"\n")
+                if on_line:
+                    for line in lines:
+                        on_line(line.decode("utf-8", "replace"))
+                if monotonic() > until:
+                    _end(process)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - monotonic()))
+        finally:
+            _end(process)
+            process.wait()
+    return process.returncode, said.decode("utf-8", "replace")
 
 
-def _pass_on(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:
-    for line in stream:
-        lines.put(line)
-    lines.put(None)
-
-
-def _next(lines: queue.SimpleQueue[str | None]) -> str | None:
-    try:
-        return lines.get(timeout=TICK_S)
-    except queue.Empty:
-        return ""
-
-
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:  # not reaped, so the number is still its own
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Generator
@@ -69,22 +70,18 @@ def remove_folder(path: Path) -> bool:
 def find_abandoned(within: Path | None = None) -> list[Path]:
     """Temporary folders of this user whose maker is gone."""
     found: list[Path] = []
-    with os.scandir(within or tempfile.gettempdir()) as entries:
-        for entry in entries:
-            if not entry.name.startswith(("pinfold-", ".pinfold-")):
+    for path in Path(within or tempfile.gettempdir()).iterdir():
+        with suppress(OSError):  # someone else removed it meanwhile
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
-            with suppress(OSError):  # someone else removed it meanwhile
-                if not entry.is_dir(follow_symlinks=False):
-                    continue
-                status = entry.stat(follow_symlinks=False)
-                if status.st_uid != os.geteuid():
-                    continue
-                path = Path(entry.path)
-                if re.fullmatch(_OURS, entry.name):
-                    if not in_use(path):
-                        found.append(path)
-                elif re.fullmatch(_UNNAMED, entry.name) and _is_old_and_empty(path, status):
-                    found.append(path)
+            if re.fullmatch(_OURS, path.name):
+                is_abandoned = not in_use(path)
+            else:
+                is_old = re.fullmatch(_UNNAMED, path.name) and time.time() - status.st_mtime > _OLD_S
+                is_abandoned = is_old and not any(path.iterdir())
+            if is_abandoned:
+                found.append(path)
     return sorted(found)
 
 
@@ -108,7 +105,3 @@ def in_use(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _is_old_and_empty(path: Path, status: os.stat_result) -> bool:
-    return time.time() - status.st_mtime > _OLD_S and not any(path.iterdir())

@@ -81,22 +81,17 @@ def strays() -> list[Stray]:
     """Launchers whose host is gone, and zygotes whose launcher is: of this user and this process namespace."""
     found: list[Stray] = []
     for pid in _pids():
-        arguments = _arguments(pid)
-        if arguments is None:
-            continue
-        program = arguments[3]
-        if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program in _ZYGOTES and _is_orphan(pid)):
-            found.append(Stray(pid=pid, stamp=stamp(pid), program=program))
+        if arguments := _arguments(pid):
+            program = arguments[3]
+            if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program in _ZYGOTES and _is_orphan(pid)):
+                found.append(Stray(pid=pid, stamp=stamp(pid), program=program))
     return found
 
 
 def pid_of(pidfd: int) -> int:
     """-1 for one that is gone."""
-    with suppress(OSError):
-        for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pid:"):
-                return int(line.split()[1])
-    return -1
+    found = re.search(r"^Pid:\s+(\d+)", _read(f"self/fdinfo/{pidfd}"), re.MULTILINE)
+    return int(found[1]) if found else -1
 
 
 def descendants(pid: int) -> list[int]:
@@ -112,20 +107,17 @@ def descendants(pid: int) -> list[int]:
 
 def find_deleted_maps(pid: int) -> Iterator[tuple[int, int, int]]:
     """Device, inode and mapped bytes of each file that is mapped and has no name any more."""
-    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
-        for line in lines:
-            if line.endswith(" (deleted)\n"):
-                place, _, _, device, inode, *_ = line.split()
-                begin, end = (int(part, 16) for part in place.split("-"))
-                major, minor = (int(part, 16) for part in device.split(":"))
-                yield os.makedev(major, minor), int(inode), end - begin
+    for line in _read(f"{pid}/maps").split("\n"):
+        if line.endswith(" (deleted)"):
+            place, _, _, device, inode, *_ = line.split()
+            begin, end = (int(part, 16) for part in place.split("-"))
+            major, minor = (int(part, 16) for part in device.split(":"))
+            yield os.makedev(major, minor), int(inode), end - begin
 
 
 def _is_unhosted(pid: int, arguments: list[str]) -> bool:
     host = arguments[-1]
-    if not _STAMP.fullmatch(host) or _uid(pid) != os.geteuid() or not _is_near(pid):
-        return False
-    return not lives(host)
+    return bool(_STAMP.fullmatch(host)) and _uid(pid) == os.geteuid() and _is_near(pid) and not lives(host)
 
 
 def _is_orphan(pid: int) -> bool:
@@ -138,10 +130,7 @@ def _is_orphan(pid: int) -> bool:
 
 def _arguments(pid: int) -> list[str] | None:
     """Of a process that runs our guest program; None for any other."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-    except OSError:
-        return None
+    words = _read(f"{pid}/cmdline").split("\0")[:-1]
     return words if len(words) > 4 and words[1] == "-I" and words[2].endswith(PROGRAM) else None
 
 
@@ -154,27 +143,26 @@ def _is_near(pid: int) -> bool:
 
 
 def _uid(pid: int) -> int:
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("Uid:"):
-                return int(line.split()[1])
-    return -1
+    found = re.search(r"^Uid:\s+(\d+)", _read(f"{pid}/status"), re.MULTILINE)
+    return int(found[1]) if found else -1
 
 
 def _fields(pid: int) -> list[str]:
     """Of /proc/PID/stat, from the state on."""
+    return _read(f"{pid}/stat").rpartition(")")[2].split()
+
+
+def _read(name: str) -> str:
+    """A file of /proc; empty if it is gone, or not ours to read."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return os.fsdecode(Path(f"/proc/{name}").read_bytes())
     except OSError:
-        return []
-    return text.rpartition(")")[2].split()
+        return ""
 
 
 def _pids() -> Iterator[int]:
-    with suppress(OSError), os.scandir("/proc") as entries:
-        for entry in entries:
-            if entry.name.isdigit():
-                yield int(entry.name)
+    with suppress(OSError):
+        yield from (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - names only
 
 
 def sweep_leftovers(*, dry_run: bool) -> Iterator[tuple[str, str]]:
@@ -219,10 +207,10 @@ def _remove_abandoned(folder: Path) -> bool:
 
 def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
     """End the processes that were born with this folder as TMPDIR; returns them."""
-    mark = b"\0TMPDIR=" + os.fsencode(private) + b"\0"
+    mark = f"\0TMPDIR={private}\0"
     ended: list[int] = []
     for _ in range(_SWEEPS):
-        found = [pid for pid in _pids() if mark in _environ(pid)]
+        found = [pid for pid in _pids() if mark in f"\0{_read(f'{pid}/environ')}\0"]
         ended += [pid for pid in found if pid not in ended]
         if not found or dry_run:
             break
@@ -230,13 +218,6 @@ def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     return ended
-
-
-def _environ(pid: int) -> bytes:
-    try:
-        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
-    except OSError:
-        return b""
 
 
 _LONGEST = 103

@@ -9,6 +9,7 @@ import errno
 import platform
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -128,6 +129,7 @@ def compile_filter(
     return _compile(machine, targets, rules, "deny")
 
 
+@cache
 def compile_read_only_filter(machine: str = "") -> bytes:
     """For a program that may only read: what changes files and Landlock, of some version, does not judge. All else is let through.
 
@@ -203,7 +205,8 @@ def _shared_rules() -> dict[str, list[_Step]]:
         # Of a user or a group, 0 means every process of the caller's user or group.
         "setpriority": [*_only(0, _PRIO_PROCESS, "who"), "who", *_only(1, 0, "allow")],
         "ioprio_set": [*_only(0, _IOPRIO_PROCESS, "who"), "who", *_only(1, 0, "allow")],
-        "socketpair": _pair_rule(),
+        # Stream and seqpacket: a datagram socket of a pair can still be pointed at any socket of the host's.
+        "socketpair": [*_only(0, _UNIX, "kind"), "kind", _argument(1), (_AND, 0xF), *_one_of((1, 5), "allow", "deny")],
         "inotify_add_watch": [_ANSWERS["deny"]],
         "fcntl": [_argument(1), *_one_of((*_FILE_OWNERS, _SET_LEASE), "deny", "allow")],
         # Landlock does not judge the flags of a file, which its owner may set though it is open for reading.
@@ -213,8 +216,8 @@ def _shared_rules() -> dict[str, list[_Step]]:
             "harmless",
             *_looks_only(),
         ],
-        "open": _open_shared_rule(1),
-        "openat": _open_shared_rule(2),
+        "open": [*_empties(1, "other"), "other", *_open_rule(1)],
+        "openat": [*_empties(2, "other"), "other", *_open_rule(2)],
     }
 
 
@@ -223,22 +226,6 @@ def _looks_only() -> list[_Step]:
     groups = _one_of((_TERMINAL, _SOCKET, _LISTENER), "allow", "file")
     looks = _one_of(_LOOKS, "allow", "no_control")
     return [_argument(1), (_AND, 0xFF00), *groups, "file", _argument(1), *looks]
-
-
-def _pair_rule() -> list[_Step]:
-    """Stream and seqpacket: a datagram socket of a pair can still be pointed at any socket of the host's."""
-    return [
-        _argument(0),
-        _Jump(_EQUAL, _UNIX, "kind", "deny"),
-        "kind",
-        _argument(1),
-        (_AND, 0xF),
-        *_one_of((1, 5), "allow", "deny"),
-    ]
-
-
-def _open_shared_rule(flags: int) -> list[_Step]:
-    return [*_empties(flags, "other"), "other", *_open_rule(flags)]
 
 
 def _empties(flags: int, if_not: str) -> list[_Step]:
@@ -349,12 +336,13 @@ def _assemble(steps: list[_Step]) -> bytes:
             places[step] = len(code)
         else:
             code.append(step)
-    return b"".join(_encode_step(step, places, here) for here, step in enumerate(code, start=1))
-
-
-def _encode_step(step: tuple[int, int] | _Jump, places: dict[str, int], here: int) -> bytes:
-    if not isinstance(step, _Jump):
-        return struct.pack("<HBBI", step[0], 0, 0, step[1])
-    if step.code == _ALWAYS:
-        return struct.pack("<HBBI", step.code, 0, 0, places[step.if_true] - here)
-    return struct.pack("<HBBI", step.code, places[step.if_true] - here, places[step.if_false] - here, step.value)
+    encoded = b""
+    for here, step in enumerate(code, start=1):
+        if not isinstance(step, _Jump):
+            encoded += struct.pack("<HBBI", step[0], 0, 0, step[1])
+        elif step.code == _ALWAYS:
+            encoded += struct.pack("<HBBI", step.code, 0, 0, places[step.if_true] - here)
+        else:
+            jumps = places[step.if_true] - here, places[step.if_false] - here
+            encoded += struct.pack("<HBBI", step.code, *jumps, step.value)
+    return encoded

@@ -7,10 +7,11 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from pinfold.events import Json
 from pinfold.sandbox.contract import Capabilities, Provider, SandboxUnavailable, Session, Spec
 
 
@@ -20,7 +21,6 @@ class Probed(Provider, Protocol):
 
         `spec`: of the session that `open` is asked for next: what it needs may be found out meanwhile.
         """
-        ...
 
 
 class Auto:
@@ -39,11 +39,9 @@ class Auto:
     @property
     def capabilities(self) -> Capabilities:
         """Until it is resolved, what every level has."""
-        return (
-            self._chosen.capabilities
-            if self._chosen
-            else Capabilities(isolated=True, site=True, commands=True, read_only_commands=True)
-        )
+        if self._chosen:
+            return self._chosen.capabilities
+        return Capabilities(isolated=True, site=True, commands=True, read_only_commands=True)
 
     @property
     def notice(self) -> str | None:
@@ -110,7 +108,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     filtered: bool = False
     """This very process runs under a system call filter."""
     container: str | None = None
-    features: dict[str, Any] = {}
+    features: dict[str, Json] = {}
     """As `guest/startup/probe.py` found them: an empty text where something works, else the error's name."""
 
     @property
@@ -130,11 +128,7 @@ class Facts(Struct, frozen=True, kw_only=True):
             "container": self.container,
             "filtered": self.filtered,
             "landlock_abi": self.features.get("landlock_abi", 0),
-            "user_namespaces": self.works("user_namespaces"),
-            "mounts": self.works("mounts"),
-            "seccomp": self.works("seccomp"),
-            "idmapped_mounts": self.works("idmapped_mounts"),
-            "views": self.works("views"),
+            **{name: self.works(name) for name in ("user_namespaces", "mounts", "seccomp", "idmapped_mounts", "views")},
             "cgroup": self.features.get("cgroup", {}),
             "memory": self.memory,
             "max_user_namespaces": self.max_user_namespaces,

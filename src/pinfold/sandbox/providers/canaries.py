@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from pinfold.sandbox.contract import Session
+from pinfold.sandbox.contract import SandboxUnavailable, Session
 from pinfold.sandbox.kernel.folders import folder
 
 _PRIVATE, _REMOVE = 0, 0
@@ -136,3 +136,13 @@ async def find_holes(session: Session) -> list[str]:
     except ValueError:
         return [f"the attempt itself failed: {(outcome.error or outcome.status).strip()[-300:]}"]
     return [name for name, got_out in found.items() if got_out]
+
+
+async def prove(session: Session) -> None:
+    """Have the session try everything, and close it. Raises SandboxUnavailable if something got out."""
+    try:
+        found = await find_holes(session)
+    finally:
+        await session.close()
+    if found:
+        raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")

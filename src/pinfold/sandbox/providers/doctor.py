@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -88,7 +89,10 @@ async def examine(names: Iterable[str] = (), *, python: Path | None = None, limi
 
     async def resolve() -> None:
         nonlocal auto
-        auto = await _auto(limit_s)
+        level = provider_named("auto")
+        assert isinstance(level, Auto)
+        with suppress(SandboxError, OSError), anyio.fail_after(limit_s):
+            auto = (await level.resolve()).name
 
     async with anyio.create_task_group() as tasks:
         for name in chosen:
@@ -96,16 +100,6 @@ async def examine(names: Iterable[str] = (), *, python: Path | None = None, limi
         if not asked:
             tasks.start_soon(resolve)
     return Report(sandboxes=tuple(found[name] for name in chosen), kernel=facts.as_dict(), auto=auto)
-
-
-async def _auto(limit_s: float) -> str | None:
-    auto = provider_named("auto")
-    assert isinstance(auto, Auto)
-    try:
-        with anyio.fail_after(limit_s):
-            return (await auto.resolve()).name
-    except (SandboxError, OSError):
-        return None
 
 
 async def _check_sandbox(name: str, facts: Facts, python: Path | None, limit_s: float) -> SandboxCheck:

@@ -14,26 +14,25 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.to_thread
 
-from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
+from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.guards.file_guard import FileGuard
-from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, ours_within, why_not_mountable
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, ours_within
 from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
-from pinfold.sandbox.guests import open_saved_state_session
+from pinfold.sandbox.guests import open_saved_state_session, refuse_extras
 from pinfold.sandbox.kernel.folders import folder
+from pinfold.sandbox.kernel.safe_files import SET_ID
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter
-from pinfold.sandbox.providers.canaries import find_holes
-from pinfold.sandbox.providers.jail import MOUNTS, process_limits
-from pinfold.sandbox.providers.launcher import GUEST, Launcher, start_guest
-from pinfold.sandbox.providers.launcher_requests import LauncherGone
-from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, homes, resolve_python
+from pinfold.sandbox.providers.canaries import prove
+from pinfold.sandbox.providers.launcher import GUEST, Launcher, process_limits, start_guest
+from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, MountPoint, check_mounts, homes, resolve_python
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import WatchedProcess
-from pinfold.sandbox.session.output import Output
+from pinfold.sandbox.session.guest_process import JailedProcess, LauncherGone, WatchedProcess
 from pinfold.text import join_names
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
@@ -102,13 +101,7 @@ class Landlock:
                 os.chown(workspace, *owner)
             spec = Spec(workspace=workspace)
             place = replace(self._place(spec), warm="never")
-            session = await self._open(place, spec)
-            try:
-                found = await find_holes(session)
-            finally:
-                await session.close()
-        if found:
-            raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
+            await prove(await self._open(place, spec))
         _proven.add(claim)
 
     def _place(self, spec: Spec) -> _Confinement:
@@ -116,7 +109,7 @@ class Landlock:
         if not spec.workspace.is_dir():
             raise SandboxUnavailable(f"the workspace {str(spec.workspace)!r} is not a folder; create it first")
         workspace = spec.workspace.resolve()
-        shown = [_VisiblePath(workspace, writable=spec.writable, steers=True), *_list_mounts(spec)]
+        shown = _visible_paths(spec)
         if not self._allow_unmasked:
             _refuse_secrets([each.guards for each in shown])
         owner = workspace.stat()
@@ -133,48 +126,34 @@ class Landlock:
         )
 
 
-class _VisiblePath:
-    """Something of the host's, at its own path. Raises SandboxUnavailable."""
-
-    def __init__(self, path: Path, *, writable: bool = False, steers: bool = False) -> None:
-        """`steers`: its instructions would be obeyed."""
-        try:
-            real = path.resolve(strict=True)
-        except (OSError, RuntimeError) as error:
-            raise SandboxUnavailable(f"{path} cannot be shown: {error}") from error
-        if writable and (ours := ours_within(str(real))):
-            raise SandboxUnavailable(
-                f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {real}; "
-                "choose another folder, or the mode read-only"
-            )
-        self.path = str(real)
-        self.writable = writable
-        self.guards = find_guarded_paths(real, self.path, steers=steers)
-        if writable:
-            _refuse_set_id(self.guards)
+def _visible_paths(spec: Spec) -> list[MountPoint]:
+    """What a session sees, each at its own path, the workspace first. Raises SandboxUnavailable."""
+    check_mounts(spec)
+    shown = [
+        MountPoint(spec.workspace, writable=spec.writable, steers=True),
+        *(MountPoint(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts),
+        *(MountPoint(path) for path in spec.data.values()),
+    ]
+    for each in shown:
+        if each.writable:
+            _refuse_unguarded(each)
+    return shown
 
 
-def _refuse_set_id(guards: GuardedPaths) -> None:
-    """A shared mapping changes such a file and leaves it its bit."""
-    for path in guards.protected:
+def _refuse_unguarded(mount: MountPoint) -> None:
+    if ours := ours_within(mount.path):
+        raise SandboxUnavailable(
+            f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {mount.path}; "
+            "choose another folder, or the mode read-only"
+        )
+    # A shared mapping changes a file with a set-id bit and leaves it its bit.
+    for path in mount.guards.protected:
         mode = os.lstat(path).st_mode
-        if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
+        if stat.S_ISREG(mode) and mode & SET_ID:
             raise SandboxUnavailable(
                 f"{path} runs as its owner, and landlock cannot keep it unchanged; take that away with "
                 f"`chmod ug-s`, or choose the mode read-only"
             )
-
-
-def _list_mounts(spec: Spec) -> list[_VisiblePath]:
-    """Besides the workspace."""
-    if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
-        raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
-    for mount in spec.mounts:
-        if why := why_not_mountable(mount):
-            raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
-    shown = [_VisiblePath(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts]
-    shown += (_VisiblePath(path) for path in spec.data.values())
-    return shown
 
 
 def _is_open_to(path: Path, owner: os.stat_result) -> bool:
@@ -219,7 +198,7 @@ class _Confinement:
     warm: Literal["later", "never"] = "later"
     """When libraries are imported that sessions share."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})
         asked = METADATA if self.abi >= SCOPED_ABI else METADATA | SIGNALS
         init = METADATA | {"kill", "seccomp"}
@@ -245,60 +224,48 @@ class _Confinement:
         }
 
 
-class _BorrowedLauncher:
-    """A launcher and how many sessions use it."""
-
-    def __init__(self, place: _Confinement) -> None:
-        self.launcher = Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
-        self.users = 0
-
-
 _lock = threading.Lock()
-_places: dict[_Confinement, _BorrowedLauncher] = {}
+_places: dict[_Confinement, Launcher] = {}
 _proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
-def _borrow_launcher(place: _Confinement) -> _BorrowedLauncher:
+def _borrow_launcher(place: _Confinement) -> Launcher:
     """For one more session."""
     with _lock:
-        lent = _places.pop(place, None) or _BorrowedLauncher(place)
-        _places[place] = lent
+        lent = _places.pop(place, None)
+        _places[place] = lent = lent or Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
         lent.users += 1
         return lent
 
 
-def _return_launcher(lent: _BorrowedLauncher) -> list[_BorrowedLauncher]:
+def _return_launcher(lent: Launcher) -> list[Launcher]:
     """One session less. Returns unused launchers beyond the few that are kept, for the caller to end."""
     with _lock:
         lent.users -= 1
-        idle = [place for place, lent in _places.items() if not lent.users]
+        idle = [place for place, launcher in _places.items() if not launcher.users]
         return [_places.pop(place) for place in idle[:-IDLE]]
 
 
 @atexit.register
 def _end_all() -> None:
-    for lent in _places.values():
-        lent.launcher.end()
+    for launcher in _places.values():
+        launcher.end()
 
 
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, lent: _BorrowedLauncher, spec: Spec, place: _Confinement) -> None:
+    def __init__(self, lent: Launcher, spec: Spec, place: _Confinement) -> None:
         self._lent = lent
         self._spec = spec
         self._place = place
 
     async def launch(self) -> Guest:
+        ask = partial(self._lent.open, self._request(), WatchedProcess, self._spec.limits.output_bytes)
         try:
-            ends = await self._lent.launcher.open(self._request())
+            guest, body = await ask()
         except LauncherGone:  # it ends when its zygote is lost; the next one has another
-            ends = await self._lent.launcher.open(self._request())
-        cap = self._spec.limits.output_bytes
-        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        body = WatchedProcess(ends.control, ends.pidfd)
-        guest = Guest(body, ends.channel, *outputs)
-        guest.scratch = ends.folder
+            guest, body = await ask()
 
         async def keep() -> WorkspaceGuard:
             return await anyio.to_thread.run_sync(_make_guards, self._place, body)
@@ -310,7 +277,7 @@ class _Guests:
 
     async def release(self) -> None:
         for unused in _return_launcher(self._lent):
-            await anyio.to_thread.run_sync(unused.launcher.end)
+            await anyio.to_thread.run_sync(unused.end)
 
     def _request(self) -> dict[str, object]:
         limits, site = self._spec.limits, self._place.site
@@ -328,7 +295,7 @@ class _Guests:
         }
 
 
-def _make_guards(place: _Confinement, body: WatchedProcess) -> FileGuards:
+def _make_guards(place: _Confinement, body: JailedProcess) -> FileGuards:
     """No mount is in a session's way here, so cells are looked after in each folder it may change."""
     return FileGuards(
         {

@@ -3,53 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import anyio
 import anyio.to_thread
 
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.guards.ports import WorkspaceGuard
-from pinfold.sandbox.kernel.processes import GUEST, stamp
-from pinfold.sandbox.providers import warm_launchers
-from pinfold.sandbox.providers.launcher_requests import MESSAGE_BYTES, LauncherGone, send_request
+from pinfold.sandbox.kernel.processes import GUEST, is_same_user, short_path, stamp
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import Death
+from pinfold.sandbox.session.guest_process import MESSAGE_BYTES, Death, JailedProcess, LauncherGone, send_request
+from pinfold.sandbox.session.output import Output
 
 START_S = 60.0
 ANSWER_S = 30.0
 ENDING_S = 0.05
 """From the end of the connection to the end of the process."""
+JOIN_S = 2.0
+HELLO = {"proven": True}
+_NOT_PART = ("pool", "warm")
+"""Settings that make no difference to a session."""
+OPEN_FILES = 1024
 FIX = "does this machine allow user namespaces (sysctl user.max_user_namespaces)? `pinfold doctor` names the fix"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """The host's ends of a session that has its mounts and is about to say hello."""
-
-    channel: socket.socket
-    control: socket.socket
-    stdout: int
-    stderr: int
-    pidfd: int
-    folder: str = ""
-    """On this machine's disk, for it alone."""
-
-    def close(self) -> None:
-        self.channel.close()
-        self.control.close()
-        for fd in (self.stdout, self.stderr, self.pidfd):
-            os.close(fd)
+def process_limits(limits: Limits) -> dict[str, int]:
+    """Of each process of a session, by the names the kernel has for them, without RLIMIT_."""
+    return {"CORE": 0, "DATA": limits.memory_bytes, "MEMLOCK": 0, "NOFILE": OPEN_FILES, "NPROC": limits.processes}
 
 
 class Launcher:
@@ -60,7 +51,7 @@ class Launcher:
 
     def __init__(
         self,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
         guest: Path = GUEST,
         *,
         joins: bool = True,
@@ -69,6 +60,8 @@ class Launcher:
     ) -> None:
         """`joins`: take a warm one where there is one. `fix`: said where none can be started."""
         self.proven = False
+        self.users = 0
+        """Sessions, as far as they are counted."""
         self.views = True
         """Whether sessions can have private views; of one that was not started by us it is not known."""
         self._joins = joins
@@ -80,26 +73,24 @@ class Launcher:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def open(self, request: Mapping[str, Any]) -> Ends:
-        """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
+    async def open(
+        self, request: Mapping[str, object], process: type[JailedProcess], output_bytes: int
+    ) -> tuple[Guest, JailedProcess]:
+        """A guest that is about to say hello, and what it lives in. Raises SandboxUnavailable, as LauncherGone if it is
+        worth another try."""
         await self.ready()
         assert self._socket is not None
-        return self._ends(*await send_request(self._socket, b'{"op": "open"}', request, ANSWER_S))
-
-    def _ends(self, answer: bytes, fds: list[int]) -> Ends:
+        answer, fds = await send_request(self._socket, b'{"op": "open"}', request, ANSWER_S)
         if not answer:
             raise LauncherGone("the launcher of sessions ended before it gave one")
         if not fds:
             raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
         channel, control, stdout, stderr, pidfd = fds
-        return Ends(
-            channel=socket.socket(fileno=channel),
-            control=socket.socket(fileno=control),
-            stdout=stdout,
-            stderr=stderr,
-            pidfd=pidfd,
-            folder=json.loads(answer).get("folder", ""),
-        )
+        body = process(socket.socket(fileno=control), pidfd)
+        outputs = Output("stdout", stdout, output_bytes), Output("stderr", stderr, output_bytes)
+        guest = Guest(body, socket.socket(fileno=channel), *outputs)
+        guest.scratch = json.loads(answer).get("folder", "")
+        return guest, body
 
     async def warm(self) -> None:
         """Until as many sessions are ready as it keeps. Raises SandboxUnavailable."""
@@ -117,7 +108,7 @@ class Launcher:
     def listen(self, path: Path) -> None:
         """Let other processes of this user have sessions of it, through a socket at `path`."""
         assert self._socket is not None
-        with warm_launchers.open_listener(path) as listener:
+        with open_listener(path) as listener:
             words = json.dumps({"op": "listen", "proven": self.proven}).encode()
             socket.send_fds(self._socket, [words], [listener.fileno()])
 
@@ -143,7 +134,7 @@ class Launcher:
 
     def _is_alive(self) -> bool:
         if self._process is None:
-            return self._socket is not None and warm_launchers.is_open(self._socket)
+            return self._socket is not None and is_open(self._socket)
         return self._process.poll() is None
 
     def _start(self) -> None:
@@ -151,7 +142,7 @@ class Launcher:
             if self._is_alive():
                 return
             self.end()
-            if self._joins and (peer := warm_launchers.connect_warm(self._settings, self._guest)):
+            if self._joins and (peer := connect_warm(self._settings, self._guest)):
                 peer.settimeout(ANSWER_S)
                 self._socket, self.proven = peer, True
                 return
@@ -218,3 +209,97 @@ def reason(answer: bytes) -> str:
         return str(json.loads(answer).get("error", ""))
     except (ValueError, AttributeError):
         return "it gave no answer"
+
+
+# A launcher that another process of the same user keeps warm counts only if it would give the very same sessions: same
+# programs, same settings, same view of the machine.
+
+
+@runtime_checkable
+class Warmable(Protocol):
+    """A provider that can hand its sessions to other processes."""
+
+    async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled, with a socket in `folder`. Raises SandboxUnavailable."""
+
+
+_warm_folders: list[Path] = []
+
+
+def look_in(*folders: Path) -> None:
+    """Where launchers that are kept warm have their sockets."""
+    _warm_folders[:] = folders
+
+
+def socket_in(folder: Path, settings: Mapping[str, object], guest: Path) -> Path:
+    """Named after everything that matters for what comes out of it."""
+    root = Path("/").stat()
+    about = {
+        "settings": {name: value for name, value in settings.items() if name not in _NOT_PART},
+        "code": _code(guest),
+        "launcher": sys.executable,
+        "user": [os.geteuid(), os.getegid(), sorted(os.getgroups())],
+        "views": [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("mnt", "user", "pid")],
+        "root": [root.st_dev, root.st_ino],
+    }
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    return folder / f"launcher-{digest[:32]}.sock"
+
+
+def connect_warm(settings: Mapping[str, object], guest: Path) -> socket.socket | None:
+    """A connection to a launcher that is warm and proven, if there is one."""
+    for folder in filter(_is_private, _warm_folders):
+        if peer := _connect_socket(socket_in(folder, settings, guest)):
+            return peer
+    return None
+
+
+def _connect_socket(path: Path) -> socket.socket | None:
+    if not path.exists():
+        return None
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    peer.settimeout(JOIN_S)
+    try:
+        with short_path(path) as short:
+            peer.connect(short)
+        if is_same_user(peer) and json.loads(peer.recv(MESSAGE_BYTES)) == HELLO:
+            return peer
+    except (OSError, ValueError):  # stale, or on its way out
+        pass
+    peer.close()
+    return None
+
+
+def open_listener(path: Path) -> socket.socket:
+    """For other processes of the same user, and for no one before it is theirs alone."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with short_path(path) as short:
+            listener.bind(short)
+            Path(short).chmod(0o600)
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def is_open(peer: socket.socket) -> bool:
+    """It says nothing unasked: what can be read is its end."""
+    return not select.select([peer], [], [], 0)[0]
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _code(guest: Path) -> list[tuple[str, int, int]]:
+    """Of the program inside: it is read once, so a file that was changed since makes another one of it."""
+    with os.scandir(guest) as entries:
+        files = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(".py")]
+    return sorted((path, status.st_mtime_ns, status.st_size) for path, status in files)

@@ -5,25 +5,31 @@ The host talks to a launcher, the launcher to the zygote; see `guest/startup/lau
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import functools
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.contract import SERVERS, Capabilities, Limits, SandboxUnavailable, Session, Spec, data_places
 from pinfold.sandbox.file_history.session_history import FileHistory
+from pinfold.sandbox.guards.file_guard import FileGuard
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Listings, find_guarded_paths, why_not_mountable
+from pinfold.sandbox.guards.ports import FileGuards, WorkspaceGuard
 from pinfold.sandbox.kernel.folders import folder
-from pinfold.sandbox.kernel.seccomp import compile_filter
-from pinfold.sandbox.providers.canaries import find_holes
-from pinfold.sandbox.providers.jail import Guests, history_of
-from pinfold.sandbox.providers.launcher import GUEST, Launcher
-from pinfold.sandbox.providers.warm_launchers import socket_in
+from pinfold.sandbox.kernel.seccomp import SIGNALS, compile_filter, names
+from pinfold.sandbox.providers.canaries import prove
+from pinfold.sandbox.providers.launcher import GUEST, Launcher, process_limits, socket_in, start_guest
+from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.guest_process import JailedProcess, LauncherGone
 from pinfold.sandbox.session.session import GuestSession
 from pinfold.sandbox.session.state_restore import FrozenCopies
+from pinfold.sandbox.views.view_folder import ViewFolder, ViewGuard
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = ("/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/ssl/certs")
@@ -42,6 +48,199 @@ REPLACE_S = 1.0
 """Before a launcher that was lost is replaced."""
 NO_VIEWS = "this kernel refuses overlayfs in user namespaces: no session can have a private view of the workspace here"
 NO_FILES = "Undo brings back variables only, no files: this session has a private view of the workspace."
+EGRESS_SOCKET, EGRESS_PORT = "/.pinfold-egress", 820
+"""Inside: where the proxy's socket is, and the port that leads to it, lower than any program could take."""
+CARRIES_ONLY = SIGNALS | names("""
+open openat openat2 creat memfd_create execve execveat fork vfork clone clone3 ptrace prlimit64 setrlimit setsid setpgid
+bind listen socketpair chdir fchdir shmget shmat mq_open unlink unlinkat rename renameat renameat2 mkdir mkdirat
+link linkat symlink symlinkat
+""")
+"""Refused to the process that carries bytes between the two, on top of what is refused to programs."""
+PROXIES = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{EGRESS_PORT}"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
+}
+MOUNTS = 32
+TRIES = 3
+"""A warm launcher may end with its owner, just as we ask it."""
+Probe: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class MountPoint:
+    """Something of the host's at a path of the session's."""
+
+    def __init__(
+        self,
+        source: Path,
+        path: str = "",
+        *,
+        writable: bool = False,
+        steers: bool = False,
+        has_secrets: bool = True,
+        listings: Listings | None = None,
+    ) -> None:
+        """At its own real path, unless given. `steers`: its instructions would be obeyed. `listings` takes what lies in each folder."""
+        try:
+            self.source = source.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise SandboxUnavailable(f"{source} cannot be mounted: {error}") from error
+        self.path = path or str(self.source)
+        self.writable = writable
+        self.guards = GuardedPaths()
+        if has_secrets:
+            self.guards = find_guarded_paths(self.source, self.path, steers=steers, listings=listings)
+
+    def to_request(self) -> dict[str, object]:
+        folder = self.source.is_dir()
+        return {"path": self.path, "source": str(self.source), "writable": self.writable, "folder": folder}
+
+
+def check_mounts(spec: Spec) -> None:
+    """Raises SandboxUnavailable."""
+    if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
+        raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
+    for mount in spec.mounts:
+        if why := why_not_mountable(mount):
+            raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
+
+
+def mounts_of(spec: Spec, listings: Listings | None = None) -> list[MountPoint]:
+    """The workspace, then all else. `listings` takes what lies in each folder of the workspace. Raises SandboxUnavailable."""
+    check_mounts(spec)
+    if spec.egress and not spec.egress.is_socket():
+        raise SandboxUnavailable(f"{spec.egress} is no socket: start the proxy that is the way out first")
+    ours = {SERVERS: spec.servers, str(spec.site): spec.site, EGRESS_SOCKET: spec.egress}
+    return [
+        MountPoint(spec.workspace, str(spec.workspace), writable=spec.writable, steers=True, listings=listings),
+        *(MountPoint(it.path, str(it.path), writable=it.writable, steers=it.writable) for it in spec.mounts),
+        *(MountPoint(path, place) for place, path in data_places(spec.data).items()),
+        *(MountPoint(path, place, has_secrets=False) for place, path in ours.items() if path),
+    ]
+
+
+def request(spec: Spec, mounts: list[MountPoint], view: ViewFolder | None) -> dict[str, object]:
+    limits = spec.limits
+    guards = [mount.guards for mount in mounts]
+    if view is not None:
+        guards[0] = view.guards(guards[0], mounts[0].path)
+    return {
+        "workspace": mounts[0].path,
+        "mounts": [mount.to_request() for mount in mounts],
+        "view": [view.to_request()] if view else [],
+        "masked": [file for guard in guards for file in guard.masked],
+        "pinned": [path for guard in guards for path in guard.pinned],
+        "hidden": [path for guard in guards for path in guard.hidden],
+        "protected": sorted({path for guard in guards for path in guard.protected}),
+        "memory": limits.memory_bytes,
+        "limits": process_limits(limits),
+        "environment": {**({"PINFOLD_SITE": str(spec.site)} if spec.site else {}), **(PROXIES if spec.egress else {})},
+        "egress": _egress_settings() if spec.egress else None,
+    }
+
+
+@functools.cache
+def _egress_settings() -> dict[str, object]:
+    program = compile_filter(refused=CARRIES_ONLY)
+    return {"socket": EGRESS_SOCKET, "port": EGRESS_PORT, "filter": program.hex()}
+
+
+class Guests:
+    """Launches the guests of one session."""
+
+    def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None = None) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is."""
+        self._launcher = launcher
+        self._probe = probe
+        self._spec = spec
+        self._walk: asyncio.Future[list[MountPoint]] | None = None
+        self._early_history: asyncio.Future[FileHistory | str] | None = None
+        self._view: ViewFolder | None = None
+
+    @property
+    def is_proof(self) -> bool:
+        return self._probe is None
+
+    def prepare(self) -> None:
+        """Begin to look through the workspace, for what is guarded and then for undo, while the launcher starts."""
+        spec = self._spec
+        if not spec.workspace.is_dir():
+            return
+        keeps_history = spec.writable and spec.view is None
+        listings: Listings = {}
+        wanted = listings if keeps_history else None
+        self._walk = walk = asyncio.ensure_future(anyio.to_thread.run_sync(mounts_of, spec, wanted))
+
+        async def begin_history() -> FileHistory | str:
+            await asyncio.wait([walk])
+            return await anyio.to_thread.run_sync(history_of, spec, listings)
+
+        if keeps_history:
+            self._early_history = asyncio.ensure_future(begin_history())
+
+    async def take_history(self) -> FileHistory | str | None:
+        """That of the workspace's files, if it has begun; from now on the caller's."""
+        early, self._early_history = self._early_history, None
+        return await early if early else None
+
+    async def launch(self) -> Guest:
+        if not self._spec.workspace.is_dir():
+            raise SandboxUnavailable(f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first")
+        spec = self._spec
+        walk, self._walk = self._walk, None
+        mounts = await (walk or anyio.to_thread.run_sync(mounts_of, spec))
+        if spec.view is not None and self._view is None:
+            self._view = await anyio.to_thread.run_sync(ViewFolder, spec.workspace, spec.view)
+        ask = functools.partial(request, spec, mounts, self._view)
+        guest, body = await self._open(await anyio.to_thread.run_sync(ask) if self._view else ask())
+
+        async def keep() -> WorkspaceGuard:
+            return await anyio.to_thread.run_sync(self._make_guard, mounts, body)
+
+        return await start_guest(guest, spec.limits, keep if spec.writable else None)
+
+    def _make_guard(self, mounts: list[MountPoint], body: JailedProcess) -> WorkspaceGuard:
+        """Of the workspace, and of every other folder that the session may change."""
+        workspace = mounts[0]
+        if self._view is not None:
+            return ViewGuard(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+        guards = {
+            it.path: FileGuard(
+                str(it.source), it.guards, shown=it.path, remount=body.guard, leftovers=body.has_leftovers
+            )
+            for it in mounts
+            if it is workspace or (it.writable and it.source.is_dir())
+        }
+        return FileGuards(guards) if len(guards) > 1 else guards[workspace.path]
+
+    async def _open(self, asked: dict[str, object]) -> tuple[Guest, JailedProcess]:
+        for tries_left in reversed(range(TRIES)):
+            if self._probe:
+                await self._probe()
+            try:
+                return await self._launcher.open(asked, JailedProcess, self._spec.limits.output_bytes)
+            except LauncherGone:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def sweep(self) -> None:
+        """Nothing outlives a session's init."""
+
+    async def release(self) -> None:
+        """Its mounts went with it."""
+        with anyio.CancelScope(shield=True):
+            if self._walk:
+                await asyncio.gather(self._walk, return_exceptions=True)
+            history = await self.take_history()
+            if isinstance(history, FileHistory):
+                await history.close()
+        if self._view is not None:
+            self._view.close()
+
+
+def history_of(spec: Spec, listings: Listings | None = None) -> FileHistory | str:
+    """In a thread. Or why there is none."""
+    return FileHistory.create_if_possible(spec.workspace, spec.state / "files" if spec.state else None, listings)
 
 
 class Namespaces:
@@ -149,16 +348,10 @@ class Namespaces:
         """Once for each launcher: what is claimed is tried, not assumed."""
         with folder("proof") as place:
             spec = Spec(workspace=place)
-            session = await self._open(Guests(launcher, spec), spec)
-            try:
-                found = await find_holes(session)
-            finally:
-                await session.close()
-        if found:
-            raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
+            await prove(await self._open(Guests(launcher, spec), spec))
         launcher.proven = True
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}  # noqa: S108 - inside
         return {
             "python": str(self._python),

@@ -23,13 +23,9 @@ class BranchProcess(GuestProcess):
 
     def __init__(self, session: JailedProcess, pid: int, pidfd: int) -> None:
         """`pid` is what the session's init calls it."""
+        super().__init__(pidfd)
         self._session = session
         self.pid = pid
-        self._pidfd = pidfd
-
-    @property
-    def fd(self) -> int:
-        return self._pidfd
 
     def interrupt(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGINT)
@@ -39,18 +35,7 @@ class BranchProcess(GuestProcess):
 
     def kill(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGKILL)
-        if self._pidfd >= 0:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
-    def release(self) -> None:
-        pidfd, self._pidfd = self._pidfd, -1
-        if pidfd >= 0:
-            os.close(pidfd)
-
-    async def report_end(self) -> None:
-        """To the session's init, which then lets the session write again."""
-        await self._session.ask(b"reap", {})
+        super().kill()
 
 
 async def open_branch(guest: Guest, state: int, limits: Limits) -> tuple[Guest, tuple[str, ...]]:
@@ -108,4 +93,4 @@ class BranchLauncher:
 
     async def release(self) -> None:
         with suppress(SandboxUnavailable):  # the session has ended as well
-            await self._body.report_end()
+            await self._body.wait_for_interrupt()  # the init hears of the end, and lets the session write again

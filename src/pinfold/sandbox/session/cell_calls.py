@@ -6,9 +6,8 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from time import perf_counter
-from typing import cast
+from typing import TypeAlias, cast
 
 import anyio
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from pinfold.sandbox.session.deadline import Deadline
 from pinfold.sandbox.session.guest import Guest
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
+TOO_MUCH = "a cell can be given {:,} MB by tools, and this one has; go on in another cell"
 DROPPED = "nobody waits for this call any more"
 _working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
 """The call that what runs now is for, by its number."""
@@ -91,19 +91,15 @@ class CellCalls:
             self._guest.stop_serving_calls()
         else:
             # One that was dropped is answered too: it is counted as open on both sides until it has been.
-            encoded = self._limit_total(encode_answer(answer))
-            self._guest.answer(call, encoded.header, encoded.parts)
+            header, parts = encode_answer(answer)
+            self._given += sum(map(len, parts))
+            # What all of them have is bounded: a cell may ask for the same again and again.
+            if self._given > ANSWERS_BYTES:
+                header, parts = _failure(TOO_MUCH.format(ANSWERS_BYTES >> 20))
+            self._guest.answer(call, header, parts)
         finally:
             del self._open[call.number]
             self._deadline.go_on()
-
-    def _limit_total(self, answer: EncodedAnswer) -> EncodedAnswer:
-        """What all of them have is bounded: a cell may ask for the same again and again."""
-        self._given += sum(map(len, answer.parts))
-        if self._given <= ANSWERS_BYTES:
-            return answer
-        words = f"a cell can be given {ANSWERS_BYTES >> 20:,} MB by tools, and this one has; go on in another cell"
-        return encode_answer(Answer(status="failed", value=words))
 
     async def _give_up(self) -> None:
         given_up = list(self._open.values())
@@ -128,10 +124,8 @@ class CellCalls:
         return replace(outcome, duration_s=perf_counter() - started)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedAnswer:
-    header: Mapping[str, Json]
-    parts: tuple[bytes, ...]
+EncodedAnswer: TypeAlias = tuple[Mapping[str, Json], tuple[bytes, ...]]
+"""The header of the frame, and the parts of its body."""
 
 
 def encode_answer(answer: Answer) -> EncodedAnswer:
@@ -144,16 +138,16 @@ def encode_answer(answer: Answer) -> EncodedAnswer:
     if len(body) > ANSWER_BYTES:
         return _failure(f"its result has {len(body):,} bytes; a cell can be given {ANSWER_BYTES:,}")
     if not beside:
-        return EncodedAnswer({"ok": True}, (body,))
+        return {"ok": True}, (body,)
     parts = tuple(data for _, data in beside)
     if (size := sum(map(len, parts))) > BESIDE_BYTES:
         return _failure(f"its result has {size:,} bytes; a cell can be given {BESIDE_BYTES:,}")
     told = [(path, "arrow" if isinstance(data, Arrow) else "bytes", len(data)) for path, data in beside]
-    return EncodedAnswer({"ok": True, "json": len(body), "beside": told}, (body, *parts))
+    return {"ok": True, "json": len(body), "beside": told}, (body, *parts)
 
 
 def _failure(reason: str, *, refused: bool = False) -> EncodedAnswer:
-    return EncodedAnswer({"ok": False}, (json.dumps({"refused": refused, "reason": reason}).encode(),))
+    return {"ok": False}, (json.dumps({"refused": refused, "reason": reason}).encode(),)
 
 
 def _without_bytes(value: Json, path: list[str | int], beside: list[tuple[list[str | int], bytes]]) -> Json:

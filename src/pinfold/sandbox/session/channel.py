@@ -6,12 +6,11 @@ guest is killed for it. Nothing here decides that, and nothing here reads a desc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Annotated, Literal, TypeAlias, cast
+from typing import Annotated, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
-from msgspec.structs import replace
 
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Lost, ReadOnly, Stream, Variable
@@ -60,6 +59,8 @@ class ChannelBroken(Exception):
     """The guest said something that is not the protocol; the text says what."""
 
 
+_T = TypeVar("_T")
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=DISPLAY_BYTES)]
 _Form: TypeAlias = tuple[Annotated[str, msgspec.Meta(pattern=MIME)], _Size]
 _Forms: TypeAlias = Annotated[list[_Form], msgspec.Meta(min_length=1, max_length=FORMS)]
@@ -136,9 +137,9 @@ class _Ended(msgspec.Struct, frozen=True):
 
     status: Literal["ok", "error", "timeout"]
     code: int | None
-    out: Annotated[int, msgspec.Meta(ge=0)]
-    err: Annotated[int, msgspec.Meta(ge=0)]
-    dropped: Annotated[int, msgspec.Meta(ge=0)]
+    out: _Count
+    err: _Count
+    dropped: _Count
     pid: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
     read_only: ReadOnly = ""
 
@@ -148,17 +149,19 @@ _header = msgspec.json.Decoder(Header)
 _variables = msgspec.json.Decoder(tuple[Variable, ...])
 
 
-def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
+def frame(header: Mapping[str, object], *parts: bytes) -> tuple[bytes, ...]:
+    """What is to be sent; a small body in one piece with its header."""
     encoded = msgspec.json.encode(header)
-    return LENGTHS.pack(len(encoded), len(body)) + encoded + body
+    size = sum(map(len, parts))
+    head = LENGTHS.pack(len(encoded), size) + encoded
+    return (head + b"".join(parts),) if size <= PIECE_BYTES else (head, *parts)
 
 
-def frame_parts(header: Mapping[str, object], parts: Sequence[bytes]) -> tuple[bytes, ...]:
-    """As `frame`, of a body in parts; in one piece if that is small."""
-    if len(parts) == 1 and len(parts[0]) <= PIECE_BYTES:
-        return (frame(header, parts[0]),)
-    encoded = msgspec.json.encode(header)
-    return LENGTHS.pack(len(encoded), sum(map(len, parts))) + encoded, *parts
+def _decode(decoder: msgspec.json.Decoder[_T], data: bytes, fault: str) -> _T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ChannelBroken(fault) from error
 
 
 class ReplyReader:
@@ -222,7 +225,9 @@ class ReplyReader:
             end = body + body_size
             if end > len(come):
                 break
-            header = self._header(bytes(come[start:body]))
+            header = _decode(_header, bytes(come[start:body]), "its header is not ours")
+            if header.id != self._id:
+                raise ChannelBroken(f"it answered request {header.id}, asked was {self._id}")
             if header.status not in BEFORE_THE_END:
                 if len(come) > end:
                     raise ChannelBroken("it answered more than once")
@@ -237,15 +242,6 @@ class ReplyReader:
         else:
             del self._buffer[:at]
         return None
-
-    def _header(self, encoded: bytes) -> Header:
-        try:
-            header = _header.decode(encoded)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise ChannelBroken("its header is not ours") from error
-        if header.id != self._id:
-            raise ChannelBroken(f"it answered request {header.id}, asked was {self._id}")
-        return header
 
     def _take(self, header: Header, body: bytes) -> None:
         """What is not the end of the request."""
@@ -295,38 +291,33 @@ class ReplyReader:
     def _take_drop(self, header: Header, _body: bytes) -> None:
         """Of a call that may have been answered just now."""
         self._drops += 1
-        is_known = header.call is not None and 0 < header.call <= self._calls
-        if self._on_call is None or header.call is None or not is_known or self._drops > self._calls:
+        number = header.call or 0
+        if self._on_call is None or not 0 < number <= self._calls or self._drops > self._calls:
             raise ChannelBroken("it dropped a call that it never made")
-        self._on_call(header.call)
+        self._on_call(number)
 
     def _check_reply(self, header: Header, body: bytes) -> Reply:
         if len(body) > self._body_bytes:
             raise ChannelBroken(f"it answered with {len(body)} bytes")
         if header.status not in self._statuses:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
-        value, error = header.value, header.error
-        reply = Reply(
+        value, error = header.value or 0, header.error or 0
+        shown = value + error
+        rich = sum(size for forms in header.displays for _, size in forms)
+        is_cell = header.value is not None or header.error is not None or bool(header.displays)
+        if is_cell and (value < 0 or error < 0 or shown + rich != len(body)):
+            raise ChannelBroken("its texts do not add up")
+        return Reply(
             status=header.status,
-            body=body,
+            body=b"" if is_cell else body,
+            value=None if header.value is None else body[:value].decode("utf-8", "replace"),
+            error=None if header.error is None else body[value:shown].decode("utf-8", "replace"),
             interrupted=header.interrupted,
             again=header.again,
-            lost=tuple(header.lost),
-        )
-        if value is None and error is None and not header.displays:
-            return reply
-        split, shown = value or 0, (value or 0) + (error or 0)
-        rich = sum(size for forms in header.displays for _, size in forms)
-        if split < 0 or (error or 0) < 0 or shown + rich != len(body):
-            raise ChannelBroken("its texts do not add up")
-        return replace(
-            reply,
-            body=b"",
-            value=None if value is None else body[:split].decode("utf-8", "replace"),
-            error=None if error is None else body[split:shown].decode("utf-8", "replace"),
             out_of_memory=header.out_of_memory,
             missing=header.missing,
             displays=_displays(header.displays, memoryview(body)[shown:]),
+            lost=tuple(header.lost),
         )
 
 
@@ -346,10 +337,7 @@ def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
 def command_outcome(body: bytes) -> Ran:
     """Raises ChannelBroken."""
     head, _, output = body.partition(b"\n")
-    try:
-        ended = _ended.decode(head)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ChannelBroken("the end of a command is not told as one") from error
+    ended = _decode(_ended, head, "the end of a command is not told as one")
     if ended.out + ended.err != len(output):
         raise ChannelBroken("the output of a command does not add up")
     outcome = CommandOutcome(
@@ -365,7 +353,4 @@ def command_outcome(body: bytes) -> Ran:
 
 def inventory(body: bytes) -> tuple[Variable, ...]:
     """Raises ChannelBroken."""
-    try:
-        return _variables.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ChannelBroken("its list of variables is not one") from error
+    return _decode(_variables, body, "its list of variables is not one")

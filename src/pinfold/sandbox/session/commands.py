@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, FileRefused,
 from pinfold.sandbox.kernel.seccomp import compile_read_only_filter
 from pinfold.sandbox.session.channel import RAN_BYTES, OnPiece, Reply
 from pinfold.sandbox.session.guest import Guest
+from pinfold.sandbox.session.output import OutputListener
 
 END_S = 5.0
 """For processes to be ended that were left running."""
@@ -25,7 +25,7 @@ class Command:
     head: bytes
     stdin: bytes
     timeout_s: float
-    heard: OutputListener | None
+    heard: CommandListener | None
 
     @classmethod
     def create(
@@ -44,16 +44,15 @@ class Command:
         if not argv:
             raise FileRefused("a command needs the name of a program")
         if len(stdin) > limits.file_bytes:
-            most = f"the limit is {limits.file_bytes}"
-            raise FileRefused(f"{argv[0]!r} has {len(stdin)} bytes of input; {most}")
+            raise FileRefused(f"{argv[0]!r} has {len(stdin)} bytes of input; the limit is {limits.file_bytes}")
         environment = None if env is None else dict(env)
-        bound = _read_only_filter() if read_only else ""
+        bound = compile_read_only_filter().hex() if read_only else ""
         return cls(
             name=argv[0],
             head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s, read_only=bound),
             stdin=stdin,
             timeout_s=timeout_s,
-            heard=None if on_output is None else OutputListener(on_output),
+            heard=None if on_output is None else CommandListener(on_output),
         )
 
     @property
@@ -67,16 +66,14 @@ class Command:
     def finish(self) -> None:
         """Stop calling `on_output`. Raises what it raised."""
         if self.heard is not None:
-            self.heard.end()
+            self.heard.finish()
 
 
-class OutputListener:
-    """Passes what a command writes to `on_output`, as text."""
+class CommandListener(OutputListener):
+    """Of what a command writes, as bytes."""
 
     def __init__(self, on_output: OnOutput) -> None:
-        self._on_output: OnOutput | None = on_output
-        self._failure: Exception | None = None
-        """What `on_output` raised; it is not called again."""
+        super().__init__(on_output)
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders: dict[Stream, codecs.IncrementalDecoder] = {
             "stdout": decoder("replace"),
@@ -84,22 +81,12 @@ class OutputListener:
         }
 
     def piece(self, stream: Stream, data: bytes) -> None:
-        self._tell(stream, self._decoders[stream].decode(data))
+        self.tell(stream, self._decoders[stream].decode(data))
 
-    def end(self) -> None:
+    def finish(self) -> None:
         for stream, decoder in self._decoders.items():
-            self._tell(stream, decoder.decode(b"", final=True))
-        self._on_output = None
-        if self._failure is not None:
-            raise self._failure
-
-    def _tell(self, stream: Stream, text: str) -> None:
-        if self._on_output is None or not text:
-            return
-        try:
-            self._on_output(stream, text)
-        except Exception as error:  # noqa: BLE001 - the caller's: `command` raises it again
-            self._failure, self._on_output = error, None
+            self.tell(stream, decoder.decode(b"", final=True))
+        super().finish()
 
 
 async def end_group(guest: Guest, pid: int) -> bool:
@@ -116,11 +103,6 @@ async def end_group(guest: Guest, pid: int) -> bool:
 def _head(*, group: int = 0, **request: object) -> bytes:
     """`group`: the process group it joins; 0 is one of its own."""
     return json.dumps({**request, "group": group, "limit": COMMAND_BYTES}).encode()
-
-
-@functools.cache
-def _read_only_filter() -> str:
-    return compile_read_only_filter().hex()
 
 
 def not_run(why: str) -> CommandOutcome:

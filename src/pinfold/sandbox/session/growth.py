@@ -10,8 +10,8 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -95,7 +95,7 @@ class Growth:
         self._held_before = self._held
         if self._timer is None:
             self._on_excess = on_excess
-            self._start = self._count_few()
+            self._start = count_usage(self._folders, most=FEW)
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
             if self._start is None:
                 # It takes a while: a cell that ends sooner, and changes nothing, is not held up by it.
@@ -125,12 +125,7 @@ class Growth:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S if self._runs else IDLE_S, self._tick)
         if (self._look is None or self._look.done()) and self._is_due(has_changed=self._runs):
-            self._look = asyncio.get_running_loop().create_task(self._count_and_tell())
-
-    async def _count_and_tell(self) -> None:
-        await self.count()
-        if self._grown > self._allowed and self._on_excess:
-            self._on_excess(self.words)
+            self._look = asyncio.get_running_loop().create_task(self.count(self._on_excess))
 
     def _is_due(self, *, has_changed: bool) -> bool:
         """By what the disk has lost since the last count, or because it is time."""
@@ -139,12 +134,11 @@ class Growth:
             return True
         return has_changed and perf_counter() - self._counted_at > self._took_s / SHARE
 
-    async def count(self) -> None:
+    async def count(self, on_excess: Callable[[str], None] | None = None) -> None:
+        """`on_excess` is called if it is too much."""
         async with self._lock:
             began, free = perf_counter(), self._free()
-            count = self._count_few()
-            if count is None:
-                count = await anyio.to_thread.run_sync(self._count_all)
+            count = count_usage(self._folders, most=FEW) or await anyio.to_thread.run_sync(self._count_all)
             lost = self._free_at_start - free
             if self._start is None:
                 # What was written since the beginning is no part of what was there, unless it only was added to.
@@ -163,9 +157,8 @@ class Growth:
             self._held_before = min(self._held_before, held)
             self._counted_at = perf_counter()
             self._took_s = self._counted_at - began
-
-    def _count_few(self) -> Count | None:
-        return count_usage(self._folders, most=FEW)
+        if on_excess and self._grown > self._allowed:
+            on_excess(self.words)
 
     def _count_all(self, before: float | None = None) -> Count:
         count = count_usage(self._folders, until=perf_counter() + COUNT_S, before=before)
@@ -198,8 +191,8 @@ def count_usage(
     folders: Iterable[str], *, most: int | None = None, until: float = float("inf"), before: float | None = None
 ) -> Count | None:
     """What they hold. None if that is more than `most`; not whole if it took too long. `before`: what was not written since."""
-    allocated = closed = seen = 0
-    with _close_descriptors() as bases:
+    allocated = closed = seen = bases = 0
+    with ExitStack() as held:
         waiting: list[tuple[str, int | None]] = [(folder, None) for folder in folders]
         is_whole = True
         while waiting and is_whole:
@@ -214,9 +207,11 @@ def count_usage(
                 if device not in (None, status.st_dev):
                     continue
                 allocated += status.st_blocks
-                if len(path) > _LONG and len(bases) < _DESCRIPTORS:
-                    bases.append(os.dup(fd))
-                    path = f"/proc/self/fd/{bases[-1]}"
+                if len(path) > _LONG and bases < _DESCRIPTORS:
+                    base = os.dup(fd)
+                    held.callback(os.close, base)
+                    bases += 1
+                    path = f"/proc/self/fd/{base}"
                 with os.scandir(fd) as inside:
                     for entry in inside:
                         seen += 1
@@ -255,13 +250,3 @@ def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
             if device in devices:
                 mapped[device, inode] = max(size, mapped.get((device, inode), 0))
     return sum(held.values()), sum(size for file, size in mapped.items() if file not in held)
-
-
-@contextmanager
-def _close_descriptors() -> Generator[list[int]]:
-    fds: list[int] = []
-    try:
-        yield fds
-    finally:
-        for fd in fds:
-            os.close(fd)

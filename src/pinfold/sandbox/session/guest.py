@@ -28,7 +28,6 @@ from pinfold.sandbox.session.channel import (
     Ran,
     ReplyReader,
     frame,
-    frame_parts,
 )
 from pinfold.sandbox.session.guest_process import Death, End, GuestProcess, ProgramEnd, how_it_died
 from pinfold.sandbox.session.output import Output
@@ -111,15 +110,11 @@ class Guest:
             if fd is not None and fd >= 0:
                 self._loop.remove_reader(fd)
 
-    def give_up_session(self) -> None:
-        """After its death: nothing that is kept of it will be wanted."""
-        self.body.kill()
-        self._release()
-
     def give_up_copies(self) -> None:
-        """If it is dead and its session is not: its copies are not needed any more."""
+        """If it is dead and its session is not: nothing that is kept of it will be wanted."""
         if self.death is not None and self.death.cells:
-            self.give_up_session()
+            self.body.kill()
+            self._release()
 
     def let_go(self) -> None:
         """After `leave`: its session goes on with other streams."""
@@ -143,7 +138,7 @@ class Guest:
         self._open(self._id, statuses, reply_bytes, self._on_call if calls else None, on_piece)
         if self.death is None:
             more = {"calls": True} if calls else {}
-            self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
+            self._send(*frame({"id": self._id, "op": op, **more, **fields}, body))
 
     async def ask(self, op: str, body: bytes, reply_bytes: int, limit_s: float, **fields: str | int) -> End | None:
         """How a request that is no cell ended; None if it has not in time."""
@@ -156,11 +151,6 @@ class Guest:
     def give(self, fd: int) -> None:
         """Between two requests, to a guest that waits for it. Raises OSError."""
         socket.send_fds(self.channel, [b"\0"], [fd])
-
-    @property
-    def is_busy(self) -> bool:
-        """The open request has not ended."""
-        return self._busy
 
     async def end(self) -> End:
         """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
@@ -180,7 +170,7 @@ class Guest:
             self._takes = None
 
     def stop_serving_calls(self) -> None:
-        """Of calls, though the request has not ended."""
+        """Though the request has not ended."""
         self._takes = None
         self._wake()
 
@@ -188,7 +178,7 @@ class Guest:
         """To the open request only: an answer that comes too late is dropped."""
         self._reader.open_calls -= 1
         if self._busy and self._end is None and self.death is None:
-            self._send(*frame_parts({"id": self._id, "op": "answer", "call": call.number, **header}, parts))
+            self._send(*frame({"id": self._id, "op": "answer", "call": call.number, **header}, *parts))
 
     async def run_nested(
         self, call: int, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None
@@ -203,7 +193,7 @@ class Guest:
         words: dict[str, object] = {"id": self._id, "op": "nested", "call": call, "command": number}
         request_id, ran = self._id, self._loop.create_future()
         self._nested = number, ran
-        self._send(frame({**words, "head": head, "tell": on_piece is not None}, command))
+        self._send(*frame({**words, "head": head, "tell": on_piece is not None}, command))
         try:
             return await asyncio.wait_for(ran, limit_s)
         except TimeoutError:
@@ -211,14 +201,14 @@ class Guest:
         finally:
             self._nested = None
             if ran.cancelled() and self._busy and self._id == request_id and self.death is None:
-                self._send(frame({"id": request_id, "op": "stop", "command": number}))
+                self._send(*frame({"id": request_id, "op": "stop", "command": number}))
 
     def interrupt(self) -> None:
         """Ctrl-C for the guest and for what it runs in the foreground."""
         if not self._busy or self.death is not None:
             return
         # The frame first: a cell that has not started yet looks for it, and cannot miss both.
-        self._send(frame({"id": self._id, "op": "interrupt"}))
+        self._send(*frame({"id": self._id, "op": "interrupt"}))
         self.body.interrupt()
         self._is_interrupted = True
 
@@ -236,12 +226,13 @@ class Guest:
                 self.body.kill()
             else:
                 self.body.end_program()
-                self._loop.call_later(END_S, self._kill_all)
+                self._loop.call_later(END_S, lambda: None if self.death else self.body.kill())
             self._loop.call_later(KILL_S, self._give_up)
 
-    def _kill_all(self) -> None:
-        if self.death is None:
-            self.body.kill()
+    def kill_busy(self, why: str) -> None:
+        """Unless the open request has ended, perhaps in this very turn of the loop."""
+        if self._busy:
+            self.kill(why)
 
     async def kill_and_wait(self, why: str) -> None:
         """Kill it and see it dead."""
@@ -289,16 +280,12 @@ class Guest:
             return
         self._busy = False
         self._end = end
-        if self._nested is not None:
-            self._tell_nested(None)
+        self._on_ran(None, None)
         self._wake()
 
-    def _on_ran(self, number: int, ran: Ran) -> None:
-        if self._nested is not None and self._nested[0] == number:
-            self._tell_nested(ran)
-
-    def _tell_nested(self, ran: Ran | None) -> None:
-        if self._nested is not None and not self._nested[1].done():
+    def _on_ran(self, number: int | None, ran: Ran | None) -> None:
+        """The command of this number has ended, or, with its request, whichever is waited for."""
+        if self._nested is not None and number in (None, self._nested[0]) and not self._nested[1].done():
             self._nested[1].set_result(ran)
 
     def _on_call(self, call: GuestCall | int) -> None:
@@ -312,31 +299,29 @@ class Guest:
     def _send(self, *parts: bytes) -> None:
         is_idle = not self._outbox
         self._outbox += (memoryview(part) for part in parts if part)
-        if is_idle and not self._flush():
-            self._loop.add_writer(self.channel.fileno(), self._on_writable)
+        if is_idle:
+            self._flush()
+            if self._outbox:
+                self._loop.add_writer(self.channel.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
-        if self._flush():
+        self._flush()
+        if not self._outbox:
             self._loop.remove_writer(self.channel.fileno())
 
-    def _flush(self) -> bool:
-        """Whether nothing is left to be sent."""
+    def _flush(self) -> None:
         try:
             sent = self.channel.send(self._outbox[0])
+            if left := self._outbox.popleft()[sent:]:
+                self._outbox.appendleft(left)
         except BlockingIOError:
-            return False
+            return
         except OSError:  # it is gone; `_on_exit` says how
             self._outbox.clear()
-            return True
-        if left := self._outbox.popleft()[sent:]:
-            self._outbox.appendleft(left)
-        return not self._outbox
 
     def _on_channel(self) -> None:
         data = self._receive()
-        if data is None:
-            return
-        if not data:
+        if data == b"":
             self._loop.remove_reader(self.channel.fileno())
             if self.is_tried:
                 self.death = Death(how="it has ended")
@@ -348,7 +333,8 @@ class Guest:
             self._loop.call_later(EXIT_S, self.kill, "its channel was broken: the program closed it")
             return
         try:
-            self._accept(data)
+            if data is not None:
+                self._accept(data)
         except ChannelBroken as broken:
             self._loop.remove_reader(self.channel.fileno())
             self.kill(f"its channel was broken: {broken}")

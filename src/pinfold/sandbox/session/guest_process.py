@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec.structs import asdict
 
+from pinfold.events import Json
+from pinfold.sandbox.contract import SandboxUnavailable
 from pinfold.sandbox.guards.ports import Mounts
-from pinfold.sandbox.providers.launcher_requests import MESSAGE_BYTES, open_request_file, send_request
 from pinfold.sandbox.session.channel import Reply
 
 
@@ -43,10 +45,58 @@ def how_it_died(code: int) -> str:
         return f"it was killed by signal {-code}"
 
 
+MESSAGE_BYTES = 1 << 16
 INIT_S = 10.0
 REPORT_BYTES = 4096
 GUARD_S = 1.0
 """A mount takes microseconds; an init that takes longer is being held up."""
+
+
+@contextmanager
+def open_request_file(request: Mapping[str, object]) -> Generator[int]:
+    fd = os.memfd_create("request", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, json.dumps(request).encode())
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class LauncherGone(SandboxUnavailable):
+    """It ended before it gave a session; another can be had."""
+
+
+async def send_request(
+    peer: socket.socket,
+    message: bytes,
+    request: Mapping[str, object],
+    limit_s: float,
+    fds: Sequence[int] = (),
+    *,
+    who: str = "the launcher of sessions",
+) -> tuple[bytes, list[int]]:
+    """Send a request, and `fds`, with a socket of its own for the answer. Returns that and its descriptors.
+
+    Raises SandboxUnavailable.
+    """
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, open_request_file(request) as fd:
+        try:
+            socket.send_fds(peer, [message], [fd, theirs.fileno(), *fds])
+            theirs.close()
+            loop.add_reader(ours.fileno(), came.set)
+            try:
+                await asyncio.wait_for(came.wait(), limit_s)
+            finally:
+                loop.remove_reader(ours.fileno())
+            words, given, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
+        except (BrokenPipeError, ConnectionError) as error:
+            raise LauncherGone(f"{who} is gone: {error}") from error
+        except OSError as error:  # a timeout is one
+            raise SandboxUnavailable(f"{who} does not answer: {error}") from error
+    return words, given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +114,12 @@ class GuestProcess:
 
     out_of_memory = False
     """Known once it was reaped: it was ended because the session took too much."""
+    report_fd: int | None = None
+    """Readable when `report` should be called; None: with its program it ends itself."""
 
-    @property
-    def fd(self) -> int | None:
-        """Readable when it has ended; None where the kernel cannot say."""
-        raise NotImplementedError
-
-    @property
-    def report_fd(self) -> int | None:
-        """Readable when `report` should be called; None: with its program it ends itself."""
-        return None
+    def __init__(self, fd: int | None) -> None:
+        """`fd` is readable when it has ended; None where the kernel cannot say, and once it was released."""
+        self.fd = fd
 
     def report(self) -> ProgramEnd | None:
         return None
@@ -93,7 +139,9 @@ class GuestProcess:
 
     def kill(self) -> None:
         """End it and everything it started."""
-        raise NotImplementedError
+        if self.fd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.fd, signal.SIGKILL)
 
     def poll(self) -> int | None:
         """As `reap`, but None while it lives."""
@@ -104,8 +152,10 @@ class GuestProcess:
         return -signal.SIGKILL
 
     def release(self) -> None:
-        """Let go of the descriptors."""
-        raise NotImplementedError
+        """Let go of the descriptors. More than once means no more: by then the number may be another session's."""
+        fd, self.fd = self.fd, None
+        if fd is not None:
+            os.close(fd)
 
 
 class Subprocess(GuestProcess):
@@ -113,11 +163,10 @@ class Subprocess(GuestProcess):
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
-        self._pidfd = _pidfd(process.pid)
-
-    @property
-    def fd(self) -> int | None:
-        return self._pidfd
+        try:
+            super().__init__(os.pidfd_open(process.pid))
+        except (AttributeError, OSError):  # not Linux, or one older than 5.3
+            super().__init__(None)
 
     def interrupt(self) -> None:
         self._signal(signal.SIGINT)
@@ -133,10 +182,6 @@ class Subprocess(GuestProcess):
         self.kill()
         return self._process.wait()
 
-    def release(self) -> None:
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
@@ -146,19 +191,11 @@ class JailedProcess(GuestProcess):
     """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
-        self.out_of_memory = False
+        """`pidfd` is the init's, which is gone only after everything in the session is."""
+        super().__init__(pidfd)
         control.setblocking(False)
         self._control = control
-        self._pidfd = pidfd
-
-    @property
-    def fd(self) -> int:
-        """Of the init, which is gone only after everything in the session is."""
-        return self._pidfd
-
-    @property
-    def report_fd(self) -> int | None:
-        return self._control.fileno()
+        self.report_fd = control.fileno()
 
     def report(self) -> ProgramEnd | None:
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -176,19 +213,10 @@ class JailedProcess(GuestProcess):
     def prepare_close(self) -> None:
         self._say(b"close")
 
-    async def ask(self, words: bytes, request: Mapping[str, Any], *fds: int) -> tuple[dict[str, Any], list[int]]:
+    async def ask(self, words: bytes, request: Mapping[str, object], *fds: int) -> tuple[dict[str, Json], list[int]]:
         """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
         answer, given = await send_request(self._control, words, request, INIT_S, fds, who="the session's init")
         return json.loads(answer or b"{}"), given
-
-    async def freeze(self) -> bool:
-        """Whether no process of the session can run until `thaw`. Raises SandboxUnavailable."""
-        answer, _ = await self.ask(b"freeze", {})
-        return answer.get("frozen") is True
-
-    async def thaw(self) -> None:
-        """Raises SandboxUnavailable."""
-        await self.ask(b"thaw", {})
 
     def signal_branch(self, pid: int, number: int) -> None:
         with open_request_file({"pid": pid, "signal": number}) as fd, suppress(OSError):
@@ -204,11 +232,6 @@ class JailedProcess(GuestProcess):
         with suppress(OSError):
             self._control.send(words)
 
-    def kill(self) -> None:
-        if self._pidfd >= 0:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
     def guard(self, mounts: Mounts) -> None:
         """Have the init mount these now, in the live session. What it cannot mount, the guard looks after at cell ends."""
         self._ask_now(b"guard", asdict(mounts))
@@ -220,7 +243,7 @@ class JailedProcess(GuestProcess):
         except ValueError:
             return True
 
-    def _ask_now(self, words: bytes, request: Mapping[str, Any]) -> bytes:
+    def _ask_now(self, words: bytes, request: Mapping[str, object]) -> bytes:
         """Holds up everything else for an instant. Empty if no answer came."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs, open_request_file(request) as sheet, suppress(OSError):
@@ -238,19 +261,17 @@ class JailedProcess(GuestProcess):
         return report.code
 
     def release(self) -> None:
-        """More than once means no more: by then the number may be another session's."""
+        self.report_fd = None
         self._control.close()
-        pidfd, self._pidfd = self._pidfd, -1
-        if pidfd >= 0:
-            os.close(pidfd)
+        super().release()
 
 
 class WatchedProcess(JailedProcess):
     """A session without a process namespace: its init ends all of it and then itself, once it hears or loses us."""
 
-    @property
-    def report_fd(self) -> None:
-        return None
+    def __init__(self, control: socket.socket, pidfd: int) -> None:
+        super().__init__(control, pidfd)
+        self.report_fd = None
 
     def end_program(self) -> None:
         self.kill()
@@ -265,10 +286,3 @@ class WatchedProcess(JailedProcess):
         # Not the init: it alone knows what belongs to the session.
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not Linux, or one older than 5.3
-        return None

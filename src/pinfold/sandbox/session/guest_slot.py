@@ -48,11 +48,9 @@ class Launcher(Protocol):
 
     async def sweep(self) -> None:
         """End what a dead guest left running."""
-        ...
 
     async def release(self) -> None:
         """The session is over: sweep, and remove what was made for it."""
-        ...
 
 
 class States:
@@ -238,12 +236,13 @@ class GuestSlot:
                 if not isinstance(body, JailedProcess):
                     raise NotSupported("the processes of this sandbox cannot be stopped")
                 try:
-                    if not await body.freeze():
+                    answer, _ = await body.ask(b"freeze", {})
+                    if answer.get("frozen") is not True:
                         raise SandboxUnavailable(RESTLESS)
                     yield
                 finally:
                     with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
-                        await body.thaw()
+                        await body.ask(b"thaw", {})
 
     async def interrupt(self) -> None:
         if self.runs and self.guest is not None:

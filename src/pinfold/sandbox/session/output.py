@@ -26,21 +26,43 @@ def widen(fd: int) -> None:
             return
 
 
+class OutputListener:
+    """Passes output to `on_output` until that raises, which the caller of the cell or command gets in the end."""
+
+    def __init__(self, on_output: OnOutput | None) -> None:
+        self.on_output = on_output
+        self.failure: Exception | None = None
+
+    def tell(self, stream: Stream, text: str) -> None:
+        if self.on_output is None or not text:
+            return
+        try:
+            self.on_output(stream, text)
+        except Exception as error:  # noqa: BLE001 - the caller's: it is raised again to the caller
+            self.failure, self.on_output = error, None
+
+    def finish(self) -> None:
+        self.on_output = None
+        if self.failure is not None:
+            raise self.failure
+
+
+SILENT = OutputListener(None)
+
+
 class Output:
     """What came since the last `take`; owns the descriptor."""
 
     def __init__(self, stream: Stream, fd: int, cap: int) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
-        self.failure: Exception | None = None
-        """What `on_output` raised; it is not called again for this cell."""
         self._stream: Stream = stream
         self._cap = cap
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._parts: list[str] = []
         self._kept = 0
         self._dropped = 0
-        self._on_output: OnOutput | None = None
+        self._listener = SILENT
 
     def close(self) -> None:
         """More than once means no more: by then the number may be another's."""
@@ -48,13 +70,11 @@ class Output:
         if fd >= 0:
             os.close(fd)
 
-    def begin(self, on_output: OnOutput | None) -> None:
+    def begin(self, listener: OutputListener) -> None:
         """A cell starts; what came since the last one counts to it."""
-        self._on_output = on_output
-        self.failure = None
-        if on_output is not None:
-            for text in self._parts:
-                self._tell(text)
+        self._listener = listener
+        for text in self._parts:
+            self._tell(text)
 
     def read(self) -> bool:
         """Take some of what is there; False when every writer has closed."""
@@ -81,7 +101,7 @@ class Output:
     def take(self) -> tuple[str, int]:
         """The text so far and how many bytes were dropped; starts afresh."""
         if not self._kept and not self._dropped:
-            self._on_output = None
+            self._listener = SILENT
             return "", 0
         rest = self._decoder.decode(b"", final=True)
         if self._dropped:
@@ -89,7 +109,7 @@ class Output:
         else:
             self._keep(rest)
         text, dropped = "".join(self._parts), self._dropped
-        self._parts, self._kept, self._dropped, self._on_output = [], 0, 0, None
+        self._parts, self._kept, self._dropped, self._listener = [], 0, 0, SILENT
         return text, dropped
 
     def _add(self, data: bytes) -> None:
@@ -105,7 +125,7 @@ class Output:
             self._dropped += len(self._decoder.getstate()[0])
             data = data[room:]
         self._dropped += len(data)
-        if self._on_output is None:
+        if self._listener.on_output is None:
             self._decoder.reset()
         else:
             self._tell(self._decoder.decode(data))
@@ -116,10 +136,4 @@ class Output:
             self._tell(text)
 
     def _tell(self, text: str) -> None:
-        if self._on_output is None or not text:
-            return
-        try:
-            self._on_output(self._stream, text)
-        except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again to the caller
-            self.failure = error
-            self._on_output = None
+        self._listener.tell(self._stream, text)

@@ -105,8 +105,8 @@ class Recovery:
         except (SandboxUnavailable, UndoRefused):
             history.lose(cells.path)
         history.record_path()
-        if death.cells and (slot.guest is None or slot.guest.body is not guest.body):
-            guest.give_up_session()
+        if slot.guest is None or slot.guest.body is not guest.body:
+            guest.give_up_copies()
         if slot.guest is None:
             return False
         if ran:
@@ -117,9 +117,9 @@ class Recovery:
     def _length_after(self, to: int | None) -> int:
         """How much of the path is left."""
         path = self._cells.path
+        if to is None and not path:
+            raise UndoRefused("there is no cell to undo")
         if to is None:
-            if not path:
-                raise UndoRefused("there is no cell to undo")
             return len(path) - 1
         if to != 0 and to not in path:
             known = ", ".join(map(str, (0, *path)))
@@ -131,8 +131,7 @@ class Recovery:
         if not self._cells.are_commands(undone):
             return False
         processes = self._history.processes
-        began = [processes[cell] for cell in undone if cell in processes]
-        pids = [pid for body, pid in began if body is guest.body]
+        pids = [processes[cell][1] for cell in undone if cell in processes and processes[cell][0] is guest.body]
         return not pids or await self._history.source.end_processes(guest, pids)
 
     async def _go(self, guest: Guest, path: list[int]) -> Guest | None:

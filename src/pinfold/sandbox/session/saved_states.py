@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from time import perf_counter
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
 import msgspec
 
+from pinfold.events import Json
 from pinfold.sandbox.contract import Label, UndoRefused
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES
@@ -65,31 +66,21 @@ class CellJournal:
                 _apply_line(way, json.loads(line))
             except (ValueError, TypeError, KeyError, IndexError):  # cut off, or damaged: the rest still says something
                 continue
-        _repair_path(way)
+        # Where lines are missing: what a cell was is lost, and no number is given twice.
+        cells = [*way.path, *(cell for cells in way.undone for cell in cells)]
+        way.sources = dict.fromkeys(cells, "") | way.sources
+        way.number = max([way.number, *cells])
         self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if lines and not lines[-1].endswith(b"\n"):
             os.write(self._fd, b"\n")
         return way
-
-    def record_run(self, number: int, code: str) -> None:
-        self._write("runs", number, code)
-
-    def record_end(self, number: int) -> None:
-        self._write("ended", number)
-
-    def record_path(self, path: Sequence[int], undone: Sequence[Sequence[int]]) -> None:
-        self._write("at", path, undone)
-
-    def record_lost(self, numbers: Sequence[int]) -> None:
-        """What these cells did to variables."""
-        self._write("lost", numbers)
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def _write(self, *line: object) -> None:
+    def write(self, *line: object) -> None:
         if self._fd < 0:
             return
         try:
@@ -104,7 +95,7 @@ class CellJournal:
                 self._file.unlink(missing_ok=True)
 
 
-def _apply_line(way: CellPath, line: list[Any]) -> None:
+def _apply_line(way: CellPath, line: list[Json]) -> None:
     match line[0]:
         case "runs":
             _, number, code = line
@@ -122,14 +113,6 @@ def _apply_line(way: CellPath, line: list[Any]) -> None:
             way.sources.update((int(number), "") for number in line[1])
         case _:
             raise ValueError(f"{line} is nothing that happens")
-
-
-def _repair_path(way: CellPath) -> None:
-    """Where lines are missing: what a cell was is lost, and no number is given twice."""
-    cells = [*way.path, *(cell for cells in way.undone for cell in cells)]
-    for cell in cells:
-        way.sources.setdefault(cell, "")
-    way.number = max([way.number, *cells])
 
 
 TRIES = 4
@@ -160,18 +143,14 @@ class SavedStates:
         """Whose states are saved."""
         return self.store.cells if self._folder or self._store else set()
 
-    def forget_last_of(self, path: Sequence[int]) -> None:
-        """Of these states, the last that is saved."""
-        cell = next((cell for cell in reversed(path) if cell in self.cells), None)
-        if cell is not None:
-            self.store.forget(cell)
-
     @property
     def store(self) -> Store:
         if self._store is None:
-            place = self._folder / "variables" if self._folder else TemporaryFolder("variables")
-            self._scratch = place if isinstance(place, TemporaryFolder) else None
-            self._store = Store(place.path if isinstance(place, TemporaryFolder) else place)
+            if self._folder is not None:
+                self._store = Store(self._folder / "variables")
+            else:
+                self._scratch = TemporaryFolder("variables")
+                self._store = Store(self._scratch.path)
         return self._store
 
     async def save_all(
@@ -266,12 +245,16 @@ class SavedStates:
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
         try:
             answer = await _ask_guest(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
-            return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_RestoredVariable]))
+            rows = msgspec.json.decode(answer, type=list[_RestoredVariable])
         except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
         finally:
             with suppress(OSError):  # or it has hung up; else code of the program's could hold the thread
                 ours.shutdown(socket.SHUT_RDWR)
+        return tuple(
+            Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
+            for row in rows
+        )
 
     async def close(self) -> None:
         async with self._saving:
@@ -284,10 +267,6 @@ class _RestoredVariable(msgspec.Struct):
     name: str
     status: str
     reason: str
-
-
-def _label(row: _RestoredVariable) -> Label:
-    return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
 
 
 async def _hand_socket(guest: Guest) -> socket.socket:

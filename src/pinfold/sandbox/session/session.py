@@ -7,7 +7,6 @@ without them can neither be saved nor undone.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from time import perf_counter
 
@@ -49,15 +48,17 @@ from pinfold.sandbox.session.commands import Command, not_run
 from pinfold.sandbox.session.deadline import Deadline, verdict
 from pinfold.sandbox.session.growth import growth_of
 from pinfold.sandbox.session.guest import Guest
-from pinfold.sandbox.session.guest_process import Death, End
+from pinfold.sandbox.session.guest_process import Death
 from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher
+from pinfold.sandbox.session.output import OutputListener
 from pinfold.sandbox.session.recovery import Recovery
 from pinfold.sandbox.session.saved_states import COMMAND, SavedStates
 from pinfold.sandbox.session.state_history import StateHistory
-from pinfold.sandbox.session.state_restore import StateSource
+from pinfold.sandbox.session.state_restore import StateSource, run_operation
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"
+NO_UNDO = "this sandbox keeps no snapshots, so nothing can be undone"
 BACK = "variables and files are as before it"
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
 BeginFiles = Callable[[], Awaitable[FileHistory | str]]
@@ -69,12 +70,14 @@ class GuestSession:
 
     def __init__(self, slot: GuestSlot, capabilities: Capabilities, history: StateHistory | None = None) -> None:
         self.slot = slot
-        self._capabilities = capabilities
+        self.capabilities = capabilities
         self._history = history
         self._recovery: Recovery | None = None
         if history is not None:
             self._recovery = Recovery(slot, history)
             slot.states, slot.recover = history, self._recovery.recover
+        self.interrupt, self.pause_clock, self.freeze = slot.interrupt, slot.pause_clock, slot.freeze
+        self.save, self.describe_uncovered = slot.states.save, slot.states.describe_uncovered
 
     @classmethod
     async def open(
@@ -102,10 +105,6 @@ class GuestSession:
             raise
         return session
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
-
     async def run(
         self,
         code: str,
@@ -123,7 +122,7 @@ class GuestSession:
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
             await self._prepare(cell, is_cell=True)
             limit_s = slot.limits.cell_s if timeout_s is None else timeout_s
-            return await self._cell(guest, code, limit_s, on_output, on_call if self._capabilities.calls else None)
+            return await self._cell(guest, code, limit_s, on_output, on_call if self.capabilities.calls else None)
 
     async def _prepare(self, cell: int | None, *, is_cell: bool) -> None:
         slot = self.slot
@@ -141,8 +140,9 @@ class GuestSession:
         if slot.guard:
             slot.guard.before()
         started = perf_counter()
-        guest.stdout.begin(on_output)
-        guest.stderr.begin(on_output)
+        listener = OutputListener(on_output)
+        guest.stdout.begin(listener)
+        guest.stderr.begin(listener)
         source = code.encode("utf-8", "surrogatepass")
         fields = slot.states.begin_cell(code)
         post = partial(guest.post, "run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
@@ -155,48 +155,43 @@ class GuestSession:
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         has_passed = slot.deadline is not None and slot.deadline.passed
         end = await slot.settle(guest, end)
-        rolled_back = await self._end_cell(guest, end)
-        for output in (guest.stdout, guest.stderr):
-            if output.failure is not None:
-                raise output.failure
+        if isinstance(end, Death):
+            slot.guest = None
+            rolled_back = await slot.recover(guest, end, True)
+        else:
+            await slot.states.end_cell(again=end.again)
+            rolled_back = end.out_of_memory and self._recovery is not None and await self._recovery.roll_back(guest)
+        listener.finish()
         why, slot.stopped_for = slot.stopped_for, None
         status, error = verdict(
             end, limit_s if has_passed else None, BEFORE if rolled_back else GONE, rolled_back=rolled_back, why=why
         )
-        outcome = Outcome(
+        reply = None if isinstance(end, Death) else end
+        return Outcome(
             status=status,
+            value=reply.value if reply else None,
             stdout=stdout,
             stderr=stderr,
             error=error,
             duration_s=perf_counter() - started,
             rolled_back=rolled_back,
-            state_lost=isinstance(end, Death) and not rolled_back,
+            displays=reply.displays if reply else (),
+            state_lost=reply is None and not rolled_back,
+            lost=reply.lost if reply else (),
+            missing=reply.missing if reply else "",
             dropped_bytes=dropped_out + dropped_err,
             notices=slot.take_notices(),
         )
-        if isinstance(end, Death):
-            return outcome
-        return replace(outcome, value=end.value, displays=end.displays, lost=end.lost, missing=end.missing)
-
-    async def _end_cell(self, guest: Guest, end: End) -> bool:
-        """Whether everything is as before the cell."""
-        slot = self.slot
-        if isinstance(end, Death):
-            slot.guest = None
-            return await slot.recover(guest, end, True)
-        await slot.states.end_cell(again=end.again)
-        return end.out_of_memory and self._recovery is not None and await self._recovery.roll_back(guest)
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
-        return await self._need_recovery().undo(to, what)
+        if self._recovery is None:
+            raise NotSupported(NO_UNDO)
+        return await self._recovery.undo(to, what)
 
     async def redo(self) -> tuple[str, ...]:
-        return await self._need_recovery().redo()
-
-    def _need_recovery(self) -> Recovery:
         if self._recovery is None:
-            raise NotSupported("this sandbox keeps no snapshots, so nothing can be undone")
-        return self._recovery
+            raise NotSupported(NO_UNDO)
+        return await self._recovery.redo()
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -210,16 +205,10 @@ class GuestSession:
     def resumed(self) -> Resumed | None:
         return self.slot.states.resumed
 
-    async def describe_uncovered(self) -> tuple[str, ...]:
-        return await self.slot.states.describe_uncovered()
-
-    async def save(self) -> None:
-        await self.slot.states.save()
-
     async def fork(self) -> Session:
         """A session over the same live data. While it is open, the workspace is read-only for both."""
         slot, history = self.slot, self._history
-        if history is None or not self._capabilities.fork:
+        if history is None or not self.capabilities.fork:
             raise NotSupported("this sandbox cannot fork a live session")
         async with slot.lock:
             guest = await slot.live_guest()
@@ -227,11 +216,11 @@ class GuestSession:
             branch = GuestSlot(BranchLauncher(forked), slot.limits)
             branch.guest, branch.notices = forked, notices
             slot.branches.append(branch)
-            return GuestSession(branch, replace(self._capabilities, fork=False))
+            return GuestSession(branch, replace(self.capabilities, fork=False))
 
     async def keep(self, branch: Session) -> None:
         slot, history = self.slot, self._history
-        if history is None or not self._capabilities.fork:
+        if history is None or not self.capabilities.fork:
             raise NotSupported(f"this sandbox has no branches to keep, such as {branch!r}")
         if not isinstance(branch, GuestSession) or branch.slot not in slot.branches:
             raise UndoRefused("only an open branch of this session can be kept")
@@ -245,7 +234,8 @@ class GuestSession:
             slot.guest = await adopt_branch(guest, kept)
             await history.prepare_cell(None)
             history.begin_cell(KEPT_BRANCH)
-            await history.note_adopted(slot.guest)
+            await run_operation(slot.guest, "adopted")
+            await history.have_copied(slot.guest, history.cells.number)
             await history.end_cell(again=False)
 
     async def variables(self) -> tuple[Variable, ...]:
@@ -288,7 +278,7 @@ class GuestSession:
         read_only: bool = False,
     ) -> CommandOutcome:
         slot = self.slot
-        if not self._capabilities.commands:
+        if not self.capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
         command = Command.create(
             argv,
@@ -362,15 +352,6 @@ class GuestSession:
                 slot.loss = None
                 return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=slot.take_notices())
         raise SandboxUnavailable(how)  # the next request brings back what can be, and says so
-
-    async def interrupt(self) -> None:
-        await self.slot.interrupt()
-
-    def pause_clock(self) -> AbstractContextManager[None]:
-        return self.slot.pause_clock()
-
-    def freeze(self) -> AbstractAsyncContextManager[None]:
-        return self.slot.freeze()
 
     def allow_edit(self, path: str) -> None:
         """The host is about to change this file of the workspace, as the user agreed."""

@@ -110,7 +110,10 @@ class StateHistory(States):
             cut = None if cells.are_commands([way.cut or 0]) else way.cut
             if cut is not None:
                 self.lose([cut])
-            self._resumed = _without(await self._revive(), cut, cells.path)
+            back = await self._revive()
+            if cut is not None and back.cell == cut:  # the last of the path: nothing of it was done again
+                back = replace(back, cell=cells.path[-2] if len(cells.path) > 1 else 0, missing=(cut,))
+            self._resumed = back
             self.lose(self._resumed.missing)
             if cells.path and self._slot.guest:
                 await self.have_copied(self._slot.guest, cells.path[-1])
@@ -125,7 +128,8 @@ class StateHistory(States):
             except UndoRefused:
                 await guest.kill_and_wait("it was given up")
                 self._slot.guest = None
-                self.saved.forget_last_of(self.cells.path)
+                if last := next((cell for cell in reversed(self.cells.path) if cell in self.saved.cells), None):
+                    self.saved.store.forget(last)
                 if perf_counter() > until:  # the session opens, with less of it
                     self.saved.forget_all()
 
@@ -141,10 +145,6 @@ class StateHistory(States):
         await self.have_copied(guest, state)
         await run_operation(guest, "idle")
         return state
-
-    async def note_adopted(self, guest: Guest) -> None:
-        await run_operation(guest, "adopted")
-        await self.have_copied(guest, self.cells.number)
 
     # Around a cell
 
@@ -174,7 +174,7 @@ class StateHistory(States):
         self.cells.number = number = self._next
         self.cells.sources[number] = code
         self.cells.path.append(number)
-        self.saved.trail.record_run(number, code)
+        self.saved.trail.write("runs", number, code)
         return {"cell": number}
 
     def note_process(self, guest: Guest, pid: int) -> None:
@@ -189,7 +189,7 @@ class StateHistory(States):
                 await self.end_files()
                 self._slot.notices += self._files.said
         finally:
-            self.saved.trail.record_end(self.cells.number)
+            self.saved.trail.write("ended", self.cells.number)
             if self.saved.is_durable and (self._saving is None or self._saving.done()):
                 self._saving = asyncio.get_running_loop().create_task(self._save_in_time())
 
@@ -234,13 +234,13 @@ class StateHistory(States):
     # The path
 
     def record_path(self) -> None:
-        self.saved.trail.record_path(self.cells.path, [one.cells for one in self.undone])
+        self.saved.trail.write("at", self.cells.path, [one.cells for one in self.undone])
 
     def lose(self, cells: Sequence[int]) -> None:
         """What these did to variables cannot be had again."""
         if cells:
             self.cells.sources.update(dict.fromkeys(cells, ""))
-            self.saved.trail.record_lost(cells)
+            self.saved.trail.write("lost", cells)
 
     async def _forget_undone(self) -> None:
         undone, self.undone = self.undone, []
@@ -313,10 +313,3 @@ async def end_parked(parked: Guest) -> None:
     await parked.kill_and_wait("it was undone")
     if parked.guard:
         parked.guard.close()
-
-
-def _without(back: Resumed, cut: int | None, path: Sequence[int]) -> Resumed:
-    """Of a cell that was cut off, the last of the path, nothing was done again."""
-    if cut is None or back.cell != cut:
-        return back
-    return replace(back, cell=path[-2] if len(path) > 1 else 0, missing=(cut,))

@@ -79,10 +79,8 @@ async def restore_guest(guest: Guest, saved: SavedStates, sources: Mapping[int, 
 
 def describe_lost(back: Resumed) -> list[str]:
     """A line each."""
-    said: list[str] = []
     lost = [f"{format_name(it.name)} ({format_name(it.reason)})" for it in back.labels if it.status == "lost"]
-    if lost:
-        said.append(f"Lost: {join_names(lost, NAMED)}.")
+    said = [f"Lost: {join_names(lost, NAMED)}."] if lost else []
     if back.missing:
         said.append(f"What {join_numbers('cell', back.missing)} did to variables is lost.")
     return said

@@ -17,10 +17,11 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from struct import Struct
 from time import monotonic
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import msgspec
 
+from pinfold.events import Json
 from pinfold.sandbox.contract import SandboxError
 
 if TYPE_CHECKING:
@@ -130,10 +131,9 @@ class Store:
         except OSError as error:
             self._thin()
             raise Unsaved(f"the variables could not be saved: {error.strerror or error}") from error
-        except Stalled:
-            raise
-        except Unsaved:
-            self._thin()
+        except Unsaved as error:
+            if not isinstance(error, Stalled):
+                self._thin()
             raise
 
     def _hear(self, cell: int, said: IO[bytes]) -> None:
@@ -157,7 +157,7 @@ class Store:
             except TimeoutError:
                 raise Stalled(at) from None
 
-    def load_state(self, cell: int) -> dict[str, Any]:
+    def load_state(self, cell: int) -> dict[str, Json]:
         """For the guest that is to be as it was after `cell`. Raises Unsaved."""
         try:
             read = (self._states / f"{cell}.json").read_bytes()
@@ -206,16 +206,15 @@ class Store:
 
     def _thin(self) -> None:
         """The newest state stays."""
-        while len(self._needs) > 1 and self._is_full():
+        while len(self._needs) > 1:
+            wanted = self._find_needed()
+            is_large = len(wanted) > BLOBS or sum(self._sizes[it] for it in wanted) > self._cap
+            if not is_large and len(self._needs) <= MOST:
+                break
             self.forget(min(self._needs))
         for digest in self._sizes.keys() - self._find_needed():
             (self._bytes / digest).unlink(missing_ok=True)
             del self._sizes[digest]
-
-    def _is_full(self) -> bool:
-        wanted = self._find_needed()
-        is_large = len(wanted) > BLOBS or sum(self._sizes[it] for it in wanted) > self._cap
-        return is_large or len(self._needs) > MOST
 
     def _find_needed(self) -> set[str]:
         return set[str]().union(*self._needs.values()) & self._sizes.keys()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 from pinfold.tools.sql.statements import Refused
 
@@ -14,6 +14,8 @@ from pinfold.tools.sql.statements import Refused
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
+PyArrow: TypeAlias = Any
+"""A table, a column, a type: of pyarrow, which has no types."""
 TRUNCATED = b"pinfold:truncated"
 """In a table's metadata: why it does not hold all rows."""
 MIXED = "mixed: numbers, texts or bytes; each is given as text"
@@ -42,28 +44,26 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    table: Any
+    table: PyArrow
     """A pyarrow.Table."""
     cut: str = ""
     """Why rows are missing; empty if the table is whole."""
 
-    def with_reason(self) -> Any:
-        """The table, with the reason in its metadata if it was cut."""
-        return self.table.replace_schema_metadata({TRUNCATED: self.cut.encode()} if self.cut else None)
 
-
-def gather_rows(batches: Iterable[Any], schema: Any, bounds: Bounds, *, rows: int = 0, size: int = 0) -> Gathered:
+def gather_rows(
+    batches: Iterable[PyArrow], schema: PyArrow, bounds: Bounds, *, rows: int = 0, size: int = 0
+) -> Gathered:
     """Collect batches up to the bounds; reads at most one batch too many. `rows` and `size` were gathered before."""
-    kept: list[Any] = []
+    kept: list[PyArrow] = []
     cut = ""
     for batch in batches:
-        part = batch
-        if rows + part.num_rows > bounds.rows:
-            part = part.slice(0, bounds.rows - rows)
+        part = batch.slice(0, bounds.rows - rows)
+        if part.num_rows < batch.num_rows:
             cut = f"there are more rows than the {bounds.rows:,} that are given at once"
-        fits = _fitting_rows(part, bounds.bytes - size)
-        if fits < part.num_rows:
-            part = part.slice(0, fits)
+        room = bounds.bytes - size
+        if part.nbytes > room:
+            counts = range(1, part.num_rows + 1)
+            part = part.slice(0, bisect_right(counts, room, key=lambda count, whole=part: whole.slice(0, count).nbytes))
             cut = f"there is more than the {bounds.bytes >> 20:,} MB that are given at once"
         if part.num_rows:
             kept.append(part)
@@ -74,14 +74,7 @@ def gather_rows(batches: Iterable[Any], schema: Any, bounds: Bounds, *, rows: in
     return Gathered(pa.Table.from_batches(kept, schema=schema), cut)
 
 
-def _fitting_rows(batch: Any, room: int) -> int:
-    """How many of its first rows fit into `room` bytes."""
-    if batch.nbytes <= room:
-        return batch.num_rows
-    return bisect_right(range(1, batch.num_rows + 1), room, key=lambda count: batch.slice(0, count).nbytes)
-
-
-def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: Bounds) -> Gathered:
+def to_table(names: list[str], pieces: Iterable[Sequence[tuple[object, ...]]], bounds: Bounds) -> Gathered:
     """Rows of Python values as a table; each column gets the narrowest type that holds all its values unchanged.
 
     SQLite has no column types, only value types, so they are found from the values.
@@ -96,19 +89,18 @@ def to_table(names: list[str], pieces: Iterable[list[tuple[Any, ...]]], bounds: 
         size += part.table.nbytes
         if part.cut:
             break
-    columns = [
-        _join_chunks([chunk for part in found for chunk in part.table.column(at).chunks]) for at in range(len(names))
-    ]
-    fields = [
-        pa.field(name, column.type, metadata={"sql:type": kind} if kind else None)
-        for name, (column, kind) in zip(names, columns, strict=True)
-    ]
-    table = pa.table([column for column, _ in columns], schema=pa.schema(fields))
-    return Gathered(table, found[-1].cut if found else "")
+    columns: list[PyArrow] = []
+    fields: list[PyArrow] = []
+    for at, name in enumerate(names):
+        chunks = [chunk for part in found for chunk in part.table.column(at).chunks]
+        target, kind = _common_type(chunks)
+        columns.append(pa.chunked_array([_convert(chunk, target) for chunk in chunks], type=target))
+        fields.append(pa.field(name, target, metadata={"sql:type": kind} if kind else None))
+    return Gathered(pa.table(columns, schema=pa.schema(fields)), found[-1].cut if found else "")
 
 
-def _array(values: tuple[Any, ...]) -> Any:
-    kinds: set[type[Any]] = {type(value) for value in values if value is not None}
+def _array(values: tuple[object, ...]) -> PyArrow:
+    kinds: set[type] = {type(value) for value in values if value is not None}
     if not kinds:
         return pa.nulls(len(values))
     if kinds == {int, float} and all(abs(value) <= _EXACT for value in values if isinstance(value, int)):
@@ -119,7 +111,7 @@ def _array(values: tuple[Any, ...]) -> Any:
     return pa.array(values, types[kinds.pop()])
 
 
-def _as_texts(values: Iterable[Any]) -> Iterator[str | None]:
+def _as_texts(values: Iterable[object]) -> Iterator[str | None]:
     for value in values:
         match value:
             case None | str():
@@ -130,13 +122,8 @@ def _as_texts(values: Iterable[Any]) -> Iterator[str | None]:
                 yield repr(value)
 
 
-def _join_chunks(chunks: list[Any]) -> tuple[Any, str]:
-    """One column, and its `sql:type` if that says more than its Arrow type."""
-    target, kind = _common_type(chunks)
-    return pa.chunked_array([_convert(chunk, target) for chunk in chunks], type=target), kind
-
-
-def _common_type(chunks: list[Any]) -> tuple[Any, str]:
+def _common_type(chunks: list[PyArrow]) -> tuple[PyArrow, str]:
+    """The type of a column, and its `sql:type` if that says more."""
     types = {chunk.type for chunk in chunks if chunk.type != pa.null()}
     if not types:
         return pa.null() if chunks else pa.string(), ""
@@ -149,19 +136,23 @@ def _common_type(chunks: list[Any]) -> tuple[Any, str]:
     return pa.string(), MIXED
 
 
-def _convert(chunk: Any, target: Any) -> Any:
+def _convert(chunk: PyArrow, target: PyArrow) -> PyArrow:
     if chunk.type in (target, pa.null(), _MIXED_TYPE) or target == pa.float64():
         return chunk.cast(target)
     return pa.array(list(_as_texts(chunk.to_pylist())), target)
 
 
-def as_decimals(texts: Any, typmod: int = -1) -> Any:
+def as_decimals(texts: PyArrow, typmod: int = -1) -> PyArrow:
     """PostgreSQL's numeric texts as decimals, as narrow as holds the whole column.
 
     `typmod` is PostgreSQL's precision and scale. The column stays text if it has NaN, infinity or too many digits.
     """
-    before, after = _declared_digits(typmod)
-    if before + after == 0:
+    # Both are 0 where the column declares none, or something unusual.
+    precision, after = ((typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF) if typmod >= 4 else (0, 0)
+    if after > precision:
+        precision = after = 0
+    digits = precision
+    if not digits:
         points = pc.find_substring(texts, ".")
         lengths = pc.utf8_length(texts)
         has_point = pc.greater_equal(points, 0)
@@ -169,21 +160,13 @@ def as_decimals(texts: Any, typmod: int = -1) -> Any:
         before = pc.max(pc.if_else(has_point, points, lengths)).as_py() or 1
         after = pc.max(scales).as_py()
         after = _DEFAULT_SCALE if after is None else after
-    digits = max(before + after, 1)
+        digits = max(before + after, 1)
     if digits > _WIDE_DIGITS or pc.any(pc.is_in(texts, value_set=pa.array(_NOT_DECIMAL))).as_py():
         return texts
     return texts.cast(pa.decimal128(digits, after) if digits <= _NARROW_DIGITS else pa.decimal256(digits, after))
 
 
-def _declared_digits(typmod: int) -> tuple[int, int]:
-    """Digits before and after the point; both 0 where the column declares none, or something unusual."""
-    if typmod < 4:
-        return 0, 0
-    precision, scale = (typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF
-    return (precision - scale, scale) if scale <= precision else (0, 0)
-
-
-def refuse_infinite(column: Any, name: str) -> None:
+def refuse_infinite(column: PyArrow, name: str) -> None:
     """Raises Refused for a date or time of infinity: as a number it would silently be some day."""
     is_date = pa.types.is_date32(column.type)
     if not is_date and not pa.types.is_timestamp(column.type):
@@ -194,7 +177,7 @@ def refuse_infinite(column: Any, name: str) -> None:
         raise Refused(f"the column {name!r} holds infinity, which no table here can; select it as text instead")
 
 
-def preview(table: Any, cut: str) -> str:
+def preview(table: PyArrow, cut: str) -> str:
     """What the model is shown: how many rows, which columns, and the first few. Bounded, whatever the table."""
     head = f"{table.num_rows:,} {'row' if table.num_rows == 1 else 'rows'} x {table.num_columns:,} columns"
     if cut:
@@ -213,7 +196,7 @@ def preview(table: Any, cut: str) -> str:
     return "\n".join(lines)
 
 
-def _shown_value(item: Any) -> str:
+def _shown_value(item: PyArrow) -> str:
     if not item.is_valid:
         return "null"
     try:

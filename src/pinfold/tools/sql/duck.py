@@ -9,7 +9,17 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, as_decimals, gather_rows, pa, refuse_infinite, to_table
+from pinfold.events import Json
+from pinfold.tools.sql.arrow_tables import (
+    Bounds,
+    Gathered,
+    PyArrow,
+    as_decimals,
+    gather_rows,
+    pa,
+    refuse_infinite,
+    to_table,
+)
 from pinfold.tools.sql.files import FileEngine, Opened
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import Statement
@@ -59,30 +69,31 @@ class DuckDB(FileEngine):
         with suppress(Exception):
             self._connection.close()
 
-    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
         """Raises Refused, DatabaseFault."""
         with self._in_time(), self._faults():
             if statement.form == "told":
-                return self._describe_table(statement.text, bounds, params)
+                cursor = self._connection.execute(statement.text, params)
+                names = [column[0] for column in cursor.description or ()]
+                plain = (type(None), int, float, str, bytes)
+                rows = [
+                    tuple(value if isinstance(value, plain) else str(value) for value in row)
+                    for row in cursor.fetchmany(bounds.rows)
+                ]
+                return to_table(names, [rows] if rows else [], bounds)
             asked = self._connection.sql(statement.text, params=params)
             kinds = [str(kind) for kind in asked.types]
-            if any(_cast(kind) for kind in kinds):
-                names = [f"c{at}" for at in range(len(kinds))]
-                columns = ", ".join(f"{name}{_cast(kind)}" for name, kind in zip(names, kinds, strict=True))
-                wrapped = f"SELECT {columns} FROM (\n{statement.text}\n) AS q({', '.join(names)})"
-                reader = self._connection.sql(wrapped, params=params).to_arrow_reader(_ROWS)
-            else:
-                reader = asked.to_arrow_reader(_ROWS)
+            names, relation = list(asked.columns), asked
+            if any(map(_cast, kinds)):
+                columns = ", ".join(f"c{at}{_cast(kind)}" for at, kind in enumerate(kinds))
+                aliases = ", ".join(f"c{at}" for at in range(len(kinds)))
+                wrapped = f"SELECT {columns} FROM (\n{statement.text}\n) AS q({aliases})"
+                relation = self._connection.sql(wrapped, params=params)
+            reader = relation.to_arrow_reader(_ROWS)
             found = gather_rows(iter(reader), reader.schema, bounds)
-            return _plain(found, list(asked.columns), kinds)
+            return _plain(found, names, kinds)
 
-    def _describe_table(self, text: str, bounds: Bounds, params: Any) -> Gathered:
-        cursor = self._connection.execute(text, params)
-        names = [column[0] for column in cursor.description or ()]
-        rows = [tuple(map(_as_told, row)) for row in cursor.fetchmany(bounds.rows)]
-        return to_table(names, [rows] if rows else [], bounds)
-
-    def ask(self, sql: str) -> list[dict[str, Any]]:
+    def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
         with self._in_time(), self._faults():
             return self._connection.execute(sql).fetch_arrow_table().to_pylist()
@@ -109,16 +120,10 @@ def _cast(kind: str) -> str:
 
 def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
     """Restore the names that were asked for, and exact numbers."""
-    columns: list[Any] = []
+    columns: list[PyArrow] = []
+    fields: list[PyArrow] = []
     for column, name, kind in zip(found.table.columns, names, kinds, strict=True):
         refuse_infinite(column, name)
         columns.append(as_decimals(column) if kind in _NUMBERS else column)
-    fields = [
-        pa.field(name, column.type, metadata={"sql:type": kind})
-        for name, column, kind in zip(names, columns, kinds, strict=True)
-    ]
+        fields.append(pa.field(name, columns[-1].type, metadata={"sql:type": kind}))
     return Gathered(pa.table(columns, schema=pa.schema(fields)), found.cut)
-
-
-def _as_told(value: Any) -> Any:
-    return value if value is None or isinstance(value, int | float | str | bytes) else str(value)

@@ -6,13 +6,14 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, pa, preview
+from pinfold.events import Json
+from pinfold.tools.sql.arrow_tables import TRUNCATED, Bounds, Gathered, PyArrow, pa, preview
 from pinfold.tools.sql.sources import TABLES, Kind, Source, Told
 from pinfold.tools.sql.statements import Piece, Refused, Statement, clean, pieces_of, read_statement
 
-Params = Sequence[Any] | Mapping[str, Any]
+Params = Sequence[Json] | Mapping[str, Json]
 _FOREIGN = re.compile(r"%s\b|%\(\w+\)s")
 COLUMNS = 200
 _POSTGRES = f"""
@@ -49,36 +50,31 @@ WHERE NOT c.internal GROUP BY ALL ORDER BY 1, 2 LIMIT {TABLES + 1}
 _LISTINGS: dict[Kind, str] = {"postgresql": _POSTGRES, "sqlite": _SQLITE, "duckdb": _DUCKDB}
 
 
-def inventory(engine: Engine, source: Source) -> list[dict[str, Any]]:
+def inventory(engine: Engine, source: Source) -> list[dict[str, Json]]:
     """Each table with its columns; `rows` is the database's estimate, or None."""
     found = engine.ask(_LISTINGS[source.kind])
-    if source.kind == "sqlite":
-        found = [_with_columns(engine, row) for row in found]
-    return [
-        {
-            "database": source.name,
-            "schema": row["schema"],
-            "name": row["name"],
-            "kind": row["kind"],
-            "rows": row["rows"],
-            "columns": dict(zip(row["names"], row["types"], strict=True)),
-        }
-        for row in found
-    ]
+    tables: list[dict[str, Json]] = []
+    for row in found:
+        if source.kind == "sqlite":
+            columns = _sqlite_columns(engine, row["name"])
+        else:
+            columns = dict(zip(row["names"], row["types"], strict=True))
+        told = {key: row.get(key) for key in ("schema", "name", "kind", "rows")}
+        tables.append({"database": source.name, **told, "columns": columns})
+    return tables
 
 
-def _with_columns(engine: Engine, row: dict[str, Any]) -> dict[str, Any]:
-    name = row["name"].replace("'", "''")
+def _sqlite_columns(engine: Engine, table: str) -> dict[str, str]:
+    name = table.replace("'", "''")
     columns = engine.ask(f"SELECT name, type, \"notnull\" FROM pragma_table_xinfo('{name}') LIMIT {COLUMNS}")
-    types = [f"{one['type'] or 'any'}{' not null' if one['notnull'] else ''}" for one in columns]
-    return {**row, "rows": None, "names": [one["name"] for one in columns], "types": types}
+    return {one["name"]: f"{one['type'] or 'any'}{' not null' if one['notnull'] else ''}" for one in columns}
 
 
 class Engine(Protocol):
     """An open database."""
 
-    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered: ...
-    def ask(self, sql: str) -> list[dict[str, Any]]: ...
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered: ...
+    def ask(self, sql: str) -> list[dict[str, Json]]: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...
     def is_as_new(self) -> bool: ...
@@ -101,7 +97,7 @@ def open_engine(source: Source) -> Engine:
             return DuckDB(source)
 
 
-def run_request(engine: Engine, source: Source, sql: str | None, params: Any, shelf: int) -> Told:
+def run_request(engine: Engine, source: Source, sql: str | None, params: Json, shelf: int) -> Told:
     """Raises Refused, DatabaseFault."""
     if sql is None:
         return Told(value=inventory(engine, source))
@@ -109,11 +105,11 @@ def run_request(engine: Engine, source: Source, sql: str | None, params: Any, sh
     statement = read_statement(bind_params(sql, params) if is_bound else sql, source.kind)
     bounds = Bounds(source.max_rows, source.max_bytes)
     found = engine.query(statement, bounds, None if is_bound else params)
-    table = found.with_reason()
+    table = found.table.replace_schema_metadata({TRUNCATED: found.cut.encode()} if found.cut else None)
     return Told(text=preview(table, found.cut), bytes=_put(table, shelf), came=table.nbytes)
 
 
-def _put(table: Any, shelf: int) -> int:
+def _put(table: PyArrow, shelf: int) -> int:
     os.ftruncate(shelf, 0)
     os.lseek(shelf, 0, os.SEEK_SET)
     with os.fdopen(os.dup(shelf), "wb") as file:
@@ -135,7 +131,7 @@ def bind_params(sql: str, params: Params | None) -> str:
     if _FOREIGN.search(text):
         raise Refused("write $1, $2 ... for params in a list, or :name for a dictionary; not %s")
     named = isinstance(params, Mapping)
-    values: Mapping[Any, Any] = params if named else {str(at): value for at, value in enumerate(params, start=1)}
+    values: Mapping[Json, Json] = params if named else {str(at): value for at, value in enumerate(params, start=1)}
     sign = ":" if named else "$"
     used: set[str] = set()
     parts: list[str] = []
@@ -165,7 +161,7 @@ def _marks(pieces: tuple[Piece, ...], sign: str) -> list[tuple[Piece, Piece]]:
     return found
 
 
-def literal(value: Any) -> str:
+def literal(value: Json) -> str:
     """A value as one writes it in PostgreSQL. Raises Refused."""
     match value:
         case None:
@@ -184,7 +180,7 @@ def literal(value: Any) -> str:
         case bytes():
             return f"'\\x{value.hex()}'::bytea"
         case list() | tuple():
-            inside = ", ".join(literal(one) for one in cast("Sequence[Any]", value))
+            inside = ", ".join(literal(one) for one in cast("Sequence[Json]", value))
             return f"ARRAY[{inside}]" if inside else "'{}'"
         case _:
             raise Refused(

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, as_decimals, gather_rows, pa, pc, refuse_infinite
+from pinfold.events import Json
+from pinfold.tools.sql.arrow_tables import Bounds, Gathered, PyArrow, as_decimals, gather_rows, pa, pc, refuse_infinite
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import HARMLESS, DatabaseFault, Refused, Statement
 
@@ -65,14 +66,15 @@ class Postgres:
             return False
         return True
 
-    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
         """Raises Refused, DatabaseFault. `params` are in the statement already."""
         assert params is None
         with self._reading():
             self._refuse_volatile(statement.called)
             if statement.form == "told":
                 return self._rows(statement.text, bounds, copy=False)
-            plan = _Plan(self._describe_columns(statement.text))
+            with self._connection.cursor() as cursor:
+                plan = _Plan(cursor.adbc_execute_schema(statement.text))
             found = self._rows(plan.wrap_query(statement.text), bounds, copy=True)
             return plan.to_plain(found)
 
@@ -133,12 +135,12 @@ class Postgres:
                 f"can vouch for it: [data.{self._source.name}] functions = [{found[0]!r}]"
             )
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
+    def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
         with self._reading():
             return self._fetch(sql)
 
-    def _fetch(self, sql: str) -> list[dict[str, Any]]:
+    def _fetch(self, sql: str) -> list[dict[str, Json]]:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return cursor.fetch_arrow_table().to_pylist()
@@ -146,10 +148,6 @@ class Postgres:
     def _run(self, sql: str) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
-
-    def _describe_columns(self, sql: str) -> Any:
-        with self._connection.cursor() as cursor:
-            return cursor.adbc_execute_schema(sql)
 
     def _rows(self, sql: str, bounds: Bounds, *, copy: bool) -> Gathered:
         with self._connection.cursor() as cursor:
@@ -169,7 +167,7 @@ class Postgres:
 class _Plan:
     """How to select columns so that their values arrive unchanged, and how to convert what arrives."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: PyArrow) -> None:
         self._fields = list(schema)
         self._kinds = [_metadata(field, b"POSTGRESQL:type") for field in self._fields]
         self._casts = [_cast(field, kind) for field, kind in zip(self._fields, self._kinds, strict=True)]
@@ -179,46 +177,41 @@ class _Plan:
         if not any(self._casts) and not self._lists:
             return sql
         names = [f"c{at}" for at in range(len(self._fields))]
-        columns = [f"{name}{cast}" for name, cast in zip(names, self._casts, strict=True)]
+        columns = [f"c{at}{cast}" for at, cast in enumerate(self._casts)]
         # Arrays arrive flat; how many dimensions they had must come along.
         columns += [f"coalesce(array_ndims(c{at}), 0)" for at in self._lists]
         return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
 
     def to_plain(self, found: Gathered) -> Gathered:
-        columns: list[Any] = list(found.table.columns)
+        columns: list[PyArrow] = list(found.table.columns)
         for at, dimensions in zip(self._lists, columns[len(self._fields) :], strict=True):
             if (pc.max(dimensions).as_py() or 0) > 1:
                 raise Refused(
                     f"the column {self._fields[at].name!r} holds arrays of several dimensions, which would arrive flat; "
                     "select to_json(column) instead"
                 )
-        fields: list[Any] = []
+        fields: list[PyArrow] = []
         for at, (field, kind) in enumerate(zip(self._fields, self._kinds, strict=True)):
             columns[at] = _plain(columns[at], field, kind)
             fields.append(pa.field(field.name, columns[at].type, metadata={"sql:type": kind}))
         return Gathered(pa.table(columns[: len(fields)], schema=pa.schema(fields)), found.cut)
 
 
-def _metadata(field: Any, key: bytes, default: bytes = b"") -> str:
+def _metadata(field: PyArrow, key: bytes, default: bytes = b"") -> str:
     metadata: dict[bytes, bytes] = field.metadata or {}
     return metadata.get(key, default).decode()
 
 
-def _cast(field: Any, kind: str) -> str:
+def _cast(field: PyArrow, kind: str) -> str:
     """The cast for a type that Arrow cannot carry unchanged."""
     base = kind.removeprefix("_")
-    many = "[]" if kind.startswith("_") else ""
-    if base == "oid":
-        return f"::int8{many}"
-    if base == "money":
-        return f"::numeric{many}"
-    opaque = base != "numeric" and _is_opaque(field.type)
-    if base in ("uuid", "record") or opaque or kind == "_record":
-        return f"::text{many}"
-    return ""
+    to = {"oid": "int8", "money": "numeric", "uuid": "text", "record": "text"}.get(base, "")
+    if not to and base != "numeric" and _is_opaque(field.type):
+        to = "text"
+    return to and f"::{to}{'[]' if kind.startswith('_') else ''}"
 
 
-def _is_opaque(type_: Any) -> bool:
+def _is_opaque(type_: PyArrow) -> bool:
     if pa.types.is_list(type_):
         return _is_opaque(type_.value_type)
     if pa.types.is_struct(type_):
@@ -226,14 +219,17 @@ def _is_opaque(type_: Any) -> bool:
     return getattr(type_, "extension_name", "") == "arrow.opaque"
 
 
-def _plain(column: Any, field: Any, kind: str) -> Any:
+def _plain(column: PyArrow, field: PyArrow, kind: str) -> PyArrow:
     """A column of types that every reader of Arrow knows."""
     type_ = column.type
     if kind in ("numeric", "money"):
         typmod = int(_metadata(field, b"POSTGRESQL:typmod", b"-1"))
         return as_decimals(pa.chunked_array([chunk.storage for chunk in column.chunks], type=pa.string()), typmod)
     if kind in ("_numeric", "_money"):
-        return _decimal_lists(column)
+        texts = pa.chunked_array([chunk.values.storage for chunk in column.chunks], type=pa.string())
+        values = as_decimals(texts)
+        lists = [_list_of(chunk, part) for chunk, part in zip(column.chunks, values.chunks, strict=True)]
+        return pa.chunked_array(lists, type=pa.list_(values.type))
     refuse_infinite(column, field.name)
     if isinstance(type_, pa.BaseExtensionType):
         return pa.chunked_array([chunk.storage for chunk in column.chunks], type=type_.storage_type)
@@ -243,15 +239,8 @@ def _plain(column: Any, field: Any, kind: str) -> Any:
     return column
 
 
-def _list_of(chunk: Any, values: Any) -> Any:
+def _list_of(chunk: PyArrow, values: PyArrow) -> PyArrow:
     return pa.ListArray.from_arrays(chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None)
-
-
-def _decimal_lists(column: Any) -> Any:
-    chunks = [chunk.values.storage for chunk in column.chunks]
-    values = as_decimals(pa.chunked_array(chunks, type=pa.string()))
-    lists = [_list_of(chunk, part) for chunk, part in zip(column.chunks, values.chunks, strict=True)]
-    return pa.chunked_array(lists, type=pa.list_(values.type))
 
 
 @contextmanager

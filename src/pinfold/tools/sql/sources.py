@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from msgspec import Struct
+
+from pinfold.events import Json
 
 Kind: TypeAlias = Literal["postgresql", "sqlite", "duckdb"]
 MAX_ROWS = 1_000_000
@@ -69,7 +71,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     source: Source
     sql: str | None = None
-    params: Any = None
+    params: Json = None
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -77,7 +79,7 @@ class Told(Struct, frozen=True, kw_only=True):
 
     text: str = ""
     """For the model."""
-    value: Any = None
+    value: Json = None
     """Where there is no table."""
     bytes: int = 0
     """Size of the table."""

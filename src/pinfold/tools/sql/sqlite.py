@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
+from pinfold.events import Json
 from pinfold.tools.sql.arrow_tables import Bounds, Gathered, to_table
 from pinfold.tools.sql.files import FileEngine, Opened
 from pinfold.tools.sql.sources import Source
@@ -61,7 +61,7 @@ class SQLite(FileEngine):
     def close(self) -> None:
         self._connection.close()
 
-    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
         """Raises Refused, DatabaseFault."""
         self._ends = time.monotonic() + self._timeout_s
         with self._faults():
@@ -73,7 +73,7 @@ class SQLite(FileEngine):
                 self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                 return self._rows(statement.text, bounds, params)
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
+    def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
         self._ends = time.monotonic() + self._timeout_s
         with self._faults():
@@ -81,7 +81,7 @@ class SQLite(FileEngine):
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    def _rows(self, sql: str, bounds: Bounds, params: Any) -> Gathered:
+    def _rows(self, sql: str, bounds: Bounds, params: Json) -> Gathered:
         cursor = self._connection.execute(sql, params if params is not None else ())
         return to_table([column[0] for column in cursor.description or ()], _until(cursor, bounds), bounds)
 
@@ -90,7 +90,7 @@ class SQLite(FileEngine):
         return self._is_out_of_time
 
 
-def _until(cursor: sqlite3.Cursor, bounds: Bounds) -> Iterator[list[tuple[Any, ...]]]:
+def _until(cursor: sqlite3.Cursor, bounds: Bounds) -> Iterator[list[tuple[object, ...]]]:
     """In pieces; none is larger than what may be given."""
     held = 0
     while rows := cursor.fetchmany(_ROWS):

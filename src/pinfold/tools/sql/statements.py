@@ -123,8 +123,7 @@ def _is_plain(raw: str, piece: Piece, kind: Kind) -> bool:
         case "BLOCK_START" | "BLOCK_END" | "RAW_STRING" | "UNICODE_STRING":
             return False
         case _:
-            words = raw.split()
-            return all(_WORD.fullmatch(word) for word in words) or bool(_SIGNS.fullmatch(raw))
+            return all(_WORD.fullmatch(word) for word in raw.split()) or bool(_SIGNS.fullmatch(raw))
 
 
 def _run_together(before: Piece, piece: Piece, text: str) -> bool:
@@ -266,16 +265,12 @@ def _is_name(piece: Piece) -> bool:
 
 def _planned_query(rest: tuple[Piece, ...], kind: Kind) -> tuple[Piece, ...]:
     """The statement that EXPLAIN is about."""
-    if rest and rest[0].text == "(" and len(rest) > 1 and not _begins_query(rest[1]):
+    if rest and rest[0].text == "(" and len(rest) > 1 and rest[1].lower not in (*_QUERIES, *_DUCKDB_QUERIES):
         end = next((at for at, piece in enumerate(rest) if piece.text == ")"), len(rest))
         return rest[end + 1 :]
     while rest and rest[0].lower in _PLAN_WORDS[kind]:
         rest = rest[1:]
     return rest
-
-
-def _begins_query(piece: Piece) -> bool:
-    return piece.lower in (*_QUERIES, *_DUCKDB_QUERIES)
 
 
 def _pragma(rest: tuple[Piece, ...], kind: Kind) -> None:

@@ -53,7 +53,6 @@ class Databases(Protocol):
 
     async def about_to_read(self) -> None:
         """Mark the session as having seen private data."""
-        ...
 
     @property
     def longest_s(self) -> float:
@@ -64,7 +63,7 @@ class Databases(Protocol):
 def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
     """Pure: they change nothing. Their results are private to the user and untrusted."""
 
-    async def query(name: str, sql: str, params: list[Any] | dict[str, Any] | None = None) -> Result:
+    async def query(name: str, sql: str, params: list[Json] | dict[str, Json] | None = None) -> Result:
         """Run one reading statement in a database of the user's, and give the rows as a pyarrow.Table.
 
         Aggregate in SQL where that is possible: what is beyond a bound is cut, and said.
@@ -102,13 +101,11 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
             answered = await workers.ask(source, None)
             found += answered.told.value
             sent += _sent_bytes(source, "", 0)
-        cut = len(found) > TABLES
-        found = found[:TABLES]
         lines = [_line(table) for table in found[:_TOLD]]
-        if cut or len(found) > len(lines):
-            more = f"more than {TABLES}" if cut else str(len(found))
+        if len(found) > len(lines):
+            more = f"more than {TABLES}" if len(found) > TABLES else str(len(found))
             lines.append(f"[{more} tables; these are the first {len(lines)}. Query the catalogue for others]")
-        return Result(text="\n".join(lines) or "(no tables)", value=found, untrusted=True, sent=sent)
+        return Result(text="\n".join(lines) or "(no tables)", value=found[:TABLES], untrusted=True, sent=sent)
 
     def databases_() -> list[dict[str, str]]:
         """List the databases that can be asked, with the kind of SQL each speaks."""
@@ -131,7 +128,7 @@ def _sent_bytes(source: Source, sql: str, back: int) -> tuple[Sent, ...]:
     return (Sent(to=to, out=len(sql.encode("utf-8", "replace")), back=back),)
 
 
-def _line(table: Mapping[str, Any]) -> str:
+def _line(table: Mapping[str, Json]) -> str:
     rows = "" if table["rows"] is None else f", about {table['rows']:,} rows"
     columns = join_names([f"{name} {kind}" for name, kind in table["columns"].items()], 30)
     return f"{table['database']}: {table['schema']}.{table['name']} ({table['kind']}{rows}): {columns}"

@@ -31,49 +31,26 @@ _MISSING = "reading {} needs {}, which is not installed; the user must: pinfold 
 _FULL = "the rows take more memory than there is for them; select fewer or shorter ones"
 
 
-class _Open:
-    """The connection of the request before, if it can be used again."""
+class _Worker:
+    """Runs requests, each in a thread beside the one that listens. The connection is kept for the next, if it can be."""
 
-    def __init__(self) -> None:
+    def __init__(self, shelf: int) -> None:
+        self._shelf = shelf
         self._source: Source | None = None
         self._engine: Engine | None = None
+        self._thread = threading.Thread()
+        self.told = Told()
+        self.done, self._done_in = os.pipe()
 
-    def engine(self, source: Source) -> Engine:
-        """Raises Refused, DatabaseFault, ImportError."""
-        engine, self._engine = self._engine, None
-        if engine is not None and self._source == source and engine.is_as_new():
-            return engine
-        if engine is not None:
-            engine.close()
-        from pinfold.tools.sql.engines import open_engine
-
-        return open_engine(source)
-
-    def put_back(self, source: Source, engine: Engine) -> None:
-        if source.kind == "postgresql":
-            self._source, self._engine = source, engine
-        else:
-            engine.close()
-
-
-class _Work:
-    """One request, in a thread beside the one that listens."""
-
-    def __init__(self, asked: Asked, held: _Open, shelf: int) -> None:
-        self._asked = asked
-        self._held = held
-        self._shelf = shelf
-        self._engine: Engine | None = None
-        self.told = Told(refused="it was not done")
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.done_r, self._done_w = os.pipe()
+    def start(self, asked: Asked) -> None:
+        self._thread = threading.Thread(target=self._run, args=(asked,), daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self, asked: Asked) -> None:
         try:
-            self.told = self._execute()
+            self.told = self._execute(asked)
         except ImportError as error:
-            self.told = Told(refused=_MISSING.format(self._asked.source.kind, error.name))
+            self.told = Told(refused=_MISSING.format(asked.source.kind, error.name))
         except (Refused, DatabaseFault) as error:
             self.told = Told(refused=str(error))
         except Exception as error:  # noqa: BLE001 - drivers raise anything; it is reported
@@ -81,54 +58,58 @@ class _Work:
             is_full = isinstance(error, MemoryError) or "memory" in said or "alloc" in said
             self.told = Told(refused=_FULL if is_full else f"{type(error).__name__}: {error}")
         finally:
-            os.write(self._done_w, b"!")
+            os.write(self._done_in, b"!")
 
-    def _execute(self) -> Told:
-        asked = self._asked
-        self._engine = engine = self._held.engine(asked.source)
-        from pinfold.tools.sql.engines import run_request
+    def _execute(self, asked: Asked) -> Told:
+        from pinfold.tools.sql.engines import open_engine, run_request
 
+        source = asked.source
+        if self._engine is not None and not (self._source == source and self._engine.is_as_new()):
+            self._close_engine()
+        if self._engine is None:
+            self._source, self._engine = source, open_engine(source)
         try:
-            return run_request(engine, asked.source, asked.sql, asked.params, self._shelf)
+            return run_request(self._engine, source, asked.sql, asked.params, self._shelf)
         finally:
-            self._held.put_back(asked.source, engine)
+            if source.kind != "postgresql":
+                self._close_engine()
+
+    def _close_engine(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
 
     def cancel(self) -> None:
         if self._engine:
             self._engine.cancel()
         self._thread.join(_GRACE_S)
 
-    def close(self) -> None:
+    def finish(self) -> Told:
+        os.read(self.done, 1)
         self._thread.join()
-        os.close(self.done_r)
-        os.close(self._done_w)
+        return self.told
 
 
 def main() -> None:
     """Serve requests until the host closes the pipe. The argument is a file that the host holds too, for tables."""
-    shelf, held = int(sys.argv[1]), _Open()
+    worker = _Worker(int(sys.argv[1]))
     # What a driver prints must not be taken for a reply.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     # The host sends nothing more before it has the reply, so nothing is left in the buffer when `select` waits.
     while select.select([0], [], [], IDLE_S)[0] and (head := sys.stdin.buffer.read(4)):
         asked = msgspec.msgpack.decode(sys.stdin.buffer.read(int.from_bytes(head, "big")), type=Asked)
-        _limit_memory(asked.source)
-        work = _Work(asked, held, shelf)
-        if 0 in select.select([0, work.done_r], [], [])[0]:
+        with suppress(OSError, ValueError):
+            most = _MEMORY + 6 * asked.source.max_bytes
+            resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        worker.start(asked)
+        if 0 in select.select([0, worker.done], [], [])[0]:
             # The host closes the pipe while a request runs: the request is given up.
-            work.cancel()
+            worker.cancel()
             os._exit(0)
-        work.close()
-        message = msgspec.msgpack.encode(work.told)
+        message = msgspec.msgpack.encode(worker.finish())
         replies.write(len(message).to_bytes(4, "big") + message)
         replies.flush()
-
-
-def _limit_memory(source: Source) -> None:
-    with suppress(OSError, ValueError):
-        most = _MEMORY + 6 * source.max_bytes
-        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import anyio
 import anyio.abc
@@ -16,6 +15,7 @@ import anyio.to_thread
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from pinfold.events import Json
 from pinfold.text import without_known
 from pinfold.tools.results import BadCall
 from pinfold.tools.sql.sources import Asked, Source, Told
@@ -89,7 +89,7 @@ class Workers:
         self._idle: dict[str, list[_Worker]] = {}
         self._limit = anyio.CapacityLimiter(SIDE_BY_SIDE)
 
-    async def ask(self, source: Source, sql: str | None, params: Any = None) -> Answered:
+    async def ask(self, source: Source, sql: str | None, params: Json = None) -> Answered:
         """Raises BadCall with words for the model. Cancelled, what runs on the server is ended."""
         async with self._limit:
             worker = self._take_worker(source) or await _start_worker()
@@ -100,7 +100,9 @@ class Workers:
                     self._idle.setdefault(source.name, []).append(worker)
                 except _Gone:
                     code = await worker.end()
-                    raise BadCall(_describe_exit(code)) from None
+                    why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
+                    words = f"what reads the database ended before it answered: {why}; ask for less"
+                    raise BadCall(words) from None
                 except BaseException:
                     await worker.end()
                     raise
@@ -133,7 +135,11 @@ class Workers:
 
 
 async def _start_worker() -> _Worker:
-    shelf = os.memfd_create("pinfold-table") if hasattr(os, "memfd_create") else _temporary()
+    if hasattr(os, "memfd_create"):
+        shelf = os.memfd_create("pinfold-table")
+    else:
+        with tempfile.TemporaryFile() as file:
+            shelf = os.dup(file.fileno())
     # `-P`: a folder that the process happens to be started in gives it no modules.
     process = await anyio.open_process(
         [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shelf)],
@@ -149,16 +155,6 @@ async def _start_worker() -> _Worker:
     return _Worker(process=process, shelf=shelf, replies=BufferedByteReceiveStream(process.stdout))
 
 
-def _temporary() -> int:
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 def _environment(whole: Mapping[str, str]) -> dict[str, str]:
     """The variables a driver may need; no API keys."""
     return {name: value for name, value in whole.items() if name in _NEEDED or name.startswith(_FAMILIES)}
-
-
-def _describe_exit(code: int) -> str:
-    why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
-    return f"what reads the database ended before it answered: {why}; ask for less"

@@ -1,6 +1,6 @@
 """Tools as modules of Python: what `from servers.github import list_issues` imports in the session."""
 
-from pinfold.tools.stubs.forms import Form, Parameter, form_of
+from pinfold.tools.stubs.forms import Form, form_of
 from pinfold.tools.stubs.modules import (
     argument_lines,
     first_sentence,
@@ -14,7 +14,6 @@ from pinfold.tools.stubs.notation import bare_call, short_call
 
 __all__ = [
     "Form",
-    "Parameter",
     "argument_lines",
     "bare_call",
     "first_sentence",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -16,6 +15,7 @@ from pinfold.tools.stubs.schema_types import Reader, as_object, is_key, names_re
 from pinfold.tools.stubs.shapes import ANY, Records, Type, fits
 from pinfold.tools.tool import Tool
 
+AnyTool: TypeAlias = Tool[..., Any]
 PARAMETERS = 64
 """With a name of their own; what is beyond goes into `**more`."""
 DEFAULT_CHARS = 200
@@ -55,17 +55,22 @@ PLAINEST = Form(parameters=(), more=("arguments", ANY), records={}, result=ANY, 
 """Takes any keyword arguments: for a tool whose schema would take too much room."""
 
 
-def form_of(tool: Tool[..., Any], identifier: str) -> Form:
+def form_of(tool: AnyTool, identifier: str) -> Form:
     """`identifier` begins the names of the objects it takes and gives."""
     taken = Reader(tool.schema.parameters)
     whole = taken.put_together(tool.schema.parameters)
     parameters, is_cut = _parameters(taken, whole, identifier)
-    more = _more(taken, whole, identifier, is_cut=is_cut)
-    given = Reader(tool.returns)
-    result = ANY if tool.returns is None else given.read_root(_result_name(tool.returns, identifier))
+    others = _others(taken, whole, identifier, is_cut=is_cut)
+    names = [one.identifier for one in parameters]
+    (more,) = unique(["more" if names else "arguments"], taken=names, prefix="arg").values()
+    given, result = Reader(tool.returns), ANY
+    if tool.returns is not None:
+        title = tool.returns.get("title")
+        has_name = isinstance(title, str) and _TITLE.fullmatch(title)
+        result = given.read_root(str(title) if has_name else camel(identifier, "result"))
     return Form(
         parameters=parameters,
-        more=None if more is None else (_name_of_more(parameters), more),
+        more=None if others is None else (more, others),
         records=taken.records,
         result=result,
         result_records=given.records,
@@ -77,7 +82,8 @@ def _parameters(reader: Reader, schema: Mapping[str, Json], identifier: str) -> 
     """The parameters, and whether there are more than can be named."""
     known = as_object(schema.get("properties"))
     required = names_required(schema)
-    keys = list(islice(_order_names(known, required), PARAMETERS))
+    # Required names first, so that the limit does not drop them.
+    keys = [key for key in {**required, **known} if is_key(key)][:PARAMETERS]
     # The function's body says `locals()`.
     names = unique(keys, taken=("locals",), prefix="arg")
     found = [
@@ -92,19 +98,6 @@ def _parameters(reader: Reader, schema: Mapping[str, Json], identifier: str) -> 
     ]
     found.sort(key=lambda one: not one.is_required)
     return tuple(found), len(keys) < len(known.keys() | required.keys())
-
-
-def _name_of_more(parameters: Sequence[Parameter]) -> str:
-    taken = [one.identifier for one in parameters]
-    (name,) = unique(["more" if taken else "arguments"], taken=taken, prefix="arg").values()
-    return name
-
-
-def _order_names(known: Mapping[str, Json], required: Mapping[str, None]) -> Iterator[str]:
-    """Required names first, so that the limit does not drop them."""
-    for key in (*required, *(key for key in known if key not in required)):
-        if is_key(key):
-            yield key
 
 
 def _parameter(schema: Json, shape: Type, *, name: str, identifier: str, is_required: bool) -> Parameter:
@@ -124,17 +117,12 @@ def _parameter(schema: Json, shape: Type, *, name: str, identifier: str, is_requ
     )
 
 
-def _more(reader: Reader, schema: Mapping[str, Json], identifier: str, *, is_cut: bool) -> Type | None:
+def _others(reader: Reader, schema: Mapping[str, Json], identifier: str, *, is_cut: bool) -> Type | None:
     others = schema.get("additionalProperties")
     is_open = schema.get("type", "object") != "object" or not schema.keys() & {"properties", "type"}
     if is_cut or is_open or others is True or "patternProperties" in schema:
         return ANY
     return reader.read(others, camel(identifier, "more")) if isinstance(others, Mapping) else None
-
-
-def _result_name(schema: Mapping[str, Json], identifier: str) -> str:
-    title = schema.get("title")
-    return title if isinstance(title, str) and _TITLE.fullmatch(title) else camel(identifier, "result")
 
 
 def literal(value: Json) -> str | None:

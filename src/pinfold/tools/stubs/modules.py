@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from pinfold.text import cap_text, printable, printable_line
-from pinfold.tools.stubs.forms import PLAINEST, Form, Parameter, form_of
+from pinfold.tools.stubs.forms import PLAINEST, AnyTool, Form, Parameter, form_of
 from pinfold.tools.stubs.names import WRITTEN, identifiers
 from pinfold.tools.stubs.notation import short
-from pinfold.tools.stubs.shapes import ANY, Definitions, Records, Table, annotation, named_in
-from pinfold.tools.tool import Tool
+from pinfold.tools.stubs.shapes import ANY, Definitions, Table, annotation, named_in
 
 TOOLS = 2_000
 """In one module; more are not offered."""
@@ -42,19 +40,19 @@ from _pinfold_guest.servers import call as _call, OMITTED as _OMITTED
 """
 
 
-def tools_by_name(tools: Sequence[Tool[..., Any]]) -> Mapping[str, Tool[..., Any]]:
+def tools_by_name(tools: Sequence[AnyTool]) -> Mapping[str, AnyTool]:
     """The tools of one server by the names under which its module has them."""
     there = {local_name(tool): tool for tool in tools if len(tool.name) <= NAME_CHARS}
     named = identifiers(list(there))
     return {named[name]: there[name] for name in islice(there, TOOLS)}
 
 
-def local_name(tool: Tool[..., Any]) -> str:
+def local_name(tool: AnyTool) -> str:
     """Its name inside its server's module, before it is made an identifier."""
     return tool.name.removeprefix(f"{tool.server}.")
 
 
-def module_source(server: str, description: str, tools: Sequence[Tool[..., Any]]) -> str:
+def module_source(server: str, description: str, tools: Sequence[AnyTool]) -> str:
     """Python 3.11 and later; `server` is only told, not written as a name."""
     there = tools_by_name(tools)
     definitions = Definitions({*WRITTEN, *there})
@@ -79,7 +77,7 @@ def module_source(server: str, description: str, tools: Sequence[Tool[..., Any]]
     )
 
 
-def signature(tool: Tool[..., Any], identifier: str) -> str:
+def signature(tool: AnyTool, identifier: str) -> str:
     """On one line, as `help()` shows it."""
     form = form_of(tool, identifier)
     return f"{identifier}({_parameters(form, omitted='...')}) -> {annotation(form.result)}"
@@ -113,7 +111,7 @@ def _argument_expression(form: Form) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _module_docstring(server: str, description: str, tools: Mapping[str, Tool[..., Any]], count: int) -> str:
+def _module_docstring(server: str, description: str, tools: Mapping[str, AnyTool], count: int) -> str:
     head = cap_text(printable(description[: 4 * DESCRIPTION_CHARS]).strip(), DESCRIPTION_CHARS)
     lines = [
         f"{identifier}: {first_sentence(tool.description)}".removesuffix(": ")
@@ -130,9 +128,11 @@ def _module_docstring(server: str, description: str, tools: Mapping[str, Tool[..
 def docstring(description: str, form: Form) -> str:
     text = cap_text(printable(description[: _READ * TEXT_CHARS]).strip(), TEXT_CHARS)
     parts = [text] if text else []
-    if lines := _limit_lines(_argument(one, _objects(one, form.records)) for one in form.parameters):
+    # Objects in full, where the type only names them.
+    objects = [short(one.type, form.records) if any(named_in(one.type)) else "" for one in form.parameters]
+    if lines := _limit_lines(map(_argument, form.parameters, objects)):
         parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
-    if _is_worth_telling(form):
+    if isinstance(form.result, Table) or (form.result != ANY and any(named_in(form.result))):
         parts.append(f"Returns:\n    {short(form.result, form.result_records)}")
     return "\n\n".join(parts)
 
@@ -159,11 +159,6 @@ def _argument(parameter: Parameter, objects: str) -> str:
     return f"{parameter.identifier}: {said}" if said else ""
 
 
-def _objects(parameter: Parameter, records: Records) -> str:
-    """Objects in full, where the type only names them."""
-    return short(parameter.type, records) if any(named_in(parameter.type)) else ""
-
-
 def _limit_lines(lines: Iterable[str]) -> list[str]:
     found: list[str] = []
     left = ARGUMENTS_CHARS
@@ -173,7 +168,3 @@ def _limit_lines(lines: Iterable[str]) -> list[str]:
             return [*found, "..."]
         found.append(line)
     return found
-
-
-def _is_worth_telling(form: Form) -> bool:
-    return isinstance(form.result, Table) or (form.result != ANY and any(named_in(form.result)))

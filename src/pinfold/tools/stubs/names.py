@@ -36,7 +36,10 @@ def module_names(servers: Sequence[str]) -> Mapping[str, str]:
 
 
 def unique(names: Sequence[str], *, taken: Collection[str], prefix: str) -> dict[str, str]:
-    wanted = {name: _free(_plain(name, prefix), taken) for name in names}
+    wanted: dict[str, str] = {}
+    for name in names:
+        plain = _plain(name, prefix)
+        wanted[name] = f"{plain}_" if plain in taken or keyword.iskeyword(plain) else plain
     used: set[str] = set()
     numbers: dict[str, int] = {}
     found: dict[str, str] = {}
@@ -50,8 +53,13 @@ def unique(names: Sequence[str], *, taken: Collection[str], prefix: str) -> dict
     return {name: found[name] for name in names}
 
 
-def _free(name: str, taken: Collection[str]) -> str:
-    return f"{name}_" if name in taken or keyword.iskeyword(name) else name
+def numbered(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where it is taken."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}{number}"
+    return free
 
 
 def camel(*names: str) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from typing import Any, cast
+from typing import cast
 from urllib.parse import unquote
 
 from pinfold.events import Json
-from pinfold.tools.stubs.names import WRITTEN, camel, unique
+from pinfold.tools.stubs.names import WRITTEN, camel, numbered, unique
 from pinfold.tools.stubs.shapes import (
     ANY,
     MEMBERS,
@@ -77,11 +77,7 @@ class Reader:
         self._left = SCHEMAS
         self._known: dict[str, Type] = {}
         self._open: set[str] = set()
-        self._records: dict[str, tuple[Field, ...]] = {}
-
-    @property
-    def records(self) -> Mapping[str, tuple[Field, ...]]:
-        return self._records
+        self.records: dict[str, tuple[Field, ...]] = {}
 
     @property
     def looked_at(self) -> int:
@@ -89,10 +85,6 @@ class Reader:
 
     def read_root(self, name: str) -> Type:
         return self._read_reference("#", name, 0)
-
-    def read(self, schema: Json, name: str, depth: int = 0) -> Type:
-        """`name` is what an object in it would be called."""
-        return self._read(schema, name, depth, "")
 
     def put_together(self, schema: Json) -> Mapping[str, Json]:
         """An object with every key it may have: those of all alternatives, required where each of them requires it."""
@@ -115,7 +107,8 @@ class Reader:
             "required": [*names_required(whole), *shared],
         }
 
-    def _read(self, schema: Json, name: str, depth: int, ref: str) -> Type:
+    def read(self, schema: Json, name: str, depth: int = 0, ref: str = "") -> Type:
+        """`name` is what an object in it would be called; `ref` is where in the root schema it is, if it is known by that."""
         self._left -= 1
         if self._left < 0 or depth > DEPTH or not isinstance(schema, Mapping):
             return ANY
@@ -133,8 +126,8 @@ class Reader:
             return _choice(values)
         if parts := as_list(schema.get("allOf")):
             if len(parts) == 1 and not (_SAYS_TYPE - {"allOf"}) & schema.keys():
-                return self._read(parts[0], name, depth + 1, ref)
-            return self._read(self._merge_schemas(schema, DEPTH), name, depth + 1, ref)
+                return self.read(parts[0], name, depth + 1, ref)
+            return self.read(self._merge_schemas(schema, DEPTH), name, depth + 1, ref)
         if members := self._members(schema, name, depth):
             return either(members)
         match schema.get("type"):
@@ -188,53 +181,43 @@ class Reader:
     def _object(self, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
         properties = as_object(schema.get("properties"))
         if not properties:
-            return DictOf(self.read(_others(schema), name, depth + 1))
+            patterns = list(as_object(schema.get("patternProperties")).values())
+            others = patterns[0] if len(patterns) == 1 else schema.get("additionalProperties")
+            return DictOf(self.read(others, name, depth + 1))
         is_sound = len(properties) <= FIELDS and all(map(is_key, properties))
-        if not is_sound or len(self._records) >= RECORDS:
+        if not is_sound or len(self.records) >= RECORDS:
             return DictOf(ANY)
-        own = self._free(name)
+        (plain,) = unique([name], taken=WRITTEN, prefix="Type").values()
+        own = numbered(plain, self.records)
         # Before its fields are read: they may lead back here.
-        self._records[own] = ()
+        self.records[own] = ()
         if ref:
             self._known[ref] = Record(own)
         required = names_required(schema)
-        self._records[own] = tuple(
+        self.records[own] = tuple(
             Field(key, self.read(inner, camel(own, key), depth + 1), key in required)
             for key, inner in properties.items()
         )
         return Record(own)
 
-    def _free(self, name: str) -> str:
-        (own,) = unique([name], taken=WRITTEN, prefix="Type").values()
-        number, free = 1, own
-        while free in self._records:
-            number += 1
-            free = f"{own}{number}"
-        return free
-
     def _read_reference(self, pointer: str, name: str, depth: int) -> Type:
         if pointer in self._known:
             return self._known[pointer]
-        if pointer in self._open:
-            return ANY
         target = self._at(pointer)
-        if target is None:
+        if pointer in self._open or target is None:
             return ANY
         self._open.add(pointer)
-        try:
-            steps = _steps(pointer)
-            # One that points into the middle of the schema says nothing by its last word.
-            named = camel(steps[-1]) if len(steps) == 2 else name
-            found = self._read(target, named, depth, pointer)
-        finally:
-            self._open.discard(pointer)
+        steps = _steps(pointer)
+        # One that points into the middle of the schema says nothing by its last word.
+        found = self.read(target, camel(steps[-1]) if len(steps) == 2 else name, depth, pointer)
+        self._open.discard(pointer)
         return self._known.setdefault(pointer, found)
 
     def _at(self, pointer: str) -> Json:
         """What stands there in the root schema, or None. Other documents are not fetched."""
         if not pointer.startswith("#") or len(pointer) > 1000:
             return None
-        at: Any = self._root
+        at: Json = self._root
         for key in _steps(pointer):
             if isinstance(at, Mapping):
                 at = cast("Mapping[str, Json]", at).get(key)
@@ -291,14 +274,6 @@ def names_required(schema: Mapping[str, Json]) -> Mapping[str, None]:
 
 def _keywords(schema: Mapping[str, Json], without: Collection[str] = ()) -> dict[str, Json]:
     return {key: schema[key] for key in _KEYWORDS if key in schema and key not in without}
-
-
-def _others(schema: Mapping[str, Json]) -> Json:
-    """The schema of the values of keys that are not named."""
-    patterns = as_object(schema.get("patternProperties"))
-    if len(patterns) == 1:
-        return next(iter(patterns.values()))
-    return schema.get("additionalProperties")
 
 
 def _implied_kind(schema: Mapping[str, Json]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
+
+from pinfold.tools.stubs.names import numbered
 
 Scalar: TypeAlias = str | int | bool
 
@@ -94,12 +96,14 @@ def fits(value: object, shape: Type) -> bool:
         case Choice(values):
             return any(type(value) is type(one) and value == one for one in values)
         case ListOf(item):
-            return isinstance(value, list) and all(fits(one, item) for one in cast("list[Any]", value))
+            return isinstance(value, list) and all(fits(one, item) for one in cast("list[object]", value))
         case TupleOf(items):
-            given = cast("list[Any]", value)
+            given = cast("list[object]", value)
             return isinstance(value, list) and len(given) == len(items) and all(map(fits, given, items))
         case DictOf(inner):
-            return isinstance(value, dict) and all(fits(one, inner) for one in cast("dict[str, Any]", value).values())
+            return isinstance(value, dict) and all(
+                fits(one, inner) for one in cast("dict[str, object]", value).values()
+            )
         case Either(members):
             return any(fits(value, member) for member in members)
         case Record():
@@ -151,35 +155,27 @@ class Definitions:
     def __init__(self, taken: Collection[str]) -> None:
         self._taken = set(taken)
         self._placed: dict[str, str] = {}
-        self._lines: list[str] = []
+        self.lines: list[str] = []
         self._begun: set[str] = set()
         self._defined: set[str] = set()
         self.chars = 0
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return tuple(self._lines)
-
     def place(self, records: Records) -> Mapping[str, str]:
         """The module's names for a tool's records; writes those that are not there yet."""
         names: dict[str, str] = {}
-        written = {own: _write_fields(fields) for own, fields in records.items()}
+        written: dict[str, tuple[str, Collection[str]]] = {}
+        for own, fields in records.items():
+            others = dict.fromkeys(name for field in fields for name in named_in(field.type))
+            written[own] = ", ".join(_entry(field, {}, others) for field in fields), others
         for own in records:
             meaning = _meaning(own, written)
             if meaning not in self._placed:
-                self._placed[meaning] = self._free(own)
+                self._placed[meaning] = name = numbered(own, self._taken)
+                self._taken.add(name)
             names[own] = self._placed[meaning]
         for own in records:
             self._write(own, records, names)
         return names
-
-    def _free(self, name: str) -> str:
-        number, free = 1, name
-        while free in self._taken:
-            number += 1
-            free = f"{name}{number}"
-        self._taken.add(free)
-        return free
 
     def _write(self, own: str, records: Records, names: Mapping[str, str]) -> None:
         """Write the records it names first; only a record that leads back to itself is quoted."""
@@ -193,7 +189,7 @@ class Definitions:
         fields = ", ".join(_entry(field, names, there) for field in records[own])
         line = f"{names[own]} = TypedDict({names[own]!r}, {{{fields}}})"
         self._defined.add(names[own])
-        self._lines.append(line)
+        self.lines.append(line)
         self.chars += len(line)
 
 
@@ -204,14 +200,8 @@ def _entry(field: Field, names: Mapping[str, str], there: Collection[str]) -> st
     return f"{field.name!r}: {text if field.is_required else f'NotRequired[{text}]'}"
 
 
-def _write_fields(fields: tuple[Field, ...]) -> tuple[str, Collection[str]]:
-    """The entries of a TypedDict with the tool's own names, and the records they name."""
-    others = dict.fromkeys(name for field in fields for name in named_in(field.type))
-    return ", ".join(_entry(field, {}, others) for field in fields), others
-
-
 def _meaning(own: str, written: Mapping[str, tuple[str, Collection[str]]]) -> str:
-    """It and all that it leads to."""
+    """It and all that it leads to; `written` are entries with the tool's own names, and the records they name."""
     reached: dict[str, None] = {}
     waiting = [own]
     while waiting:
