@@ -15,7 +15,7 @@ from tests.front.chat.headless_chat import calling, cell, events_of, saying, tal
 
 from pinfold.app import ConfigError
 from pinfold.events import ApprovalRequested, Decide, Entry, Say, SessionRewound, TurnEnded, new_turn_id
-from pinfold.front.cli.commands.policy import policy_command
+from pinfold.front.cli.commands.trust import policy_command
 from pinfold.front.cli.commands.rewind import fork_command, undo_command
 from pinfold.front.cli.commands.sessions import sessions_command
 

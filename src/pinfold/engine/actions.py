@@ -36,6 +36,7 @@ from pinfold.events import (
     Effect,
     Event,
     Json,
+    Outcome,
     OutputDelta,
     PinfoldError,
     RunCell,
@@ -51,13 +52,15 @@ _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
 _TRIED = "This was run with all files read-only, and it failed because it has to change some."
 _CELL_ENDED = "This was not run: the cell that asked for it ended first."
-_RECORDED = frozenset(Performed.__struct_fields__) & frozenset(ActionFinished.__struct_fields__) - {"lacked"}
-"""Fields of an outcome that are recorded as they are."""
 
 
 async def settle(core: Core, turn: TurnId) -> None:
     """Carry every action of the turn to its end: one after the other, parallel-safe neighbours side by side."""
-    await _propose(core, turn)
+    events: list[Event] = []
+    for call in core.state.turn.unproposed if core.state.turn else ():
+        events += await _proposal(core, turn, call)
+    if events:
+        await core.record(*events)
     for group in _groups(core, turn):
         if len(group) == 1:
             await carry(core, group[0])
@@ -81,14 +84,6 @@ async def _carry_side_by_side(core: Core, group: list[ActionId]) -> None:
             tasks.start_soon(carry_one, id_)
     if failures:
         raise failures[0]
-
-
-async def _propose(core: Core, turn: TurnId) -> None:
-    events: list[Event] = []
-    for call in core.state.turn.unproposed if core.state.turn else ():
-        events += await _proposal(core, turn, call)
-    if events:
-        await core.record(*events)
 
 
 async def _proposal(core: Core, turn: TurnId | None, call: Call, parent: ActionId | None = None) -> list[Event]:
@@ -205,15 +200,18 @@ def _finish_event(id_: ActionId, how: Performed, duration_s: float = 0.0) -> Act
     lacked = how.lacked
     if how.at_fault and not lacked:
         lacked = f"{the_tool(how.at_fault)} ({how.observation.removeprefix(f'{how.at_fault} failed: ')})"
-    fields = {name: getattr(how, name) for name in _RECORDED}
-    return ActionFinished(id=id_, duration_s=duration_s, lacked=lacked, **fields)
+    fields = {name: getattr(how, name) for name in Outcome.__struct_fields__}
+    return ActionFinished(id=id_, duration_s=duration_s, **{**fields, "lacked": lacked})
 
 
 async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:
     """Run an allowed action. If it is read-only and has to write (`Performed.stopped`), its end is not recorded yet."""
     id_, action = item.proposed.id, item.proposed.action
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
-        return await _record_pause(core, id_, action.tool, wait_s, before)
+        words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
+        paused = Performed(outcome="not_run", observation=words, lacked=f"{the_tool(action.tool)} (it keeps failing)")
+        await core.record(*before, _finish_event(id_, paused))
+        return paused
     allowed = next((event for event in before if isinstance(event, ActionAllowed)), item)
     effect = "pure" if allowed.read_only else core.hands.effect(action)
     cell = _number(core, item)
@@ -231,7 +229,9 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
 
     async def finish(how: Performed) -> None:
         is_new = bool(before) and isinstance(before[0], ActionProposed)
-        record = core.note if is_new and _changes_nothing(how) else core.record
+        # Then no verdict to come depends on it.
+        is_plain = how.outcome == "ok" and not (how.private or how.untrusted or how.sent or how.lacked or how.blobs)
+        record = core.journal.append_soon if is_new and is_plain else core.record
         await record(*intent, _finish_event(id_, how, round(time.monotonic() - begun, 6)))
 
     def on_output(stream: str, text: str) -> None:
@@ -264,21 +264,6 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
         performed = performed.after(attempt)
         await finish(performed)
     return performed
-
-
-async def _record_pause(core: Core, id_: ActionId, tool: str, wait_s: float, before: tuple[Event, ...]) -> Performed:
-    words = f"{tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
-    paused = Performed(outcome="not_run", observation=words)
-    lacked = f"{the_tool(tool)} (it keeps failing)"
-    await core.record(*before, _finish_event(id_, replace(paused, lacked=lacked)))
-    return paused
-
-
-def _changes_nothing(performed: Performed) -> bool:
-    """True if the next verdict does not depend on it."""
-    return performed.outcome == "ok" and not (
-        performed.private or performed.untrusted or performed.sent or performed.lacked or performed.blobs
-    )
 
 
 def _number(core: Core, item: OpenAction) -> int | None:

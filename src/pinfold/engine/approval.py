@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 
 import anyio
 import msgspec
@@ -108,7 +109,8 @@ async def _is_stale(core: Core, item: OpenAction) -> bool:
     if item.stage != "allowed" or item.asked is None or item.asked.question:
         return False
     shows = await _preview(core, item)
-    if shows is None or (shows == item.asked.shows and not core.is_long_ago(item.decided_at)):
+    age_s = (core.clock() - datetime.fromisoformat(item.decided_at)).total_seconds()
+    if shows is None or (shows == item.asked.shows and age_s <= core.approval_s):
         return False
     await core.record(replace(item.asked, shows=shows, digest=digest_of(item.proposed.id, item.proposed.action, shows)))
     return True

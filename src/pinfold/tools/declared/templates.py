@@ -18,33 +18,26 @@ _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 @dataclass(frozen=True, slots=True)
 class Hole:
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    name: str
+    """Of a parameter, or of a secret."""
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    parts: tuple[str | Hole | Secret, ...]
+    parts: tuple[str | Hole, ...]
 
     @property
     def holes(self) -> tuple[str, ...]:
-        return tuple(part.name for part in self.parts if isinstance(part, Hole))
+        return tuple(part.name for part in self.parts if isinstance(part, Hole) and not part.is_secret)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return tuple(part.name for part in self.parts if isinstance(part, Secret))
+        return tuple(part.name for part in self.parts if isinstance(part, Hole) and part.is_secret)
 
     @property
     def only(self) -> str | None:
         """The parameter that is all of it."""
-        match self.parts:
-            case (Hole(name=name),):
-                return name
-            case _:
-                return None
+        return self.holes[0] if len(self.parts) == len(self.holes) == 1 else None
 
     def lacks(self, values: Mapping[str, Json]) -> bool:
         """Whether a parameter in it has no value."""
@@ -59,19 +52,18 @@ class Template:
         """`fit(name, text)` makes a value fit for its place."""
         done: list[str] = []
         for part in self.parts:
-            match part:
-                case str():
-                    done.append(part)
-                case Hole(name=name):
-                    done.append(fit(name, as_text(values.get(name))))
-                case Secret(name=name):
-                    done.append((secrets or {})[name])
+            if isinstance(part, str):
+                done.append(part)
+            elif part.is_secret:
+                done.append((secrets or {})[part.name])
+            else:
+                done.append(fit(part.name, as_text(values.get(part.name))))
         return "".join(done)
 
 
 def template(table: Table, key: str, text: str, known: AbstractSet[str], *, secrets: bool = False) -> Template:
     """Raises BadTool for a hole that no parameter fills, and for a secret outside a header."""
-    parts: list[str | Hole | Secret] = []
+    parts: list[str | Hole] = []
     at = 0
     for mark in _MARK.finditer(text):
         parts.append(text[at : mark.start()])
@@ -79,11 +71,8 @@ def template(table: Table, key: str, text: str, known: AbstractSet[str], *, secr
         if (hole := mark["hole"]) is not None:
             if hole not in known:
                 near = difflib.get_close_matches(hole, known, n=1)
-                meant = (
-                    f"did you mean {{{near[0]}}}?"
-                    if near
-                    else f"declare it, or write {{{{{hole}}}}} for the text itself"
-                )
+                else_ = f"declare it, or write {{{{{hole}}}}} for the text itself"
+                meant = f"did you mean {{{near[0]}}}?" if near else else_
                 table.fault(key, f"no parameter is called {hole!r}; {meant}")
             parts.append(Hole(hole))
         elif (secret := mark["secret"]) is not None:
@@ -91,7 +80,7 @@ def template(table: Table, key: str, text: str, known: AbstractSet[str], *, secr
                 table.fault(key, "a secret may stand in http.headers only")
             if not _SECRET_NAME.fullmatch(secret):
                 table.fault(key, f"{secret!r} is no name of a secret; use letters, digits and underscores")
-            parts.append(Secret(secret))
+            parts.append(Hole(secret, is_secret=True))
         else:
             parts.append(mark.group()[0])
     parts.append(text[at:])
