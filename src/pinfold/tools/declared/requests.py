@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter, check_values
-from pinfold.tools.declared.tables import Table
-from pinfold.tools.declared.templates import Template, template
+from pinfold.tools.declared.tables import Table, Template, template
 from pinfold.tools.ports import Fetched, Ports
 from pinfold.tools.results import BadCall, Result
 
