@@ -203,11 +203,11 @@ async def _record_denial(core: Core, item: OpenAction, attempt: Performed | None
 
 
 def _finish_event(id_: ActionId, how: Performed, duration_s: float = 0.0) -> ActionFinished:
-    lacked = how.lacked
-    if how.at_fault and not lacked:
-        lacked = f"{the_tool(how.at_fault)} ({how.observation.removeprefix(f'{how.at_fault} failed: ')})"
+    if how.at_fault and not how.lacked:
+        why = how.observation.removeprefix(f"{how.at_fault} failed: ")
+        how = replace(how, lacked=f"{the_tool(how.at_fault)} ({why})")
     fields = {name: getattr(how, name) for name in Outcome.__struct_fields__}
-    return ActionFinished(id=id_, duration_s=duration_s, **{**fields, "lacked": lacked})
+    return ActionFinished(id=id_, duration_s=duration_s, **fields)
 
 
 async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:

@@ -209,8 +209,9 @@ class Log:
         self._publish(delta)
 
     def _publish(self, item: Entry | Delta) -> None:
-        for callback in self._followers if isinstance(item, Entry) else ():
-            callback(item)
+        if isinstance(item, Entry):
+            for callback in self._followers:
+                callback(item)
         for subscription in self._subscriptions:
             subscription.offer(item)
 

@@ -45,7 +45,7 @@ def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
     from pinfold.text import first_line, presentable
 
     by_id = [kin for kin in everyone if kin.id.startswith(incomplete)]
-    found = [CompletionItem(kin.id, help=first_line(presentable(kin.title), 60)) for kin in by_id]
+    found = [CompletionItem(str(kin.id), help=first_line(presentable(kin.title), 60)) for kin in by_id]
     if incomplete:  # only titles that need no quoting
         by_title = [kin for kin in everyone if kin.named and kin.title.startswith(incomplete)]
         found += [CompletionItem(kin.title, help=kin.id) for kin in by_title if _is_plain(kin.title)]
