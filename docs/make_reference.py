@@ -55,11 +55,21 @@ def describe_structs(module: ModuleType) -> dict[str, StructPage]:
     tree = ast.parse(inspect.getsource(module))
     return {
         node.name: StructPage(
-            name=node.name, words=_one_line(ast.get_docstring(node) or ""), fields=tuple(_fields(node, vars(module)))
+            name=node.name,
+            words=_one_line(ast.get_docstring(node) or ""),
+            fields=(*_fields(node, vars(module)), *_inherited_fields(getattr(module, node.name))),
         )
         for node in tree.body
         if isinstance(node, ast.ClassDef)
     }
+
+
+def _inherited_fields(struct: type) -> Iterator[Field]:
+    for base in struct.__mro__[1:]:
+        if base.__module__.startswith("pinfold."):
+            (node,) = ast.parse(inspect.getsource(base)).body
+            assert isinstance(node, ast.ClassDef)
+            yield from _fields(node, vars(import_module(base.__module__)))
 
 
 def _fields(node: ast.ClassDef, known: dict[str, Any]) -> Iterator[Field]:

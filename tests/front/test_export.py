@@ -15,7 +15,7 @@ import pytest
 
 from pinfold.app import ConfigError
 from pinfold.app.clients.attachments import picture
-from pinfold.front.cli.session_views import ago, rows
+from pinfold.front.cli.commands.sessions import ago, rows
 from pinfold.log import Blobs
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ import click
 import pytest
 from tests.model.servers import failing, said, serving
 
-from pinfold.front.cli import turn_input
+from pinfold.front.cli import turn_streams
 
 pytestmark = pytest.mark.integration
 Pinfold = Callable[..., Any]
@@ -154,7 +154,7 @@ def test_a_prompt_that_cannot_be_is_refused(
 ) -> None:
     monkeypatch.setattr("sys.stdin", None if piped is None else io.TextIOWrapper(io.BytesIO(piped)))
     with pytest.raises(click.UsageError, match=words):
-        turn_input.prompt_from(prompt, file)
+        turn_streams.prompt_from(prompt, file)
 
 
 NOW: dict[str, Any] = {
@@ -223,10 +223,10 @@ def test_a_pipe_nobody_writes_to_does_not_hold_the_run_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = os.pipe()
-    monkeypatch.setattr(turn_input, "FIRST_BYTE_S", 0.05)
+    monkeypatch.setattr(turn_streams, "FIRST_BYTE_S", 0.05)
     with os.fdopen(ours, "r") as piped, os.fdopen(theirs, "w"):
         monkeypatch.setattr("sys.stdin", piped)
-        along = turn_input.TurnInput("go", (), (), beside=True)
+        along = turn_streams.TurnInput("go", (), (), beside=True)
         along.read_stdin(tmp_path)
     assert along.text == "go"
     assert "continuing without it (--attach - waits for it" in capsys.readouterr().err

@@ -15,9 +15,9 @@ from tests.front.chat.headless_chat import calling, cell, events_of, saying, tal
 
 from pinfold.app import ConfigError
 from pinfold.events import ApprovalRequested, Decide, Entry, Say, SessionRewound, TurnEnded, new_turn_id
-from pinfold.front.cli.commands.policy import policy_command
 from pinfold.front.cli.commands.rewind import fork_command, undo_command
 from pinfold.front.cli.commands.sessions import sessions_command
+from pinfold.front.cli.commands.trust import policy_command
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 

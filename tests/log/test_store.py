@@ -100,6 +100,13 @@ async def test_what_is_not_plain_is_refused_before_anything_is_written() -> None
     assert [entry.seq for entry in await log.append(*notes(1))] == [1]
 
 
+async def test_a_list_is_not_taken_for_an_event() -> None:
+    log = Log(None, SESSION)
+    with pytest.raises(NotPlain, match="a list is not an event"):
+        await log.append(notes(1, 2))  # pyright: ignore[reportArgumentType]
+    assert list(log.read()) == []
+
+
 async def test_a_kind_that_is_no_text_harms_nobody_else() -> None:
     log = Log(None, SESSION)
     strange = Unknown(kind="\ud800", body={})

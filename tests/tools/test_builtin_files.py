@@ -13,7 +13,8 @@ from inline_snapshot import snapshot
 from pinfold.sandbox import Session, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.builtin import Measured, file_tools, list_directory, measure, preview
+from pinfold.tools.builtin import Measured, file_tools, measure, preview
+from pinfold.tools.builtin.files import FileTools
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 APP = "def main():\n    return 1\n"
@@ -157,7 +158,9 @@ async def test_a_deletion_is_measured_before_it_happens(session: Session, worksp
 
 
 async def test_a_folder_is_told_as_data(session: Session) -> None:
-    assert await list_directory(session, ".") == {"entries": [{"name": "src", "type": "directory", "size": 0}]}
+    assert await FileTools(session).list_directory(".") == {
+        "entries": [{"name": "src", "type": "directory", "size": 0}]
+    }
 
 
 async def test_a_name_that_is_not_utf8_is_told_and_can_be_used(registry: Registry, workspace: Path) -> None:

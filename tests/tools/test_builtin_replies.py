@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.builtin import file_tools, list_directory, measure, preview
+from pinfold.tools.builtin import file_tools, measure, preview
+from pinfold.tools.builtin.files import FileTools
 from pinfold.tools.builtin.programs import REPLY, source
 
 pytestmark = [pytest.mark.unit, pytest.mark.safety]
@@ -91,7 +92,7 @@ async def test_an_answer_that_makes_no_sense_is_the_sessions_fault_and_ends_noth
             await registry.call(name, args)
         assert not failed.value.at_fault
     with pytest.raises(BadCall):
-        await list_directory(session, ".")
+        await FileTools(session).list_directory(".")
     with pytest.raises(BadCall):
         await measure(session, ["a"])
     with pytest.raises(BadCall):

@@ -1,15 +1,13 @@
 """The one loop, and the ports through which it sees the world."""
 
-from pinfold.engine.approval import digest_of
+from pinfold.engine.actions import digest_of
 from pinfold.engine.breaker import Breaker, Line, OwnLines
 from pinfold.engine.core import Budget, Choice, CommandRefused, Core
 from pinfold.engine.engine import Engine
 from pinfold.engine.fold import fold
 from pinfold.engine.hooks import Hook, Hooks
-from pinfold.engine.model_call import request_of, the_model
 from pinfold.engine.ports import (
     Given,
-    Hands,
     Journal,
     Model,
     NotShown,
@@ -21,6 +19,7 @@ from pinfold.engine.ports import (
     Stopped,
 )
 from pinfold.engine.state import OpenAction, State, changed_in_words, rewound_in_words
+from pinfold.engine.turn import request_of, the_model
 
 __all__ = [
     "Breaker",
@@ -30,7 +29,6 @@ __all__ = [
     "Core",
     "Engine",
     "Given",
-    "Hands",
     "Hook",
     "Hooks",
     "Journal",

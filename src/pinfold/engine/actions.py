@@ -1,24 +1,26 @@
-"""Carries a proposed action to its outcome: hooks, policy, approval, then the act itself, each step on record.
+"""Carries a proposed action to its outcome: hooks, policy, approval by the user, then the act itself, each step on record.
 
 Works from the state alone, so a turn that was cut off anywhere continues where it stopped.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import nullcontext
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 
 import anyio
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pinfold.engine.approval import judge, policy_context, settle_approval
 from pinfold.engine.core import Core
 from pinfold.engine.fold import ANSWER, the_tool
-from pinfold.engine.ports import Given, OnCall, Performed
+from pinfold.engine.ports import Given, NotShown, OnCall, Performed, Stopped
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
     Action,
@@ -29,6 +31,8 @@ from pinfold.events import (
     ActionProposed,
     ActionStarted,
     Allow,
+    ApprovalDecided,
+    ApprovalRequested,
     Ask,
     Call,
     CallTool,
@@ -36,12 +40,14 @@ from pinfold.events import (
     Effect,
     Event,
     Json,
+    Outcome,
     OutputDelta,
     PinfoldError,
     RunCell,
     TurnId,
     Unavailable,
     new_action_id,
+    plain_json,
 )
 from pinfold.text import cap_text
 
@@ -50,14 +56,17 @@ NOT_ASKED = "the package {0} is missing; with `--mode full` it is installed and 
 _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
 _TRIED = "This was run with all files read-only, and it failed because it has to change some."
+_UNATTENDED = "nobody is there; decide by yourself, and say what you took for granted"
 _CELL_ENDED = "This was not run: the cell that asked for it ended first."
-_RECORDED = frozenset(Performed.__struct_fields__) & frozenset(ActionFinished.__struct_fields__) - {"lacked"}
-"""Fields of an outcome that are recorded as they are."""
 
 
 async def settle(core: Core, turn: TurnId) -> None:
     """Carry every action of the turn to its end: one after the other, parallel-safe neighbours side by side."""
-    await _propose(core, turn)
+    events: list[Event] = []
+    for call in core.state.turn.unproposed if core.state.turn else ():
+        events += await _proposal(core, turn, call)
+    if events:
+        await core.record(*events)
     for group in _groups(core, turn):
         if len(group) == 1:
             await carry(core, group[0])
@@ -81,14 +90,6 @@ async def _carry_side_by_side(core: Core, group: list[ActionId]) -> None:
             tasks.start_soon(carry_one, id_)
     if failures:
         raise failures[0]
-
-
-async def _propose(core: Core, turn: TurnId) -> None:
-    events: list[Event] = []
-    for call in core.state.turn.unproposed if core.state.turn else ():
-        events += await _proposal(core, turn, call)
-    if events:
-        await core.record(*events)
 
 
 async def _proposal(core: Core, turn: TurnId | None, call: Call, parent: ActionId | None = None) -> list[Event]:
@@ -202,18 +203,21 @@ async def _record_denial(core: Core, item: OpenAction, attempt: Performed | None
 
 
 def _finish_event(id_: ActionId, how: Performed, duration_s: float = 0.0) -> ActionFinished:
-    lacked = how.lacked
-    if how.at_fault and not lacked:
-        lacked = f"{the_tool(how.at_fault)} ({how.observation.removeprefix(f'{how.at_fault} failed: ')})"
-    fields = {name: getattr(how, name) for name in _RECORDED}
-    return ActionFinished(id=id_, duration_s=duration_s, lacked=lacked, **fields)
+    if how.at_fault and not how.lacked:
+        why = how.observation.removeprefix(f"{how.at_fault} failed: ")
+        how = replace(how, lacked=f"{the_tool(how.at_fault)} ({why})")
+    fields = {name: getattr(how, name) for name in Outcome.__struct_fields__}
+    return ActionFinished(id=id_, duration_s=duration_s, **fields)
 
 
 async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:
     """Run an allowed action. If it is read-only and has to write (`Performed.stopped`), its end is not recorded yet."""
     id_, action = item.proposed.id, item.proposed.action
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
-        return await _record_pause(core, id_, action.tool, wait_s, before)
+        words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
+        paused = Performed(outcome="not_run", observation=words, lacked=f"{the_tool(action.tool)} (it keeps failing)")
+        await core.record(*before, _finish_event(id_, paused))
+        return paused
     allowed = next((event for event in before if isinstance(event, ActionAllowed)), item)
     effect = "pure" if allowed.read_only else core.hands.effect(action)
     cell = _number(core, item)
@@ -231,7 +235,9 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
 
     async def finish(how: Performed) -> None:
         is_new = bool(before) and isinstance(before[0], ActionProposed)
-        record = core.note if is_new and _changes_nothing(how) else core.record
+        # Then no verdict to come depends on it.
+        is_plain = how.outcome == "ok" and not (how.private or how.untrusted or how.sent or how.lacked or how.blobs)
+        record = core.journal.append_soon if is_new and is_plain else core.record
         await record(*intent, _finish_event(id_, how, round(time.monotonic() - begun, 6)))
 
     def on_output(stream: str, text: str) -> None:
@@ -264,21 +270,6 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
         performed = performed.after(attempt)
         await finish(performed)
     return performed
-
-
-async def _record_pause(core: Core, id_: ActionId, tool: str, wait_s: float, before: tuple[Event, ...]) -> Performed:
-    words = f"{tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
-    paused = Performed(outcome="not_run", observation=words)
-    lacked = f"{the_tool(tool)} (it keeps failing)"
-    await core.record(*before, _finish_event(id_, replace(paused, lacked=lacked)))
-    return paused
-
-
-def _changes_nothing(performed: Performed) -> bool:
-    """True if the next verdict does not depend on it."""
-    return performed.outcome == "ok" and not (
-        performed.private or performed.untrusted or performed.sent or performed.lacked or performed.blobs
-    )
 
 
 def _number(core: Core, item: OpenAction) -> int | None:
@@ -352,3 +343,102 @@ async def _run_with_package(
 def _adding(performed: Performed, words: str) -> Performed:
     observation = f"{performed.observation.rstrip()}\n[{words}]\n".lstrip()
     return replace(performed, observation=observation, notices=(*performed.notices, words))
+
+
+def digest_of(id_: ActionId, action: Action, shows: str = "") -> str:
+    """Binds an approval to this one action, its exact bytes, and its preview."""
+    return hashlib.sha256(plain_json([id_, msgspec.to_builtins(action), shows]).encode()).hexdigest()
+
+
+def policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> Given:
+    state = core.state
+    cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
+    grants = state.granted | (cell.bundle if cell else frozenset[str]())
+    return Given(mode=state.mode, grants=grants, private=state.private, untrusted=state.untrusted, stopped=stopped)
+
+
+async def judge(
+    core: Core, id_: ActionId, asking: anyio.Lock | None = None, stopped: Stopped = ""
+) -> ActionAllowed | None:
+    """Ask policy, unless it was asked before. What is allowed without a question is returned, not recorded.
+
+    Under `asking`, questions come one at a time: the answer to one may also answer the next.
+    """
+    item = core.state.open[id_]
+    if item.stage != "proposed" and not stopped:
+        return None
+    verdict = core.hands.judge(item.proposed.action, policy_context(core, item, stopped))
+    if asking is not None and isinstance(verdict, Ask):
+        async with asking:
+            allowed = await judge(core, id_, None, stopped)
+            if allowed is None:
+                await settle_approval(core, id_)
+            return allowed
+    match verdict:
+        case Allow(rule=rule, read_only=read_only):
+            return ActionAllowed(id=id_, rule=rule, read_only=read_only)
+        case Deny(reason=reason):
+            await core.record(ActionDenied(id=id_, reason=reason))
+        case Ask() as ask:
+            await _ask(core, item, ask)
+    return None
+
+
+async def settle_approval(core: Core, id_: ActionId) -> None:
+    """Wait until the question, if there is one, is decided and the decision still holds."""
+    await _wait_for_decision(core, id_)
+    while await _is_stale(core, core.state.open[id_]):
+        await _wait_for_decision(core, id_)
+
+
+async def _preview(core: Core, item: OpenAction) -> str | None:
+    """None if the action cannot be shown whole; then it is denied."""
+    try:
+        return await core.hands.preview_action(item.proposed.action)
+    except NotShown as error:
+        await core.record(ActionDenied(id=item.proposed.id, reason=str(error)))
+        return None
+
+
+async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
+    id_, action = item.proposed.id, item.proposed.action
+    shows = "" if core.unattended or ask.question else await _preview(core, item)
+    if shows is None:
+        return
+    is_grantable = bool(ask.pattern and not ask.is_flow)
+    await core.record(
+        ApprovalRequested(
+            id=id_,
+            reason=ask.reason,
+            digest=digest_of(id_, action, shows),
+            shows=shows,
+            pattern=ask.pattern,
+            stored=core.hands.grants_at if is_grantable else "",
+            bundled=is_grantable and item.proposed.parent is not None,
+            question=ask.question,
+            options=ask.options,
+        )
+    )
+
+
+async def _is_stale(core: Core, item: OpenAction) -> bool:
+    """Ask again if the approval is too old or the preview has changed since."""
+    if item.stage != "allowed" or item.asked is None or item.asked.question:
+        return False
+    shows = await _preview(core, item)
+    age_s = (core.clock() - datetime.fromisoformat(item.decided_at)).total_seconds()
+    if shows is None or (shows == item.asked.shows and age_s <= core.approval_s):
+        return False
+    await core.record(replace(item.asked, shows=shows, digest=digest_of(item.proposed.id, item.proposed.action, shows)))
+    return True
+
+
+async def _wait_for_decision(core: Core, id_: ActionId) -> None:
+    """Wait for an answer that is due, without a bound: it may come days later, from any front end."""
+    while (item := core.state.open[id_]).stage == "asking":
+        if core.unattended:
+            is_question = item.asked is not None and item.asked.question
+            words = _UNATTENDED if is_question else f"{item.reason}, and nobody is there to ask"
+            await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))
+        else:
+            await core.wait_for_change()

@@ -130,16 +130,9 @@ class Core(Struct, kw_only=True, dict=True):
         """Append; when this returns, the events are on disk and in the state."""
         await self.journal.append(*events)
 
-    async def note(self, *events: Event) -> None:
-        """Append in order without waiting for the disk."""
-        await self.journal.append_soon(*events)
-
     def _follow(self, entry: Entry) -> None:
         self.state = apply(self.state, entry)
         self.touch()
-
-    def is_long_ago(self, at: str) -> bool:
-        return (self.clock() - datetime.fromisoformat(at)).total_seconds() > self.approval_s
 
     def touch(self) -> None:
         """Wake up what waits for a change."""

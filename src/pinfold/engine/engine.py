@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Literal, assert_never
+from typing import TypeAlias, assert_never
 
 import anyio
 from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from pinfold.engine.actions import carry, close_unstarted
 from pinfold.engine.core import Choice, CommandRefused, Core
@@ -48,7 +49,6 @@ from pinfold.events import (
     Undo,
     Usage,
     UserSpoke,
-    What,
 )
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,14 @@ _UNKNOWN = (
 _NOT_RUN = "This was not run: the turn was cut off before it."
 _BUSY = "something runs in this session; interrupt it, or wait for its end"
 _INTERRUPTED = "This was interrupted."
+_Run: TypeAlias = Callable[[], Awaitable[Performed | None]]
 
 
 class _Job(Struct, kw_only=True):
     """Work in the queue. It has its cancel scope from the start, so an interrupt right behind a command stops it."""
 
     id: str | None
-    run: Callable[[], Awaitable[Performed | None]]
+    run: _Run
     catches: tuple[type[PinfoldError], ...] = ()
     """Errors for the submitter who waits for this job; any other ends the session."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -192,13 +193,7 @@ class Engine:
         await self._cut_off("the conversation was begun anew")
         await self.core.record(ContextCompacted(summary=self.core.hands.inventory()))
 
-    def _take(
-        self,
-        id_: str | None,
-        run: Callable[[], Awaitable[Performed | None]],
-        *,
-        catches: tuple[type[PinfoldError], ...] = (),
-    ) -> _Job:
+    def _take(self, id_: str | None, run: _Run, *, catches: tuple[type[PinfoldError], ...] = ()) -> _Job:
         job = _Job(id=id_, run=run, catches=catches)
         try:
             self._inbox.send_nowait(job)
@@ -313,27 +308,13 @@ class Engine:
             await self._act(command.id, action)
 
     async def _go_back(self, command: Undo | Rewind | Redo) -> None:
-        way = way_back(self.core.state, command)
+        cells, event = way_back(self.core.state, command)
         with anyio.CancelScope(shield=True):  # all of it or nothing
-            path = self.core.state.path
-            gone = Rewound(to=path[-1] if path else 0)
-            if way.cells is not None:
-                gone = await self.core.hands.rewind(way.cells)
-            if way.forgotten:
+            gone = await self.core.hands.rewind(cells) if cells else Rewound(to=event.to)
+            if event.forgotten:
                 await self._cut_off("the conversation went back to before it")
-            await self.core.record(
-                SessionRewound(
-                    to=gone.to,
-                    what=way.what,
-                    undone=gone.undone,
-                    redone=gone.redone,
-                    effects=self.core.state.effects_of(gone.undone),
-                    notices=gone.notices,
-                    forgotten=way.forgotten,
-                    recalled=way.recalled,
-                    again=isinstance(command, Redo),
-                )
-            )
+            effects = self.core.state.effects_of(gone.undone)
+            await self.core.record(replace(event, effects=effects, **asdict(gone)))
 
     async def _decide(self, decide: Decide) -> None:
         # One at a time: of two answers that cross, the second must see the first.
@@ -359,43 +340,28 @@ class Engine:
             await self.submit(Continue())
 
 
-class _Way(Struct, frozen=True, kw_only=True):
-    cells: Undo | Redo | None
-    """What to do with variables and files, if anything."""
-    what: What | Literal["chat"] = "all"
-    forgotten: tuple[TurnId, ...] = ()
-    recalled: tuple[TurnId, ...] = ()
-
-
-def way_back(state: State, command: Undo | Rewind | Redo) -> _Way:
-    """What going back means for the session as it is now. Raises CommandRefused."""
+def way_back(state: State, command: Undo | Rewind | Redo) -> tuple[Undo | Redo | None, SessionRewound]:
+    """What to do with variables and files, if anything, and what to record. Raises CommandRefused."""
+    event = SessionRewound(to=state.path[-1] if state.path else 0)
     match command:
         case Undo():
-            return _Way(cells=command, what=command.what)
+            return command, replace(event, what=command.what)
         case Redo():
             last = state.taken[-1] if state.taken else None
-            recalled = tuple(turn.id for turn in last.turns) if last else ()
-            if last and not last.cells:
-                return _Way(cells=None, what="chat", recalled=recalled)
-            return _Way(cells=command, recalled=recalled)
-        case Rewind():
-            return _before_turn(state, command)
-
-
-def _before_turn(state: State, command: Rewind) -> _Way:
-    turns = tuple(state.turns)
-    place = next((place for place, turn in enumerate(turns) if turn.id == command.turn), None)
-    if place is None:
-        raise CommandRefused(f"this session has no turn {command.turn}")
-    with_chat = command.what in ("all", "chat")
-    if with_chat and not turns[place].messages:
-        raise CommandRefused("the conversation was begun anew since that turn; files and variables can go back")
-    forgotten = tuple(turn.id for turn in turns[place:]) if with_chat else ()
-    then = turns[place].cells_before
-    if command.what == "chat" or not any(cell > then for cell in state.path):
-        if not with_chat:
-            raise CommandRefused("no cell has run since before that turn")
-        return _Way(cells=None, what="chat", forgotten=forgotten)
-    what: What = "all" if command.what == "all" else command.what
-    to = max((cell for cell in state.path if cell <= then), default=0)
-    return _Way(cells=Undo(to=to, what=what), what=what, forgotten=forgotten)
+            event = replace(event, again=True, recalled=tuple(turn.id for turn in last.turns) if last else ())
+            return (None, replace(event, what="chat")) if last and not last.cells else (command, event)
+        case Rewind(what=what):
+            turns = tuple(state.turns)
+            place = next((place for place, turn in enumerate(turns) if turn.id == command.turn), None)
+            if place is None:
+                raise CommandRefused(f"this session has no turn {command.turn}")
+            with_chat = what in ("all", "chat")
+            if with_chat and not turns[place].messages:
+                raise CommandRefused("the conversation was begun anew since that turn; files and variables can go back")
+            event = replace(event, what=what, forgotten=tuple(turn.id for turn in turns[place:]) if with_chat else ())
+            then = turns[place].cells_before
+            if what != "chat" and any(cell > then for cell in state.path):
+                return Undo(to=max((cell for cell in state.path if cell <= then), default=0), what=what), event
+            if not with_chat:
+                raise CommandRefused("no cell has run since before that turn")
+            return None, replace(event, what="chat")

@@ -98,8 +98,8 @@ def apply(state: State, entry: Entry) -> State:
             return _apply_model_reply(state, event)
         case ModelFailed() as event:
             return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
-        case TurnEnded(turn=turn, text=text, printed=printed):
-            return _close_turn(_spoken_for(state, text if printed else None), turn, "ended", note=None)
+        case TurnEnded() as event:
+            return _close_turn(_add_code_answer(state, event), event.turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
             return _close_turn(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
@@ -155,9 +155,12 @@ def _apply_session_change(
         case ApproachChanged():
             return _apply_new_approach(state, event)
         case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
+            opened = state.opened
+            if opened and event.model:
+                opened = replace(opened, model=event.model, prompt=event.prompt or opened.prompt)
             return replace(
                 state,
-                opened=_other_model(state.opened, event),
+                opened=opened,
                 title=title,
                 checkpoints=state.checkpoints if checkpoints is None else checkpoints,
                 mode=mode or state.mode,
@@ -172,12 +175,6 @@ def _apply_session_change(
             return _add_note(state, RESTORED.format(restored)) if restored is not None else state
         case _:
             assert_never(event)
-
-
-def _other_model(opened: SessionOpened | None, event: SessionChanged) -> SessionOpened | None:
-    if opened is None or not event.model:
-        return opened
-    return replace(opened, model=event.model, prompt=event.prompt or opened.prompt)
 
 
 def _apply_session_opened(state: State, event: SessionOpened) -> State:
@@ -232,13 +229,6 @@ def _saying(turn: Turn, message: Message) -> Turn:
     return replace(turn, messages=(*turn.messages, message))
 
 
-def _answering(turn: Turn, message: ToolMessage) -> Turn:
-    """Providers want a call answered at once: notes that came meanwhile stand after the answer."""
-    notes = [*takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))]
-    place = len(turn.messages) - len(notes)
-    return replace(turn, messages=(*turn.messages[:place], message, *turn.messages[place:]))
-
-
 def _apply_model_reply(state: State, event: ModelReplied) -> State:
     if state.turn is None or state.turn.id != event.turn:
         return state
@@ -277,13 +267,12 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
     return replace(state, turn=replace(state.turn, without=(*others, cap_text(what, _EFFECT))))
 
 
-def _spoken_for(state: State, printed: str | None) -> State:
+def _add_code_answer(state: State, event: TurnEnded) -> State:
     """Add an answer that code gave or printed to the conversation, as if the model had said it."""
-    turn = state.turn
-    answer = printed or (turn.answer if turn else None)
-    if turn is None or not answer or isinstance(turn.messages[-1], AssistantMessage):
+    answer = (event.text if event.printed else None) or (state.turn.answer if state.turn else None)
+    if state.turn is None or not answer or isinstance(state.turn.messages[-1], AssistantMessage):
         return state
-    return replace(state, turn=_saying(turn, AssistantMessage(text=answer)))
+    return replace(state, turn=_saying(state.turn, AssistantMessage(text=answer)))
 
 
 def _close_turn(state: State, turn: TurnId, end: End, note: str | None) -> State:
@@ -358,7 +347,11 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
     turn = count_repeats(state.turn, action, event)
     if turn.repeated == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
-    turn = _answering(turn, ToolMessage(id=event.id, text=told))
+    # Providers want a call answered at once: notes that came meanwhile stand after the answer.
+    notes = [*takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))]
+    place = len(turn.messages) - len(notes)
+    answered = ToolMessage(id=event.id, text=told)
+    turn = replace(turn, messages=(*turn.messages[:place], answered, *turn.messages[place:]))
     # The last of several calls decides: an answer given before a failure was premature.
     went_well = event.outcome == "ok"
     output = event.observation if went_well and isinstance(action, RunCell) else ""

@@ -58,10 +58,8 @@ class Hooks:
                 case RunCell() | CallTool():
                     action = answer
                 case _:
-                    return Deny(
-                        f"the hook {type(hook).__name__} returned neither None, Deny nor an action "
-                        f"but {type(answer).__name__}"
-                    )
+                    returned = f"returned neither None, Deny nor an action but {type(answer).__name__}"
+                    return Deny(f"the hook {type(hook).__name__} {returned}")
         return action
 
     async def before_model(self, request: Request) -> Request:

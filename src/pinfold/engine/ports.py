@@ -14,21 +14,17 @@ from pinfold.events import (
     ActionId,
     BlobId,
     Call,
-    Changed,
     Delta,
-    DisplayRef,
     Effect,
     Entry,
     Event,
-    FileChange,
     Json,
     Mode,
+    Outcome,
     PinfoldError,
     Redo,
     Reply,
     Request,
-    Result,
-    Sent,
     Thought,
     ToolSchema,
     Undo,
@@ -98,36 +94,13 @@ class Spent(Struct, frozen=True, kw_only=True):
     """None once any of it had no known price."""
 
 
-class Performed(Struct, frozen=True, kw_only=True):
-    """How an action went, bounded for the model."""
+class Performed(Outcome, frozen=True, kw_only=True):
+    """How an action went, bounded for the model; what is not recorded of it."""
 
-    outcome: Result
-    observation: str
-    value: str | None = None
-    error: str | None = None
-    """A cell's traceback; why an action was denied."""
-    blobs: tuple[BlobId, ...] = ()
-    displays: tuple[DisplayRef, ...] = ()
-    variables: Changed | None = None
-    files: tuple[FileChange, ...] = ()
-    more_files: int = 0
-    rolled_back: bool = False
-    notices: tuple[str, ...] = ()
-    """Notices of the sandbox; also part of the observation."""
     whole: Json | UnsetType = UNSET
     """The result for a calling cell, if it is not the text the model sees."""
     at_fault: str | None = None
     """The tool that failed, for the circuit breaker; None if it worked or was called wrongly."""
-    lacked: str = ""
-    """What was unavailable: a broken tool, the network."""
-    private: bool = False
-    """It may have read private data."""
-    untrusted: bool = False
-    """It brought in outside text."""
-    sent: tuple[Sent, ...] = ()
-    usage: Usage | None = None
-    """Tokens of a model that the action itself called."""
-    cost: float | None = None
     stopped: Stopped = ""
     missing: str = ""
     """The package that a cell lacks, if it can be installed."""

@@ -1,26 +1,57 @@
-"""One turn, from the state as it is to its answer. A model that repeats the same error looks afresh, then starts over."""
+"""One turn, from the state as it is to its answer: actions, then a model call, until a reply proposes nothing.
+
+A model call is retried behind the circuit breaker, then others are asked. A model that repeats the same error looks
+afresh, then starts over.
+"""
 
 from __future__ import annotations
 
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, cast
+
+import anyio
 from msgspec.structs import replace
 
 from pinfold.engine.actions import settle
 from pinfold.engine.core import Core, TurnStopped
-from pinfold.engine.model_call import ask
-from pinfold.engine.ports import Spent
-from pinfold.engine.state import Turn
+from pinfold.engine.hooks import HookFailed
+from pinfold.engine.ports import Model, Spent
+from pinfold.engine.state import State, Turn
 from pinfold.events import (
     ApproachChanged,
     AssistantMessage,
     Event,
+    Json,
+    ModelCalled,
+    ModelFailed,
+    ModelOutput,
+    ModelReplied,
     Noticed,
     PinfoldError,
+    Reply,
+    Request,
+    RequestFailed,
     SessionRewound,
+    TextDelta,
+    Thought,
+    ToolSchema,
     TurnEnded,
     TurnId,
     Undo,
+    UserMessage,
     plain_json,
 )
+from pinfold.text import NO_OUTPUT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+log = logging.getLogger(__name__)
+_LONGEST_WAIT_S = 60.0
 
 
 async def run_turn(core: Core, id_: TurnId) -> TurnEnded:
@@ -96,10 +127,13 @@ async def _progress(core: Core, turn: Turn) -> Turn:
 
 async def _change_approach(core: Core, turn: Turn) -> bool:
     """First a fresh look at the data, then a fresh start; False when both were tried."""
-    times, about = turn.errors[turn.error], _about(turn)
+    times = turn.errors[turn.error]
+    # The words and code of the turn name the files worth a look.
+    codes = [plain_json(call.args) for one in turn.messages if isinstance(one, AssistantMessage) for call in one.calls]
     if turn.approaches == 0:
         events: list[Event] = [Noticed(text=f"the same error {times} times ({turn.error}): looking at the data again")]
-    elif turn.approaches == 1 and not _reaches_outside(core, turn):
+    # A fresh start would repeat effects that no undo reaches.
+    elif turn.approaches == 1 and not any(cell >= turn.cells_before for cell, _ in core.state.effects):
         events = [
             Noticed(text=f"the same error {times} times ({turn.error}): starting over"),
             *await _undo_cells(core, turn),
@@ -110,23 +144,12 @@ async def _change_approach(core: Core, turn: Turn) -> bool:
         turn=turn.id,
         error=turn.error,
         times=times,
-        look=await core.hands.describe_state(about),
+        look=await core.hands.describe_state("\n".join([turn.said, *codes])),
         started_over=turn.approaches == 1,
         private=core.hands.is_exposed,
     )
     await core.record(*events, changed)
     return True
-
-
-def _about(turn: Turn) -> str:
-    """The words and code of the turn, which name the files worth a look."""
-    codes = [plain_json(call.args) for one in turn.messages if isinstance(one, AssistantMessage) for call in one.calls]
-    return "\n".join([turn.said, *codes])
-
-
-def _reaches_outside(core: Core, turn: Turn) -> bool:
-    """True if the turn had effects that no undo reaches, which a fresh start would repeat."""
-    return any(cell >= turn.cells_before for cell, _ in core.state.effects)
 
 
 async def _undo_cells(core: Core, turn: Turn) -> list[Event]:
@@ -139,3 +162,161 @@ async def _undo_cells(core: Core, turn: Turn) -> list[Event]:
     except PinfoldError:
         return []
     return [SessionRewound(to=gone.to, undone=gone.undone, redone=gone.redone, notices=gone.notices)]
+
+
+def the_model(name: str) -> str:
+    """The model's name in the circuit breaker."""
+    return f"the model {name}"
+
+
+async def ask(core: Core, turn: Turn) -> None:
+    """Record the next reply. Raises TurnStopped if no model gives one."""
+    try:
+        request = request_of(core.state, core.hands.schemas(), core.settings)
+        images = [image for one in request.messages if isinstance(one, UserMessage) for image in one.images]
+        found = {image.blob: core.hands.picture(image.blob) for image in images}
+        blobs = {blob: data for blob, data in found.items() if data is not None}
+        request = await core.hooks.before_model(replace(request, blobs=blobs))
+    except HookFailed as failure:
+        raise TurnStopped(f"a before_model hook {failure}") from failure
+    models = _models_to_ask(core, turn)
+    failures: list[str] = []
+    temporary = False
+    for model, following in zip_longest(models, models[1:]):
+        reply = await _try_model(core, turn.id, model, request, following.name if following else "")
+        if isinstance(reply, Reply):
+            await _record_reply(core, turn.id, model.name, reply)
+            return
+        failures.append(f"{model.name}: {reply}")
+        temporary = temporary or reply.retryable
+    raise TurnStopped("; ".join(failures), temporary=temporary)
+
+
+def _models_to_ask(core: Core, turn: Turn) -> Sequence[Model]:
+    """The models to ask, in order. A turn stays with the model that replied last."""
+    stronger = core.escalate
+    if stronger and (turn.is_stuck or turn.model == stronger.name):
+        return (stronger, core.model, *core.fallbacks)
+    models = (core.model, *core.fallbacks)
+    names = [model.name for model in models]
+    return models[names.index(turn.model) :] if turn.model in names else models
+
+
+def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
+    """What the model sees: a projection of the state, nothing else."""
+    return Request(
+        system=state.opened.prompt if state.opened else "",
+        messages=tuple(chain.from_iterable(turn.messages for turn in state.turns)),
+        tools=tools,
+        settings=settings,
+    )
+
+
+async def _try_model(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply | RequestFailed:
+    """This model's reply, with retries within the budget, or why it does not answer now; `instead` may."""
+    name, line, size = model.name, the_model(model.name), _size(request)
+
+    async def record_failure(failure: RequestFailed, wait_s: float | None = None) -> RequestFailed:
+        await core.record(
+            ModelFailed(
+                turn=turn,
+                model=name,
+                error=str(failure),
+                status=failure.status,
+                retry_in_s=wait_s,
+                request_id=failure.request_id,
+                breaker=core.breaker.state(line),
+                instead=instead if wait_s is None else "",
+            )
+        )
+        return failure
+
+    attempt = 0
+    while True:
+        attempt += 1
+        if wait_s := core.breaker.wait_s(line):
+            return await record_failure(RequestFailed(f"it keeps failing and is paused for {wait_s:.0f} s"))
+        await core.record(ModelCalled(turn=turn, model=name, attempt=attempt, size=size, to=core.destination(name)))
+        try:
+            reply = await _whole_reply(core, turn, model, request)
+        except RequestFailed as failure:
+            if failure.retryable:
+                core.breaker.record_failure(line)
+            else:
+                core.breaker.record_unknown(line)
+            log.warning("%s failed (attempt %d): %s", name, attempt, failure)
+            wait_s = _retry_in(failure, attempt, core)
+            await record_failure(failure, wait_s)
+            if wait_s is None:
+                return failure
+            await anyio.sleep(wait_s)
+        except BaseException as error:
+            core.breaker.record_unknown(line)
+            if not instead or not isinstance(error, PinfoldError):
+                raise
+            return await record_failure(RequestFailed(str(error), retryable=False))
+        else:
+            core.breaker.record_success(line)
+            return reply
+
+
+def _size(request: Request) -> int:
+    told = plain_json(replace(request, blobs={}))
+    return len(told.encode("utf-8", "surrogatepass")) + sum(map(len, request.blobs.values()))
+
+
+async def _record_reply(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
+    lack = _lacks(reply)
+    fault = "" if reply.calls else core.fault_of(reply.text)
+    if fault:
+        fault = f"{fault}. Give the whole answer again."
+    elif not reply.calls:
+        fault = core.misses(reply.text)
+    fields = {name: getattr(reply, name) for name in ModelOutput.__struct_fields__}
+    fields["correction"] = reply.correction or lack or fault
+    fields["unreadable"] = reply.unreadable or bool(lack)
+    replied = ModelReplied(turn=turn, model=name, actions=reply.calls, **fields)
+    if core.ledger and not reply.from_cache:
+        core.ledger.add(reply.usage, reply.cost)
+    notices = list(reply.notices)
+    if reply.finish == "length":
+        notices.append(f"{name} stopped at its limit of tokens; raise model.max_tokens to get more")
+    await core.record(replied, *(Noticed(text=text) for text in notices))
+
+
+def _lacks(reply: Reply) -> str:
+    """The correction for a reply that holds no answer."""
+    text = reply.text.strip()
+    if not reply.calls and text == NO_OUTPUT:
+        return f"`{NO_OUTPUT}` says that your code printed nothing; it is no answer. Print the result, or say in words what was done."
+    if reply.calls or text:
+        return ""
+    if reply.finish == "length":
+        return "Your reply ended at the limit of tokens before there was an answer. Think less, and write the answer."
+    if reply.reasoning:
+        return "Your reply holds thoughts and no answer. Write the answer."
+    return "Your reply was empty. Write the answer, or call a tool."
+
+
+async def _whole_reply(core: Core, turn: TurnId, model: Model, request: Request) -> Reply:
+    stream = cast("AsyncGenerator[str | Thought | Reply]", model.stream(request))
+    async with aclosing(stream):
+        async for piece in stream:
+            match piece:
+                case Reply():
+                    return piece
+                case Thought(text=text):
+                    core.journal.broadcast(TextDelta(turn=turn, text=text, reasoning=True))
+                case text:
+                    core.journal.broadcast(TextDelta(turn=turn, text=text))
+    raise RequestFailed("the reply broke off")
+
+
+def _retry_in(failure: RequestFailed, attempt: int, core: Core) -> float | None:
+    if not failure.retryable or attempt >= core.budget.attempts:
+        return None
+    if failure.retry_after_s is not None:
+        # Never earlier than asked for; a longer wait than we are ready for is a failure.
+        return failure.retry_after_s if failure.retry_after_s <= _LONGEST_WAIT_S else None
+    ceiling = min(_LONGEST_WAIT_S, core.budget.retry_base_s * 2 ** (attempt - 1))
+    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret

@@ -50,8 +50,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(value: Event | Delta | Command) -> str:
-    """JSON text; `kind` names the type."""
-    return plain_json({"kind": value.kind, **value.body} if isinstance(value, Unknown) else value)
+    """JSON text; `kind` names the type. Raises NotPlain."""
+    if isinstance(value, Unknown):
+        return plain_json({"kind": value.kind, **value.body})
+    config = getattr(value, "__struct_config__", None)
+    if config is None or config.tag_field != "kind":
+        raise NotPlain(f"a {type(value).__name__} is not an event, a delta or a command")
+    return plain_json(value)
 
 
 def plain_json(value: Json) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from pinfold.events.actions import Action, BreakerState, Effect, Mode, Result, Scope, What
-from pinfold.events.messages import ActionId, BlobId, Call, Finish, Image, Json, SessionId, TurnId, Usage
+from pinfold.events.messages import ActionId, BlobId, Call, Image, Json, ModelOutput, SessionId, TurnId, Usage
 
 
 class DisplayRef(Struct, frozen=True, kw_only=True):
@@ -47,6 +47,40 @@ class Changed(Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
     shapes: tuple[tuple[str, str], ...] = ()
     """Name and shape of tables and arrays: `DataFrame 1000 x 5`. All the model knows of data it has not printed."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How an action went."""
+
+    outcome: Result
+    observation: str
+    value: str | None = None
+    """Of a cell: the value of its last expression, as text."""
+    error: str | None = None
+    """Of a cell: its traceback, or why it is gone."""
+    blobs: tuple[BlobId, ...] = ()
+    displays: tuple[DisplayRef, ...] = ()
+    variables: Changed | None = None
+    """Of a cell: variables it changed, if any."""
+    files: tuple[FileChange, ...] = ()
+    """Workspace files it changed; the first of them."""
+    more_files: int = 0
+    """How many more files it changed."""
+    rolled_back: bool = False
+    """Of a cell: its changes were rolled back."""
+    notices: tuple[str, ...] = ()
+    """Of a cell: notices of the sandbox, one line each; also part of the observation."""
+    lacked: str = ""
+    """What was unavailable: a broken tool, the network."""
+    private: bool = False
+    """It may have read private data."""
+    untrusted: bool = False
+    """It brought in outside text."""
+    sent: tuple[Sent, ...] = ()
+    """What it sent out of this machine."""
+    usage: Usage | None = None
+    """Tokens of a model that the action itself called."""
+    cost: float | None = None
 
 
 class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
@@ -164,25 +198,10 @@ class ModelCalled(_Event, frozen=True, kw_only=True):
     """Where they go if they leave this machine: `host:port`, a provider, or at least the model's name."""
 
 
-class ModelReplied(_Event, frozen=True, kw_only=True):
+class ModelReplied(ModelOutput, frozen=True, kw_only=True, tag_field="kind", tag=True):
     turn: TurnId
     model: str
-    text: str
     actions: tuple[Call, ...] = ()
-    usage: Usage = Usage()
-    cost: float | None = None
-    request_id: str = ""
-    reasoning: str = ""
-    finish: Finish = "stop"
-    in_text: bool = False
-    """The actions were read out of the text."""
-    correction: str = ""
-    """The correction the model gets; the reply does not count as an answer."""
-    unreadable: bool = False
-    """A call was meant but could not be parsed: the text is not an answer."""
-    from_cache: bool = False
-    echo: Json = None
-    """Provider data to send back with this message."""
 
 
 class ModelFailed(_Event, frozen=True, kw_only=True):
@@ -259,37 +278,8 @@ class ActionStarted(_Event, frozen=True, kw_only=True):
     """The action's earlier cell, which was undone to run it again."""
 
 
-class ActionFinished(_Event, frozen=True, kw_only=True):
+class ActionFinished(Outcome, frozen=True, kw_only=True, tag_field="kind", tag=True):
     id: ActionId
-    outcome: Result
-    observation: str
-    value: str | None = None
-    """Of a cell: the value of its last expression, as text."""
-    error: str | None = None
-    """Of a cell: its traceback, or why it is gone."""
-    blobs: tuple[BlobId, ...] = ()
-    displays: tuple[DisplayRef, ...] = ()
-    variables: Changed | None = None
-    """Of a cell: variables it changed, if any."""
-    files: tuple[FileChange, ...] = ()
-    """Workspace files it changed; the first of them."""
-    more_files: int = 0
-    """How many more files it changed."""
-    rolled_back: bool = False
-    """Of a cell: its changes were rolled back."""
-    notices: tuple[str, ...] = ()
-    """Of a cell: notices of the sandbox, one line each; also part of the observation."""
-    lacked: str = ""
-    """What was unavailable: a broken tool, the network."""
-    private: bool = False
-    """It may have read private data."""
-    untrusted: bool = False
-    """It brought in outside text."""
-    sent: tuple[Sent, ...] = ()
-    """What it sent out of this machine."""
-    usage: Usage | None = None
-    """Tokens of a model that the action itself called."""
-    cost: float | None = None
     duration_s: float = 0.0
 
 

@@ -119,11 +119,10 @@ Finish: TypeAlias = Literal["stop", "length", "filter"]
 """Why a reply ended: it is complete, it hit the token limit, or the provider's filter cut it off."""
 
 
-class Reply(Struct, frozen=True, kw_only=True):
-    """A model's complete reply."""
+class ModelOutput(Struct, frozen=True, kw_only=True):
+    """What a model replied, besides its calls."""
 
-    text: str = ""
-    calls: tuple[Call, ...] = ()
+    text: str
     usage: Usage = Usage()
     cost: float | None = None
     """In US dollars; None when the price is not known."""
@@ -133,13 +132,20 @@ class Reply(Struct, frozen=True, kw_only=True):
     in_text: bool = False
     """The calls were parsed from the text."""
     correction: str = ""
-    """The correction to send back instead of accepting this reply, if it has no calls."""
+    """The correction the model gets; without calls, the reply does not count as an answer."""
     unreadable: bool = False
     """A call was meant but could not be parsed: the text is not an answer."""
     from_cache: bool = False
     """Taken from the response cache; no model was called."""
     echo: Json = None
     """Provider data to send back with this message."""
+
+
+class Reply(ModelOutput, frozen=True, kw_only=True):
+    """A model's complete reply."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
     notices: tuple[str, ...] = ()
     """For the user."""
 

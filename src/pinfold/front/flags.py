@@ -48,7 +48,11 @@ _SESSION = (
     click.option("--no-shell", is_flag=True, help="Do not offer the shell tool."),
     click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking."),
     click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call TOOL without asking."),
-    click.option("--guards", type=click.Choice(["off", "strict"]), help="Checks on code before it runs."),
+    click.option(
+        "--guards",
+        type=click.Choice(["off", "strict"]),
+        help="strict: refuse code that imports uncommon modules or runs text it has decoded.",
+    ),
     click.option("--imports", metavar="A,B", help="Let code import only these modules."),
     click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell."),
     click.option("--max-steps", type=click.IntRange(min=1), help="Most model replies in one turn."),

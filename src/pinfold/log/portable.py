@@ -7,8 +7,8 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -37,20 +37,16 @@ def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
         with bundle.open("events.jsonl", "w", force_zip64=True) as lines:
             for line in log.lines(damage):
                 lines.write(line.encode() + b"\n")
-        for blob in sorted({*log.blobs.all(), *_named_blobs(log)}):
+        # Also those that events refer to and that are not there any more.
+        finished = [entry.event for entry in log.read() if isinstance(entry.event, ActionFinished)]
+        named = {
+            blob for one in finished for blob in (*one.blobs, *chain(*(shown.mime.values() for shown in one.displays)))
+        }
+        for blob in sorted(named.union(log.blobs.all())):
             try:
                 bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
             except BlobMissing:
                 damage.blobs.append(blob)
-
-
-def _named_blobs(log: Log) -> Iterator[BlobId]:
-    """Blobs that events refer to, present or not."""
-    for entry in log.read():
-        if isinstance(entry.event, ActionFinished):
-            yield from entry.event.blobs
-            for display in entry.event.displays:
-                yield from display.mime.values()
 
 
 def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:

@@ -23,10 +23,10 @@ from pinfold.log.errors import Damage, LogError, LogTooNew, LogUnreadable, LogUn
 VERSION = 1
 GENESIS = b"\0" * 16
 _APPLICATION_ID = 0x50494E00  # "PIN"; the last byte repeats the version, so that damage there is no upgrade
-_TABLES = """
+_TABLE = """
 CREATE TABLE events (
   seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, sum BLOB NOT NULL
-) STRICT;
+) STRICT
 """
 _BUSY_S = 5.0
 """How long to wait for another process that writes."""
@@ -120,40 +120,25 @@ def _describe_open_failure(path: Path | str, error: Exception) -> LogError:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         # Checked again under the lock: another process may have been first.
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _TABLES.split(";\n"):
-                connection.execute(statement)
+            connection.execute(_TABLE)
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID | VERSION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
 
 
 def insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", map(_as_stored, rows))
-        connection.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
+    stored = [(seq, at.decode(), kind.decode(), body.decode("ascii"), sum_) for seq, at, kind, body, sum_ in rows]
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", stored)
 
 
 def kind_column(kind: str) -> bytes:
     """For queries; the body has the exact kind."""
     return kind.encode("utf-8", "replace")
-
-
-def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
-    seq, at, kind, body, checksum = row
-    return seq, at.decode(), kind.decode(), body.decode("ascii"), checksum
 
 
 def verify_rows(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[list[Row]]:
@@ -204,7 +189,9 @@ def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int
             page = connection.execute(_PAGE, (after, upto)).fetchall()
         if page is None or not all(map(_plausible, page)):
             damage.tree = True
-            yield list(_one_by_one(connection, damage, after + 1, upto))
+            found = {number: _one(connection, number) for number in range(after + 1, upto + 1)}
+            damage.unreadable += [number for number, row in found.items() if row is None]
+            yield [row for row in found.values() if row]
             return
         last = page[-1][0] if len(page) == _PAGE_ROWS else upto
         if [row[0] for row in page] != list(range(after + 1, last + 1)):
@@ -224,14 +211,6 @@ def _find_missing_rows(connection: sqlite3.Connection, damage: Damage, page: lis
     return [found[number] for number in sorted(found)]
 
 
-def _one_by_one(connection: sqlite3.Connection, damage: Damage, first: int, upto: int) -> Iterator[Row]:
-    for number in range(first, upto + 1):
-        if row := _one(connection, number):
-            yield row
-        else:
-            damage.unreadable.append(number)
-
-
 def _one(connection: sqlite3.Connection, number: int) -> Row | None:
     with contextlib.suppress(sqlite3.DatabaseError):
         row = connection.execute(_ONE, (number,)).fetchone()
@@ -240,10 +219,7 @@ def _one(connection: sqlite3.Connection, number: int) -> Row | None:
 
 
 def _plausible(raw: tuple[object, ...]) -> TypeGuard[Row]:
-    if len(raw) != 5:
-        return False
-    seq, at, kind, body, checksum = raw
-    return type(seq) is int and type(at) is type(kind) is type(body) is type(checksum) is bytes
+    return [type(one) for one in raw] == [int, bytes, bytes, bytes, bytes]
 
 
 def repair_header(path: Path) -> sqlite3.Connection | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -15,7 +15,6 @@ from pinfold.events import (
     ActionFinished,
     ActionProposed,
     BadEvent,
-    BlobId,
     CallTool,
     Event,
     ModelReplied,
@@ -33,6 +32,7 @@ from pinfold.log.store import STORE
 
 Place: TypeAlias = Literal["title", "you", "agent", "code", "call", "output"]
 _KINDS = ("SessionChanged", "UserSpoke", "ModelReplied", "ActionProposed", "ActionFinished")
+T = TypeVar("T")
 _BLOB = 4 << 20
 """Bytes of a long output that are searched."""
 
@@ -49,28 +49,18 @@ def matches(folder: Path, words: Sequence[str]) -> list[Match]:
     wanted = [word.casefold() for word in words if word.strip()]
     found: list[Match] = []
     missing = {*wanted}
-    with contextlib.suppress(sqlite3.Error, UnicodeDecodeError), reading(folder) as connection:
-        for seq, event in _events(connection, wanted):
-            for place, text in _texts(event, Blobs(folder / "blobs")):
-                plain = text.casefold()
-                here = [word for word in wanted if word in plain]
-                missing.difference_update(here)
-                if here:
-                    found.append(Match(place=place, seq=seq, text=_around(text, plain.find(here[0]))))
-    return [] if missing else found
-
-
-def _events(connection: sqlite3.Connection, wanted: Sequence[str]) -> Iterator[tuple[int, Event]]:
-    """Events that may hold a word. JSON leaves plain letters unescaped, so most need not be decoded."""
-    plain = all(word.isascii() and word.isprintable() and not {*word} & {'"', "\\"} for word in wanted)
     marks = ",".join("?" * len(_KINDS))
     query = f"SELECT seq, kind, body FROM events WHERE kind IN ({marks}) ORDER BY seq"  # noqa: S608
-    for seq, kind, body in connection.execute(query, _KINDS):
-        low = body.lower()
-        if plain and '"blobs":["' not in low and not any(word in low for word in wanted):
-            continue
-        with contextlib.suppress(BadEvent):
-            yield seq, decode(kind, body)
+    with contextlib.suppress(sqlite3.Error, UnicodeDecodeError), reading(folder) as connection:
+        for seq, kind, body in connection.execute(query, _KINDS):
+            with contextlib.suppress(BadEvent):
+                for place, text in _texts(decode(kind, body), Blobs(folder / "blobs")):
+                    plain = text.casefold()
+                    here = [word for word in wanted if word in plain]
+                    missing.difference_update(here)
+                    if here:
+                        found.append(Match(place=place, seq=seq, text=_around(text, plain.find(here[0]))))
+    return [] if missing else found
 
 
 def _texts(event: Event, blobs: Blobs) -> Iterable[tuple[Place, str]]:
@@ -86,15 +76,11 @@ def _texts(event: Event, blobs: Blobs) -> Iterable[tuple[Place, str]]:
         case ActionProposed(action=CallTool(tool=tool, args=args)):
             yield "call", f"{tool} {plain_json(args)}"
         case ActionFinished(observation=text, blobs=kept):
-            yield "output", _whole(blobs, kept) or text
+            with contextlib.suppress(BlobMissing, IndexError):
+                text = blobs.get(kept[0])[:_BLOB].decode("utf-8", "replace") or text
+            yield "output", text
         case _:
             pass
-
-
-def _whole(blobs: Blobs, kept: Sequence[BlobId]) -> str:
-    with contextlib.suppress(BlobMissing):
-        return "".join(blobs.get(blob)[:_BLOB].decode("utf-8", "replace") for blob in kept[:1])
-    return ""
 
 
 def _around(text: str, place: int) -> str:
@@ -147,26 +133,27 @@ def _summary(connection: sqlite3.Connection) -> Summary:
     events, began, last = connection.execute("SELECT count(*), min(at), max(at) FROM events").fetchone()
     if not events:
         return Summary()
-    changed = _find_event(connection, "SessionChanged")
-    opened = _find_event(connection, "SessionOpened")
-    forked = _find_event(connection, "SessionForked")  # of a fork's fork, the last one is its own
-    first = _find_event(connection, "UserSpoke", order="ASC")
+    changed = _find_event(connection, SessionChanged)
+    opened = _find_event(connection, SessionOpened)
+    forked = _find_event(connection, SessionForked)  # of a fork's fork, the last one is its own
+    first = _find_event(connection, UserSpoke, order="ASC")
     ends = "kind IN ('UserSpoke', 'TurnEnded', 'TurnInterrupted', 'TurnFailed')"
     newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()  # noqa: S608
-    named = changed.title if isinstance(changed, SessionChanged) else ""
+    named = changed.title if changed else ""
     return Summary(
         events=events,
         began=began,
         last=last,
-        title=named or (first.text if isinstance(first, UserSpoke) else ""),
+        title=named or (first.text if first else ""),
         named=bool(named),
-        workspace=opened.workspace if isinstance(opened, SessionOpened) else "",
+        workspace=opened.workspace if opened else "",
         cut_off=newest is not None and newest[0] == "UserSpoke",
-        source=forked.source if isinstance(forked, SessionForked) else "",
+        source=forked.source if forked else "",
     )
 
 
-def _find_event(connection: sqlite3.Connection, kind: str, order: Literal["ASC", "DESC"] = "DESC") -> object:
+def _find_event(connection: sqlite3.Connection, kind: type[T], order: Literal["ASC", "DESC"] = "DESC") -> T | None:
     query = f"SELECT kind, body FROM events WHERE kind = ? ORDER BY seq {order} LIMIT 1"  # noqa: S608
-    row = connection.execute(query, (kind,)).fetchone()
-    return decode(*row) if row else None
+    row = connection.execute(query, (kind.__name__,)).fetchone()
+    event = decode(*row) if row else None
+    return event if isinstance(event, kind) else None

@@ -8,26 +8,16 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
-from typing import Self, TypeAlias, cast
+from typing import Self, cast
 
 import anyio
 import anyio.to_thread
 
-from pinfold.events import (
-    BadEvent,
-    Delta,
-    Entry,
-    Event,
-    SessionId,
-    Unknown,
-    decode,
-    encode,
-    line_of,
-    parse_json,
-)
+from pinfold.events import BadEvent, Delta, Entry, Event, SessionId, Unknown, decode, encode, line_of, parse_json
 from pinfold.log.blobs import Blobs
 from pinfold.log.errors import Damage, LogError, LogTooNew, LogUnreadable, LogUnwritable
 from pinfold.log.rows import (
@@ -44,18 +34,14 @@ from pinfold.log.rows import (
     verify_rows,
 )
 
-Clock: TypeAlias = Callable[[], datetime]
 STORE = "log.sqlite"
+_now = partial(datetime.now, UTC)
 _REBUILT = "log.rebuilt.sqlite"
 _TOGETHER = 256
 """Appends without a wait before one has to wait."""
 _SOON_S = 0.1
 _QUEUE = 10_000
 """Items a subscriber may lag behind before it is served from disk again."""
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Batch:
@@ -74,7 +60,7 @@ class Log:
     commit. Subscribers see an event only after that.
     """
 
-    def __init__(self, folder: Path | None, session: SessionId, *, clock: Clock = utc_now) -> None:
+    def __init__(self, folder: Path | None, session: SessionId, *, clock: Callable[[], datetime] = _now) -> None:
         self.session = session
         self.folder = folder
         self.blobs = Blobs(folder / "blobs" if folder else None)
@@ -175,36 +161,33 @@ class Log:
 
     async def _commit_pending(self) -> None:
         batches, self._pending = self._pending, []
-        at = _timestamp(self._clock())
-        told_at = at.decode()
+        now = self._clock()
+        at = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03d}Z"
         rows: list[Row] = []
         seq, previous = self.seq, self._sum
-        written: list[tuple[Entry, ...]] = []
         for batch in batches:
             entries: list[Entry] = []
             for event, body in zip(batch.events, batch.bodies, strict=True):
                 seq += 1
                 kind = kind_column(event.kind if isinstance(event, Unknown) else type(event).__name__)
-                previous = chain_checksum(previous, seq, at, kind, body)
-                rows.append((seq, at, kind, body, previous))
-                entries.append(Entry(seq=seq, session=self.session, at=told_at, event=event))
-            written.append(tuple(entries))
+                previous = chain_checksum(previous, seq, at.encode(), kind, body)
+                rows.append((seq, at.encode(), kind, body, previous))
+                entries.append(Entry(seq=seq, session=self.session, at=at, event=event))
+            batch.entries = tuple(entries)
         try:
             if self.folder is None:
                 insert(self._connection, rows)
             else:
                 await anyio.to_thread.run_sync(self._write, rows, limiter=self._thread)
         except (sqlite3.Error, OSError, RuntimeError) as error:
+            words = f"cannot write {self.folder}: {error}; free some space or check the permissions"
             for batch in batches:
-                batch.error = LogUnwritable(
-                    f"cannot write {self.folder}: {error}; free some space or check the permissions"
-                )
+                batch.error = LogUnwritable(words)
             return
         self.seq, self._sum = seq, previous
         self._committed_at = monotonic()
-        for batch, together in zip(batches, written, strict=True):
-            batch.entries = together
-            for entry in together:
+        for batch in batches:
+            for entry in batch.entries or ():
                 self._publish(entry)
 
     def _write(self, rows: list[Row]) -> None:
@@ -224,6 +207,13 @@ class Log:
     def broadcast(self, delta: Delta) -> None:
         """Send a delta to the current subscribers. It is not stored."""
         self._publish(delta)
+
+    def _publish(self, item: Entry | Delta) -> None:
+        if isinstance(item, Entry):
+            for callback in self._followers:
+                callback(item)
+        for subscription in self._subscriptions:
+            subscription.offer(item)
 
     def subscribe(self, after: int = 0) -> Subscription:
         """Every event after `after`, then those to come with deltas between them, until it is closed."""
@@ -252,13 +242,6 @@ class Log:
         self._connection.close()
         if self._head:
             self._head.close()
-
-    def _publish(self, item: Entry | Delta) -> None:
-        if isinstance(item, Entry):
-            for callback in self._followers:
-                callback(item)
-        for subscription in self._subscriptions:
-            subscription.offer(item)
 
     def _pages(self, after: int, damage: Damage) -> Iterator[list[Row]]:
         last, acknowledged = after, self.seq
@@ -302,13 +285,10 @@ class Subscription:
 
     async def __anext__(self) -> Entry | Delta:
         while True:
-            if self._stored is not None:
-                entry = next(self._stored, None)
-                if entry is None:
-                    self._stored = None
-                    continue
+            if self._stored and (entry := next(self._stored, None)):
                 self._cursor = entry.seq
                 return entry
+            self._stored = None
             while self._queue:
                 item = self._queue.popleft()
                 if not isinstance(item, Entry):
@@ -349,10 +329,6 @@ def _event(raw_kind: bytes, raw_body: bytes) -> Event:
         return Unknown(kind=kind, body={"text": body})
 
 
-def _timestamp(now: datetime) -> bytes:
-    return f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03d}Z".encode()
-
-
 def _chain_again(rows: Iterator[Row]) -> Iterator[Row]:
     previous = GENESIS
     for seq, at, kind, body, _ in rows:
@@ -365,8 +341,7 @@ def _finish_rebuild(folder: Path) -> None:
     rebuilt, store = folder / _REBUILT, folder / STORE
     if not rebuilt.exists():
         return
-    number = 1 + len(list(folder.glob("log.damaged-*.sqlite")))
-    kept = folder / f"log.damaged-{number}.sqlite"
+    kept = folder / f"log.damaged-{1 + len(list(folder.glob('log.damaged-*.sqlite')))}.sqlite"
     # A write-ahead log left beside another store would be replayed into it.
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):

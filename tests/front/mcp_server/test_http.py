@@ -24,7 +24,7 @@ from tests.front.mcp_server.sdk_clients import ERAS, Served, begin_http, end, st
 from pinfold.app import SessionStore
 from pinfold.app.clients.client_sessions import server_token
 from pinfold.front.mcp_server import parse_address
-from pinfold.front.mcp_server.http_guard import Guard
+from pinfold.front.mcp_server.server import Guard
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]

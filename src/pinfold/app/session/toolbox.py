@@ -152,7 +152,7 @@ def build_tools(
         *small_tools(),
     ]
     if options.carries:
-        from pinfold.tools.builtin.file_transfer import transfer_tools
+        from pinfold.tools.builtin.files import transfer_tools
 
         made += transfer_tools(inside)
     faults: list[str] = []

@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -113,14 +114,18 @@ class Helper:
                 if said.get(keeper) == b"" or said.get(self._next) in (b"", OUT_OF_DATE):
                     return
                 if self._next in said:
-                    self._release_standby()
+                    self._poll.unregister(self._next)
+                    os.close(self._next)
+                    pidfd = os.pidfd_open(self._next_pid)
+                    self._commands[pidfd] = self._next_pid
+                    self._poll.register(pidfd, select.POLLIN)
                     self._stand_by(listener)
 
     def _fork_keeper(self) -> int:
         """Fork the process that keeps the launcher; a pipe on which it reports each launcher, closed when it ends."""
         ready, theirs = os.pipe()
         if os.fork() == 0:
-            with _never_returning():
+            try:
                 os.close(ready)
                 self._claimed.release()  # our copy; only the helper holds it
                 _end_with_parent()
@@ -132,6 +137,8 @@ class Helper:
                 anyio.run(keep_launcher, on_ready)
                 os.write(theirs, b"0")  # there is no launcher
                 signal.pause()
+            finally:
+                os._exit(1)
         os.close(theirs)
         return ready
 
@@ -139,7 +146,7 @@ class Helper:
         self._next, theirs = os.pipe()
         self._next_pid = os.fork()
         if self._next_pid == 0:
-            with _never_returning():
+            try:
                 for fd in (self._next, *self._commands):
                     os.close(fd)
                 self._claimed.release()
@@ -147,15 +154,10 @@ class Helper:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_DFL)
                 Standby(listener, theirs, self._loaded, self._quiet_s).serve()
+            finally:
+                os._exit(1)
         os.close(theirs)
         self._poll.register(self._next, select.POLLIN)
-
-    def _release_standby(self) -> None:
-        self._poll.unregister(self._next)
-        os.close(self._next)
-        pidfd = os.pidfd_open(self._next_pid)
-        self._commands[pidfd] = self._next_pid
-        self._poll.register(pidfd, select.POLLIN)
 
 
 class Standby:
@@ -178,7 +180,7 @@ class Standby:
 
     def _answer(self, peer: socket.socket) -> None:
         peer.settimeout(_ASK_S)
-        pid, uid = _credentials(peer)
+        pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid != os.geteuid() or _describe_process(str(pid)) != self._own:
             return
         if _stamps() != self._loaded:
@@ -201,16 +203,6 @@ class Standby:
         finally:
             for fd in fds:
                 os.close(fd)
-
-
-class _never_returning:  # noqa: N801 - used as a block
-    """Ends the fork, which must never continue the helper's own work."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> NoReturn:
-        os._exit(1)
 
 
 def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[bytes, bytes], umask: int) -> NoReturn:
@@ -258,12 +250,10 @@ def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[b
 
 def _stream(fd: int) -> io.TextIOWrapper:
     """The stream as Python opens it at start."""
-    mode, errors = ("r", "strict") if fd == 0 else ("w", "backslashreplace" if fd == 2 else "strict")
     usual = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[fd]
-    encoding, errors = (usual.encoding, usual.errors) if usual else ("utf-8", errors)
-    return open(
-        fd, mode, encoding=encoding, errors=errors, closefd=False, buffering=1 if fd == 2 or os.isatty(fd) else -1
-    )
+    encoding, errors = (usual.encoding, usual.errors) if usual else ("utf-8", "backslashreplace")
+    buffering = 1 if fd == 2 or os.isatty(fd) else -1
+    return open(fd, "r" if fd == 0 else "w", buffering, encoding=encoding, errors=errors, closefd=False)
 
 
 def _rehearse() -> None:
@@ -304,23 +294,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _credentials(peer: socket.socket) -> tuple[int, int]:
-    """The pid and uid of the process at the other end."""
-    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4))
-    return pid, uid
-
-
 def _receive_exactly(peer: socket.socket, length: int) -> bytes:
     if length > _LARGEST:
         raise ValueError("too long")
-    parts = bytearray()
-    while len(parts) < length:
-        part = peer.recv(length - len(parts))
-        if not part:
-            raise ValueError("cut off")
-        parts += part
-    return bytes(parts)
+    with peer.makefile("rb") as stream:
+        data = stream.read(length)
+    if len(data) < length:
+        raise ValueError("cut off")
+    return data
 
 
 def _describe_process(process: str) -> list[object]:

@@ -27,20 +27,20 @@ _COMMANDS = {
     "undo": ("rewind", "Undo what the last cell did to variables and files."),
     "redo": ("rewind", "Reverse the last undo."),
     "fork": ("rewind", "Start a second session from where one is."),
-    "export": ("export_import", "Write a session to a file."),
-    "import": ("export_import", "Import a session from a file."),
-    "mcp-server": ("mcp_server", "Serve the sandbox, and the agent, to MCP clients."),
-    "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
+    "export": ("sessions", "Write a session to a file."),
+    "import": ("sessions", "Import a session from a file."),
+    "mcp-server": ("servers", "Serve the sandbox, and the agent, to MCP clients."),
+    "up": ("servers", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("diagnostics", "Check what works here, and how to fix the rest."),
     "cleanup": ("diagnostics", "Remove what a killed Pinfold left behind."),
     "map": ("diagnostics", "Draw how this installation is connected."),
-    "model": ("models", "List, download and serve local models."),
-    "env": ("environment", "Build and show the Python environment cells run in."),
-    "extras": ("environment", "List and install optional parts of Pinfold."),
+    "model": ("installation", "List, download and serve local models."),
+    "env": ("installation", "Build and show the Python environment cells run in."),
+    "extras": ("installation", "List and install optional parts of Pinfold."),
     "trust": ("trust", "Let the agent follow a folder's instructions."),
     "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
-    "secret": ("secret", "Store secrets for tools and requests."),
-    "policy": ("policy", "Explain what the policy allows, asks or denies."),
+    "secret": ("trust", "Store secrets for tools and requests."),
+    "policy": ("trust", "Explain what the policy allows, asks or denies."),
     "demo": ("demo", "See what Pinfold does: a recorded model, a real sandbox."),
     "bench": ("diagnostics", "Run a benchmark (in a checkout of Pinfold)."),
     "config": ("configuration", "Show and change the configuration."),
@@ -54,7 +54,9 @@ class _Lazy(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a command, insert `chat`, which has its own flags."""
-        at = _first_beyond(args)
+        at = 0  # after the flags that every command has
+        while at < len(args) and (args[at] in ("--debug", "--log-level") or args[at].startswith("--log-level=")):
+            at += 2 if args[at] == "--log-level" else 1
         if ctx.resilient_parsing and at == len(args):
             return super().parse_args(ctx, args)
         first = args[at] if at < len(args) else "--"
@@ -105,14 +107,6 @@ class _Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _first_beyond(args: list[str]) -> int:
-    """The index after the flags that every command has."""
-    at = 0
-    while at < len(args) and (args[at] in ("--debug", "--log-level") or args[at].startswith("--log-level=")):
-        at += 2 if args[at] == "--log-level" else 1
-    return at
-
-
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="pinfold %(version)s")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
@@ -145,12 +139,10 @@ def run_command_line(args: list[str] | None = None) -> None:
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Abort:
-        code = 130
     except click.ClickException as error:
         _show(error)
         code = error.exit_code
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         code = 130
     except Exception as error:  # noqa: BLE001 - the last handler there is
         code = 130 if _was_interrupted(error) else _report(error)

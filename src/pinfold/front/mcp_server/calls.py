@@ -9,12 +9,11 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
 import msgspec
-from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, ContentBlock, ImageContent, TextContent, Tool
 
 from pinfold.app import NoSuchSession, rewound_in_words
-from pinfold.app.clients import ANYONE, CellResult, ClientSession, ClientSessions
+from pinfold.app.clients import ANYONE, ClientSession, ClientSessions
 from pinfold.events import (
     ActionProposed,
     CallTool,
@@ -28,10 +27,9 @@ from pinfold.events import (
     Undo,
 )
 from pinfold.front.mcp_server import tool_schemas as schemas
-from pinfold.front.mcp_server.clients import Client, client_of, progress
+from pinfold.front.mcp_server.clients import Client, Context, client_of, progress
 from pinfold.text import first_line
 
-Context: TypeAlias = ServerRequestContext[Any, Any]
 _Result = TypeVar("_Result", bound=msgspec.Struct)
 _Do: TypeAlias = Callable[[Client, Any], Awaitable[CallToolResult]]
 _SHOWN = 100_000
@@ -83,8 +81,14 @@ class Calls:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
             ran = await offered.run(given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say)
-        structure = _cell(offered, ran)
-        return result(_format_result(offered, ran), structure, displays=ran.displays, failed=ran.status != "ok")
+        names = _fill(schemas.VariableNames, ran.variables or schemas.VariableNames())
+        displays = tuple(tuple(display) for display in ran.displays)
+        structure = _fill(schemas.CellResult, ran, session=offered.id, variables=names, displays=displays)
+        # The observation names read_file for cut outputs; clients have get_file instead.
+        text = ran.observation.replace('read_file("blob:', 'get_file("blob:')
+        if ran.cell == 1:
+            text = f"{text.rstrip()}\n[session {offered.id}, cell 1]"
+        return result(text, structure, displays=ran.displays, failed=ran.status != "ok")
 
     async def _fork(self, client: Client, given: schemas.Fork) -> CallToolResult:
         offered = await self._session(client, given.session)
@@ -114,12 +118,11 @@ class Calls:
         offered = await self._session(client, given.session)
         data = await offered.get(given.path, approve=client.approve)
         text = _text(data)
-        encoded = None if text is not None else base64.b64encode(data).decode()
+        encoded = base64.b64encode(data).decode() if text is None else None
         structure = schemas.FileResult(session=offered.id, path=given.path, size=len(data), text=text, base64=encoded)
-        shown = text if text is not None and len(text) <= _SHOWN else None
-        return result(
-            shown if shown is not None else f"[{given.path}: {len(data):,} bytes, in the structured result]", structure
-        )
+        if text is None or len(text) > _SHOWN:
+            text = f"[{given.path}: {len(data):,} bytes, in the structured result]"
+        return result(text, structure)
 
     async def _put_file(self, client: Client, given: schemas.PutFile) -> CallToolResult:
         offered = await self._session(client, given.session)
@@ -137,7 +140,7 @@ class Calls:
             return result(f"{offered.id} is open.", _describe_session(offered))
         title = f"{NAMED}{given.name}"
         async with self._finding:
-            offered = self._find_session(title, client) or await self._offering.resume(title, title)
+            offered = self._offering.find(title, client.key) or await self._offering.resume(title, title)
             offered = offered or await self._offering.open(title)
         return result(f"{offered.id} is open as {given.name!r}.", _describe_session(offered))
 
@@ -169,7 +172,7 @@ class Calls:
         """The client's default session."""
         async with self._finding:
             own = self._own.get(client.key) if client.key else None
-            offered = self._find_session(own, client) if own else None
+            offered = self._offering.find(own, client.key) if own else None
             title = f"{OWN} {client.name}"
             if own and offered is None:  # it was closed meanwhile
                 offered = await self._offering.resume(own, title, client.key)
@@ -182,12 +185,9 @@ class Calls:
 
     def _require_session(self, name: str, client: Client) -> ClientSession:
         for wanted in (name, f"{NAMED}{name}"):
-            if found := self._find_session(wanted, client):
+            if found := self._offering.find(wanted, client.key):
                 return found
         raise NoSuchSession(f"no session {name!r} here; `sessions` lists them, `open_session` opens one")
-
-    def _find_session(self, name: str, client: Client) -> ClientSession | None:
-        return self._offering.find(name, client.key)
 
 
 def _text(data: bytes) -> str | None:
@@ -202,18 +202,6 @@ def _fill(kind: type[_Result], source: object, **fields: Any) -> _Result:
     """With the attributes of `source` that have the same names."""
     rest = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
     return kind(**fields, **rest)
-
-
-def _cell(offered: ClientSession, ran: CellResult) -> schemas.CellResult:
-    names = _fill(schemas.VariableNames, ran.variables or schemas.VariableNames())
-    displays = tuple(tuple(display) for display in ran.displays)
-    return _fill(schemas.CellResult, ran, session=offered.id, variables=names, displays=displays)
-
-
-def _format_result(offered: ClientSession, ran: CellResult) -> str:
-    # The observation names read_file for cut outputs; clients have get_file instead.
-    text = ran.observation.replace('read_file("blob:', 'get_file("blob:')
-    return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
 
 
 def _describe_session(offered: ClientSession) -> schemas.SessionResult:
@@ -280,10 +268,10 @@ def _pictures(displays: Sequence[Mapping[str, bytes]]) -> tuple[list[ImageConten
     shown: list[ImageContent] = []
     spent = left_out = 0
     for display in displays:
-        mime = next((mime for mime in PICTURES if mime in display), None)
-        if mime is None:
+        mime = next((mime for mime in PICTURES if mime in display), "")
+        data = display.get(mime, b"")
+        if not mime:
             continue
-        data = display[mime]
         if len(shown) >= _MOST or spent + len(data) > _BYTES:
             left_out += 1
             continue

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 from mcp.server import ServerRequestContext
@@ -18,6 +18,7 @@ from starlette.requests import Request
 from pinfold.app import Approval, Approve, Decision, background
 from pinfold.text import cap_text, presentable_line
 
+Context: TypeAlias = ServerRequestContext[Any, Any]
 STDIO = "stdio"
 _EVERY_S = 0.2
 """Least time between two progress reports."""
@@ -33,7 +34,7 @@ class Client:
     key: str
     """Identifies the client; empty if clients cannot be told apart."""
     name: str
-    context: ServerRequestContext[Any, Any]
+    context: Context
 
     @property
     def approve(self) -> Approve | None:
@@ -45,7 +46,7 @@ class Client:
 
     async def _approve(self, approval: Approval) -> Decision:
         if approval.question:
-            answer = await self._elicit(cap_text(approval.reason, _SHOWN), _form("answer", approval.options))
+            answer = await self._elicit(cap_text(approval.reason, _SHOWN), "answer", approval.options)
             return Decision(allow=answer is not None, words=answer or "the user gave no answer")
         said = [f"Pinfold asks: {approval.reason}", approval.shows]
         choices = ["allow", "deny"]
@@ -58,8 +59,7 @@ class Client:
                 f"it takes {len(words):,} characters to show what it would do, and a client is shown {_SHOWN:,} at most"
             )
             return Decision(allow=False, words=f"{why}; do it in smaller steps")
-        answer = await self._elicit(words, _form("decision", tuple(choices)))
-        match answer:
+        match await self._elicit(words, "decision", choices):
             case "allow":
                 return Decision(allow=True)
             case "allow in this session":
@@ -67,27 +67,20 @@ class Client:
             case _:
                 return Decision(allow=False, words="the user said no")
 
-    async def _elicit(self, message: str, schema: dict[str, Any]) -> str | None:
+    async def _elicit(self, message: str, name: str, choices: Sequence[str]) -> str | None:
+        field = {"type": "string", "title": name.capitalize(), **({"enum": list(choices)} if choices else {})}
+        schema: dict[str, Any] = {"type": "object", "properties": {name: field}, "required": [name]}
+        session, request = self.context.session, self.context.request_id
         try:
             with anyio.fail_after(_ANSWER_S):
-                result = await self.context.session.elicit_form(
-                    message, schema, related_request_id=self.context.request_id
-                )
+                result = await session.elicit_form(message, schema, related_request_id=request)
         except (MCPError, TimeoutError):
             return None
-        (name,) = schema["properties"]
         value = (result.content or {}).get(name) if result.action == "accept" else None
         return value if isinstance(value, str) else None
 
 
-def _form(name: Literal["answer", "decision"], choices: tuple[str, ...]) -> dict[str, Any]:
-    field: dict[str, Any] = {"type": "string", "title": name.capitalize()}
-    if choices:
-        field["enum"] = list(choices)
-    return {"type": "object", "properties": {name: field}, "required": [name]}
-
-
-def client_of(context: ServerRequestContext[Any, Any]) -> Client:
+def client_of(context: Context) -> Client:
     request, about = context.request, context.session.client_params
     # Over HTTP without a protocol session, every request stands alone.
     key = request.headers.get("mcp-session-id", "") if isinstance(request, Request) else STDIO
@@ -96,7 +89,7 @@ def client_of(context: ServerRequestContext[Any, Any]) -> Client:
 
 
 @asynccontextmanager
-async def progress(context: ServerRequestContext[Any, Any]) -> AsyncGenerator[Callable[[str], None]]:
+async def progress(context: Context) -> AsyncGenerator[Callable[[str], None]]:
     """Reports the last line to the client now and then, if it asked for progress."""
     if not (context.meta and "progress_token" in context.meta):
         yield lambda _: None
@@ -123,7 +116,6 @@ async def progress(context: ServerRequestContext[Any, Any]) -> AsyncGenerator[Ca
         yield say
 
 
-Context: TypeAlias = ServerRequestContext[Any, Any]
 _TO_ALL = (
     "notifications/tools/list_changed",
     "notifications/resources/list_changed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from mcp.server.lowlevel import NotificationOptions, Server
@@ -18,12 +19,12 @@ from pinfold import __version__
 from pinfold.app import CommandRefused, ConfigError
 from pinfold.app.clients import LATEST, ClientSessions, Line, Speech, Upstream
 from pinfold.events import PinfoldError
-from pinfold.front.mcp_server.calls import Calls, Context, failure
-from pinfold.front.mcp_server.clients import Client, ClientPeer, RequestPeer, client_of
+from pinfold.front.mcp_server.calls import Calls, failure
+from pinfold.front.mcp_server.clients import Client, ClientPeer, Context, RequestPeer, client_of
 
 Wire: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]
-_Handler: TypeAlias = Callable[[Context, BaseModel], Awaitable[Any]]
+_Handler: TypeAlias = Callable[[Context], Awaitable[Any]]
 TITLE = "mcp exports"
 BETWEEN = "__"
 """Between a server's name and its tool or prompt."""
@@ -169,7 +170,7 @@ class Exports:
 
     # --- lists
 
-    async def _list_tools(self, context: Context, _params: BaseModel) -> Answer:
+    async def _list_tools(self, context: Context) -> Answer:
         found: list[Wire] = [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in self._calls.tools]
         for name in self._names:
             async with self._line(context, name) as (_client, line):
@@ -183,7 +184,7 @@ class Exports:
         return {"tools": found, **_LIST}
 
     def _make_list_handler(self, key: str) -> _Handler:
-        async def list_items(context: Context, _params: BaseModel) -> Answer:
+        async def list_items(context: Context) -> Answer:
             found: list[Wire] = []
             for name in self._names:
                 async with self._line(context, name) as (_client, line):
@@ -198,7 +199,7 @@ class Exports:
 
     # --- what is judged
 
-    async def _call_tool(self, context: Context, _params: BaseModel) -> Any:
+    async def _call_tool(self, context: Context) -> Any:
         params = dict(context.params or {})
         tool = str(params.get("name"))
         if self._calls.has(tool):
@@ -213,7 +214,7 @@ class Exports:
         except PinfoldError as error:
             return failure(str(error))
 
-    async def _read_resource(self, context: Context, _params: BaseModel) -> Answer:
+    async def _read_resource(self, context: Context) -> Answer:
         params = dict(context.params or {})
         refusal: MCPError | None = None
         for server in self._names:
@@ -229,7 +230,7 @@ class Exports:
                     refusal = error  # another server may have it
         raise refusal or MCPError(code=INVALID_PARAMS, message="no server has resources")
 
-    async def _get_prompt(self, context: Context, _params: BaseModel) -> Answer:
+    async def _get_prompt(self, context: Context) -> Answer:
         params = dict(context.params or {})
         server, params["name"] = self._split(str(params.get("name")))
         args = {"name": params["name"], "arguments": _table(params.get("arguments"))}
@@ -238,15 +239,12 @@ class Exports:
 
     async def _judge_and_forward(self, context: Context, client: Client, line: Line, call: _Call) -> Answer:
         upstream = await self._upstream(client)
-
-        async def forward() -> Answer:
-            return await self._forward_request(context, line, call.params)
-
+        forward = partial(self._forward_request, context, line, call.params)
         return await upstream.forward_call(line, call.server, (call.tool, call.args), forward, client.approve)
 
     # --- what is not
 
-    async def _complete(self, context: Context, _params: BaseModel) -> Answer:
+    async def _complete(self, context: Context) -> Answer:
         params = dict(context.params or {})
         match params.get("ref"):
             case {"type": "ref/prompt", "name": str(name), **rest}:
@@ -255,9 +253,9 @@ class Exports:
                 async with self._line(context, server) as (_client, line):
                     return await self._forward_request(context, line, params)
             case _:
-                return await self._forward_to_first(context, _params)
+                return await self._forward_to_first(context)
 
-    async def _forward_to_first(self, context: Context, _params: BaseModel) -> Answer:
+    async def _forward_to_first(self, context: Context) -> Answer:
         """The answer of the first server that does not refuse."""
         refusal: MCPError | None = None
         for server in self._names:
@@ -268,14 +266,14 @@ class Exports:
                     refusal = error
         raise refusal or MCPError(code=INVALID_PARAMS, message="no server is exported")
 
-    async def _forward_to_all(self, context: Context, _params: BaseModel) -> Answer:
+    async def _forward_to_all(self, context: Context) -> Answer:
         for server in self._names:
             async with self._line(context, server) as (_client, line):
                 if "logging" in line.capabilities:
                     await self._forward_request(context, line, dict(context.params or {}))
         return {}
 
-    async def _listen(self, context: Context, _params: BaseModel) -> Answer:
+    async def _listen(self, context: Context) -> Answer:
         (server,) = self._names
         async with self._line(context, server) as (_client, line):
             return await line.request(context.method, context.params, id_=context.request_id)
@@ -320,9 +318,7 @@ class Exports:
         offered = await self._calls.session_of(client)
         known = self._each.get(client.key)
         if known is None or known[0].offered is not offered:
-            gone = [key for key, (one, _) in self._each.items() if one.offered.gone.is_set()]
-            for key in gone:
-                del self._each[key]
+            self._each = {key: one for key, one in self._each.items() if not one[0].offered.gone.is_set()}
             self._each[client.key] = known = Upstream(offered), ClientPeer()
         return known[0]
 
@@ -343,12 +339,12 @@ class Exports:
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {shown[:80]}")
 
 
-def _with_protocol_errors(handler: _Handler) -> _Handler:
+def _with_protocol_errors(handler: _Handler) -> Callable[[Context, BaseModel], Awaitable[Any]]:
     """Turns PinfoldError into a protocol error."""
 
-    async def handle(context: Context, params: BaseModel) -> Any:
+    async def handle(context: Context, _: BaseModel) -> Any:
         try:
-            return await handler(context, params)
+            return await handler(context)
         except PinfoldError as error:
             raise MCPError(code=INVALID_REQUEST, message=str(error)) from error
 

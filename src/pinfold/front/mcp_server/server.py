@@ -1,13 +1,20 @@
-"""The MCP server: over standard streams for one client, over HTTP for several."""
+"""The MCP server: over standard streams for one client, over HTTP for several.
+
+HTTP requests are checked for token, host and origin. Recent events are kept for clients that reconnect.
+"""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
+import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +22,18 @@ import anyio
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
+from mcp.types import CallToolRequestParams, CallToolResult, JSONRPCMessage, ListToolsResult, PaginatedRequestParams
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold import __version__
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ClientSessions
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
-from pinfold.front.mcp_server.http_guard import RETRY_MS, App, Guard, RecentEvents
 
 PATH = "/mcp"
 PORT = 8484
@@ -34,6 +44,13 @@ _CLIENTS = 256
 _WAITING = 128
 _LEAVE_S = 2
 """How long open streams may take to end."""
+SESSION = "mcp-session-id"
+_BEARER = "bearer "
+_REMEMBERED = 4096
+EVENTS = 4096
+BYTES = 32 << 20
+_RETRY_MS = 500
+"""When a client whose stream ended reconnects."""
 _ABOUT = (
     "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
     "see. Without `session` each connection has a session of its own; where there is no connection that lasts, pass on "
@@ -88,20 +105,19 @@ async def _make_offered_server(offer: Offer) -> tuple[Server[Any], Callable[[str
 
 async def serve_stdio(offer: Offer) -> None:
     """Serve until the client closes standard input, or a signal."""
-    offering = offer.offering
-    async with background() as tasks, offering:
+    async with background() as tasks, offer.offering:
         server, _ = await _make_offered_server(offer)
-        tasks.start_soon(_leave_on_signal, offering)
+        tasks.start_soon(_leave_on_signal, offer.offering)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
 
 async def _leave_on_signal(offering: ClientSessions) -> None:
     with anyio.open_signal_receiver(*_SIGNALS) as signals:
-        async for _ in signals:
-            await offering.end()
-            # A thread of the SDK waits for the client's next line and cannot be woken.
-            os._exit(0)
+        await anext(signals)
+        await offering.end()
+        # A thread of the SDK waits for the client's next line and cannot be woken.
+        os._exit(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +144,12 @@ async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: C
     hosts = place.hosts(port)
     async with offer.offering:
         server, forget = await _make_offered_server(offer)
-        app: App = server.streamable_http_app(
+        app = server.streamable_http_app(
             streamable_http_path=PATH,
             max_request_body_size=_BODY,
             max_sessions=_CLIENTS,
             event_store=RecentEvents(),
-            retry_interval=RETRY_MS,
+            retry_interval=_RETRY_MS,
             # The guard has checked them already, more strictly.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
@@ -146,7 +162,7 @@ async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: C
         async with background() as tasks:
             tasks.start_soon(_stop_on_signal, http)
             listener.listen(_WAITING)
-            on_ready(f"http://{_format_host(place.host)}:{port}{PATH}")
+            on_ready(f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}{PATH}")
             await http.serve(sockets=[listener])
 
 
@@ -188,18 +204,130 @@ def _has_port(name: str) -> bool:
     return name.rpartition(":")[2].isdigit() and not name.endswith("]")
 
 
-def _format_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> ListenAddress:
     """From `HOST:PORT`, `PORT` or `HOST`. Raises ConfigError."""
     host, _, port = text.rpartition(":") if _has_port(text) else (text, "", str(PORT))
     if text.isdigit():
-        host, port = "127.0.0.1", text
-    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    if host == "localhost":
-        host = "127.0.0.1"
+        host, port = "", text
+    host = host.removeprefix("[").removesuffix("]")
+    host = "127.0.0.1" if host in ("", "localhost") else host
     if int(port) > 65535:
         raise ConfigError(f"{text!r} is not an address: give HOST:PORT, such as 127.0.0.1:{PORT}")
     return ListenAddress(host=host, port=int(port), names=tuple(names), origins=tuple(origins))
+
+
+class Guard:
+    """`hosts` and `origins` are exact, with their port. A refusal repeats nothing of the request."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        on_gone: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._hosts = frozenset(map(str.lower, hosts))
+        self._origins = frozenset(map(str.lower, origins))
+        self._on_gone = on_gone
+        """Called with the protocol session that a client has ended."""
+        self._clients: dict[str, str] = {}
+        """Protocol session -> the client under which its events are kept."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = Headers(scope=scope)
+        if refusal := self._refusal(scope["method"], headers):
+            await refusal(scope, receive, send)
+            return
+        session = _only(headers, SESSION)
+        # The request that opens a session does not know its id yet.
+        client = self._clients.get(session) or secrets.token_hex(8)
+
+        async def send_and_note(message: Message) -> None:
+            begins = message["type"] == "http.response.start" and not session
+            if begins and (opened := _only(Headers(raw=message.get("headers", [])), SESSION)):
+                self._clients[opened] = client
+                if len(self._clients) > _REMEMBERED:  # clients that left without notice
+                    del self._clients[next(iter(self._clients))]
+            await send(message)
+
+        _client.set(client)
+        await self._app(scope, receive, send_and_note)
+        if scope["method"] == "DELETE" and session:
+            self._clients.pop(session, None)
+            await self._on_gone(session)
+
+    def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
+        origins = headers.getlist("origin")
+        token = _only(headers, "authorization")
+        is_bearer = token[: len(_BEARER)].lower() == _BEARER
+        if _only(headers, "host").lower() not in self._hosts:
+            return _refuse(421, "unknown host name")
+        if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
+            return _refuse(403, "requests from other sites are not allowed")
+        if not (is_bearer and hmac.compare_digest(token[len(_BEARER) :].encode("utf-8", "replace"), self._token)):
+            return _refuse(401, "a bearer token is needed", {"www-authenticate": "Bearer"})
+        kind = _only(headers, "content-type").partition(";")[0].strip().lower()
+        if method == "POST" and kind != "application/json":
+            return _refuse(415, "send application/json")
+        return None
+
+
+def _only(headers: Headers, name: str) -> str:
+    """Empty if it is missing or given twice."""
+    values = headers.getlist(name)
+    return values[0] if len(values) == 1 else ""
+
+
+def _refuse(status: int, words: str, more: Mapping[str, str] | None = None) -> PlainTextResponse:
+    return PlainTextResponse(words, status, headers={"connection": "close", **(more or {})})
+
+
+_client: ContextVar[str] = ContextVar("client", default="")
+"""The SDK names streams by request number, which clients share: this tells clients apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    id: str
+    client: str
+    stream: str
+    message: JSONRPCMessage | None
+    size: int
+
+
+class RecentEvents(EventStore):
+    def __init__(self, events: int = EVENTS, size: int = BYTES) -> None:
+        self._most = events
+        self._size = size
+        self._kept: deque[_Sent] = deque()
+        self._held = 0
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        size = len(message.model_dump_json(by_alias=True, exclude_unset=True)) if message else 0
+        sent = _Sent(secrets.token_hex(12), _client.get(), stream_id, message, size)
+        self._kept.append(sent)
+        self._held += size
+        while len(self._kept) > self._most or self._held > self._size:
+            self._held -= self._kept.popleft().size
+        return sent.id
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        kept = tuple(self._kept)
+        last = next((at for at, one in enumerate(kept) if one.id == last_event_id), None)
+        if last is None or kept[last].client != _client.get():
+            return None
+        found = kept[last]
+        for one in kept[last + 1 :]:
+            if (one.client, one.stream) == (found.client, found.stream) and one.message is not None:
+                await send_callback(EventMessage(one.message, one.id))
+        return found.stream

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from functools import cache
+from importlib.resources import files
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
+from pinfold.text import cap_text
 from pinfold.tools.builtin.programs import Program, Reply, ask
 from pinfold.tools.ports import Inside, Kept
-from pinfold.tools.results import BadCall
+from pinfold.tools.results import BadCall, Result
 from pinfold.tools.tool import Tool, tool
 
 Found: TypeAlias = Literal["lines", "files", "count"]
@@ -32,6 +38,27 @@ KEPT_CHARACTERS = 1 << 20
 WRITES = ("write_file", "edit_file", "apply_patch")
 UNTOLD = {"read_file": ("max_lines", "start_line.default"), "edit_file": ("expected_matches",)}
 """Left out where the model is told of a tool in full."""
+TRANSFER_S = 30.0
+TRANSFER_BYTES = 8 << 20
+"""Bytes of a file."""
+# The guest's own guarded access, as a program: it has no package around it there.
+_FILE_ACCESS = files("pinfold") / "guest" / "toolbox" / "files.py"
+_TRANSFER = """
+def _transfer():
+    files, (do, path) = Files(os.getcwd()), sys.argv[1:]
+    try:
+        if do == "put":
+            files.put(path, sys.stdin.buffer.read())
+        else:
+            sys.stdout.buffer.write(files.get(path, {limit}))
+    except Refused as refused:
+        sys.stderr.write(str(refused))
+        return 1
+    return 0
+
+sys.exit(_transfer())
+"""
+_TRANSFER_WORDS = 1000
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -54,6 +81,9 @@ class FileTools:
         self._inside = inside
         self._kept = kept
 
+    async def _ask(self, program: Program, do: str, **given: Json) -> Reply:
+        return await ask(self._inside, program, do, given, timeout_s=QUICK_S)
+
     async def list_files(self, path: str = ".") -> str:
         """List a folder: folders end in a slash, files have their size in bytes."""
         found = await self.list_directory(path)
@@ -66,7 +96,7 @@ class FileTools:
 
     async def list_directory(self, path: str = ".") -> dict[str, Json]:
         """List a folder: {"entries": [{"name", "type", "size"}]}."""
-        reply = await ask(self._inside, "file_reader", "entries", {"path": path}, timeout_s=QUICK_S)
+        reply = await self._ask("file_reader", "entries", path=path)
         try:
             entries = msgspec.to_builtins(msgspec.convert(reply.get("entries"), list[_Entry]))
         except msgspec.ValidationError:
@@ -80,43 +110,38 @@ class FileTools:
             raise BadCall("start_line counts from 1")
         if max_lines is not None and max_lines < 1:
             raise BadCall("max_lines is at least 1")
-        handle = path.removeprefix("blob:")
         if path.startswith(("blob:", "sha256:")):
-            return self._reopen_result(handle, start_line, max_lines)
-        given = {"path": path, "start_line": start_line, "max_lines": max_lines, "most": READ}
-        return (await ask(self._inside, "file_reader", "read", given, timeout_s=QUICK_S)).text()
-
-    def _reopen_result(self, handle: str, start_line: int, max_lines: int | None) -> str:
-        data = self._kept.get(handle) if self._kept else None
-        if data is None:
-            raise BadCall(f"nothing is kept as {handle!r}; the end of a cut result names its handle")
-        return _page(data, handle, start_line, max_lines, READ)
+            handle = path.removeprefix("blob:")
+            data = self._kept.get(handle) if self._kept else None
+            if data is None:
+                raise BadCall(f"nothing is kept as {handle!r}; the end of a cut result names its handle")
+            return _page(data, handle, start_line, max_lines)
+        reply = await self._ask("file_reader", "read", path=path, start_line=start_line, max_lines=max_lines, most=READ)
+        return reply.text()
 
     async def write_file(self, path: str, content: str, create_dirs: bool = True) -> str:
         """Write a whole file in UTF-8, new or in place of the old one. To change a part, use edit_file."""
-        given = {"path": path, "content": content, "create_dirs": create_dirs, "dry": False}
-        return _reply_text(await ask(self._inside, "file_writer", "write", given, timeout_s=QUICK_S))
+        given = {"path": path, "content": content, "create_dirs": create_dirs}
+        return _reply_text(await self._ask("file_writer", "write", **given, dry=False))
 
     async def edit_file(self, path: str, old: str, new: str, expected_matches: int = 1) -> str:
         """Replace exact text in a file."""
         if expected_matches < 1:
             raise BadCall("expected_matches is at least 1")
-        given = {"path": path, "old": old, "new": new, "expected_matches": expected_matches, "dry": False}
-        return _reply_text(await ask(self._inside, "file_writer", "edit", given, timeout_s=QUICK_S))
+        given = {"path": path, "old": old, "new": new, "expected_matches": expected_matches}
+        return _reply_text(await self._ask("file_writer", "edit", **given, dry=False))
 
     async def apply_patch(self, patch: str) -> str:
         """Apply a unified diff (git's too), or a patch between *** Begin Patch and *** End Patch, to any number of files:
         all of it or nothing."""
-        given = {"patch": patch, "dry": False}
-        reply = await ask(self._inside, "patcher", "apply", given, timeout_s=QUICK_S)
+        reply = await self._ask("patcher", "apply", patch=patch, dry=False)
         if reply.notices and "\n" in reply.text():
             raise BadCall(f"{'; '.join(reply.notices)}; what else the patch says was done:\n{reply.text()}")
         return _reply_text(reply)
 
     async def glob(self, pattern: str, path: str = ".") -> str:
         """Find files and folders by name: `**/*.py`, `src/*.{ts,tsx}`. Hidden ones only if the pattern names them."""
-        given = {"pattern": pattern, "path": path}
-        return (await ask(self._inside, "file_finder", "glob", given, timeout_s=QUICK_S)).text()
+        return (await self._ask("file_finder", "glob", pattern=pattern, path=path)).text()
 
     async def grep(self, pattern: str, path: str = ".", output_mode: Found = "lines") -> str:
         """Find lines by a regular expression, as `path:line:text`; or only the files, or the count in each.
@@ -124,14 +149,12 @@ class FileTools:
         Args:
             pattern: a regular expression
         """
-        given = {"pattern": pattern, "path": path, "output_mode": output_mode}
-        return (await ask(self._inside, "text_search", "grep", given, timeout_s=QUICK_S)).text()
+        return (await self._ask("text_search", "grep", pattern=pattern, path=path, output_mode=output_mode)).text()
 
     def tools(self) -> list[Tool[..., Any]]:
         read = (self.list_files, self.list_directory, self.read_file)
         write = (self.write_file, self.edit_file, self.apply_patch)
-        functions = (*read, *write, self.glob, self.grep, TableViews(self._inside).data_view)
-        return [_as_tool(function) for function in functions]
+        return [_as_tool(function) for function in (*read, *write, self.glob, self.grep)]
 
 
 class TableViews:
@@ -188,12 +211,7 @@ def _as_tool(function: Callable[..., Any]) -> Tool[..., Any]:
 
 def file_tools(inside: Inside, kept: Kept | None = None) -> list[Tool[..., Any]]:
     """The tools for files and tables of a session; `kept` is what `read_file("blob:HANDLE")` opens again."""
-    return FileTools(inside, kept).tools()
-
-
-async def list_directory(inside: Inside, path: str) -> dict[str, Json]:
-    """`{"entries": [{"name", "type", "size"}]}`; type is file, directory, link or other. `more` counts those left out."""
-    return await FileTools(inside).list_directory(path)
+    return [*FileTools(inside, kept).tools(), _as_tool(TableViews(inside).data_view)]
 
 
 async def preview(inside: Inside, tool: str, args: Json) -> str:
@@ -201,12 +219,12 @@ async def preview(inside: Inside, tool: str, args: Json) -> str:
 
     Empty for other tools. Raises BadCall where the call would fail, and ToolFailed for arguments that are wrong.
     """
-    known = next((one for one in FileTools(inside).tools() if one.name == tool), None)
-    if tool not in WRITES or known is None:
+    if tool not in WRITES:
         return ""
-    given = {**known.check_arguments(args), "dry": True}
-    program, do = ("patcher", "apply") if tool == "apply_patch" else ("file_writer", tool.removesuffix("_file"))
-    reply = await ask(inside, cast(Program, program), do, given, timeout_s=QUICK_S)
+    given = {**_as_tool(getattr(FileTools(inside), tool)).check_arguments(args), "dry": True}
+    is_patch = tool == "apply_patch"
+    do = "apply" if is_patch else tool.removesuffix("_file")
+    reply = await ask(inside, "patcher" if is_patch else "file_writer", do, given, timeout_s=QUICK_S)
     return reply.text("diff")
 
 
@@ -220,21 +238,17 @@ def write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:
     return "workspace", str(args.get("path", ""))
 
 
-def _page(data: bytes, name: str, first: int, most_lines: int | None, most: int) -> str:
-    """At most `most` characters of a kept text, shown as `read_file` shows a file. Raises BadCall past its end."""
+def _page(data: bytes, name: str, first: int, most_lines: int | None) -> str:
+    """At most `READ` characters of a kept text, shown as `read_file` shows a file. Raises BadCall past its end."""
     lines = data.decode("utf-8", "replace").splitlines(keepends=True)
     if first > max(1, len(lines)):
         raise BadCall(f"{name} has {len(lines):,} lines; start_line={first} is past the end")
-    shown: list[str] = []
-    room = most
-    for line in lines[first - 1 :][:most_lines]:
-        if len(line) > room:
-            break
-        shown.append(line)
-        room -= len(line)
+    wanted = lines[first - 1 :][:most_lines]
+    sizes = accumulate(map(len, wanted))
+    shown = [line for line, size in zip(wanted, sizes, strict=True) if size <= READ]
     last = first + len(shown) - 1
     if not shown and lines:
-        return f"{lines[first - 1][:most]}\n[line {first:,} of {len(lines):,}, cut; go on with start_line={first + 1}]"
+        return f"{lines[first - 1][:READ]}\n[line {first:,} of {len(lines):,}, cut; go on with start_line={first + 1}]"
     text = "".join(shown)
     if last >= len(lines) and first == 1:
         return text
@@ -257,3 +271,70 @@ def _line(entry: Mapping[str, Json]) -> str:
             return f"{entry['name']}  {entry['size']:,}"
         case other:
             return f"{entry['name']}  ({other})"
+
+
+class FileTransfer:
+    """Whole files of the workspace, put in and got out by clients outside the session."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+
+    async def get_file(self, path: str) -> Result:
+        """Take a whole file of the workspace out, as base64.
+
+        Args:
+            path: Relative to the workspace.
+        """
+        data = await self._run_transfer("get", path)
+        return Result(text=f"{path}: {len(data):,} bytes", value=base64.b64encode(data).decode())
+
+    async def put_file(self, path: str, content: str | None = None, base64: str | None = None) -> str:
+        """Write a whole file of the workspace, from text or base64.
+
+        Args:
+            path: Relative to the workspace.
+        """
+        data = _decode_content(content, base64)
+        await self._run_transfer("put", path, data)
+        return f"wrote {path}: {len(data):,} bytes"
+
+    async def _run_transfer(self, do: str, path: str, data: bytes = b"") -> bytes:
+        if "\0" in path:
+            raise BadCall("a path cannot hold a NUL")
+        argv = ["python3", "-I", "-S", "-c", _transfer_source(), do, path]
+        ran = await self._inside.command(argv, timeout_s=TRANSFER_S, stdin=data)
+        if ran.status != "ok":
+            said = ran.stderr.decode("utf-8", "replace").strip()
+            late = f"it took longer than {TRANSFER_S:g} s and was stopped" if ran.status == "timeout" else ""
+            raise BadCall(cap_text(late or said or "the session could not do this", _TRANSFER_WORDS))
+        if ran.notices:
+            raise BadCall("; ".join(ran.notices))
+        return ran.stdout
+
+
+@cache
+def _transfer_source() -> str:
+    return _FILE_ACCESS.read_text("utf-8") + _TRANSFER.format(limit=TRANSFER_BYTES)
+
+
+def _decode_content(content: str | None, encoded: str | None) -> bytes:
+    if (content is None) == (encoded is None):
+        raise BadCall("give either content, which is text, or base64")
+    try:
+        data = content.encode() if content is not None else base64.b64decode(encoded or "", validate=True)
+    except UnicodeEncodeError as error:
+        raise BadCall(f"content holds half a surrogate pair at character {error.start}") from error
+    except (binascii.Error, ValueError) as error:
+        raise BadCall(f"base64 cannot be decoded: {error}") from error
+    if len(data) > TRANSFER_BYTES:
+        raise BadCall(f"the file has {len(data):,} bytes; the limit is {TRANSFER_BYTES:,}")
+    return data
+
+
+def transfer_tools(inside: Inside) -> list[Tool[..., Any]]:
+    """`get_file` and `put_file`."""
+    transfer = FileTransfer(inside)
+    shared: dict[str, Any] = {"timeout_s": TRANSFER_S + 10, "parallel_safe": False, "server": "filesystem"}
+    get = tool(effect="pure", reach="files", **shared)(transfer.get_file)
+    put = tool(effect="once", reach="workspace", **shared)(transfer.put_file)
+    return [get, replace(put, goes=write_reach, returns=None)]

@@ -92,7 +92,7 @@ def _read(ran: Ran, timeout_s: float) -> Reply:
     if ran.status == "timeout":
         raise BadCall(f"it took longer than {timeout_s:g} s and was stopped; ask for less of it")
     if ran.status != "ok":
-        words = last_line(ran.stderr[-WORDS:].decode("utf-8", "replace"))
+        words = first_line(ran.stderr[-WORDS:].decode("utf-8", "replace").rstrip().rpartition("\n")[2])
         killed = ran.code is not None and ran.code < 0
         why = "it was killed, most likely for want of memory" if killed else words or "it ended without a word"
         raise BadCall(f"the session could not do this: {why}")
@@ -102,17 +102,13 @@ def _read(ran: Ran, timeout_s: float) -> Reply:
         fields = parse_json(ran.stdout)
     except PinfoldError as error:
         raise _nonsense() from error
-    if not isinstance(fields, dict):
-        raise _nonsense()
-    reply = cast(dict[str, Json], fields)
-    error = reply.get("error")
-    if isinstance(error, str):
-        raise BadCall(cap_text(error, WORDS))
-    return Reply(reply, ran.notices)
-
-
-def last_line(text: str) -> str:
-    return first_line(text.rstrip().rpartition("\n")[2])
+    match fields:
+        case {"error": str(error)}:
+            raise BadCall(cap_text(error, WORDS))
+        case dict():
+            return Reply(cast(dict[str, Json], fields), ran.notices)
+        case _:
+            raise _nonsense()
 
 
 def _nonsense() -> BadCall:

@@ -47,7 +47,7 @@ tail -n @TAIL@ "$jobs/$n.log"
 
 
 def shell_tool(
-    inside: Inside, workspace: str, *, host: Host | None = None, default_s: float = SHELL_S, most_s: float = MOST_S
+    inside: Inside, workspace: str, *, host: Host | None = None, default_s: float = SHELL_S
 ) -> Tool[..., Any]:
     async def shell(
         command: str,
@@ -57,7 +57,9 @@ def shell_tool(
     ) -> Result:
         """Run bash in the workspace, or on the user's host."""
         folder = _folder(workdir, workspace)
-        limit_s = _limit(timeout_s, default_s, most_s)
+        limit_s = default_s if timeout_s is None else min(timeout_s, MOST_S)
+        if timeout_s is not None and not (math.isfinite(timeout_s) and timeout_s > 0):
+            raise BadCall("timeout_s must be more than 0")
         if not command.strip():
             raise BadCall("the command is empty")
         if "\0" in command:
@@ -75,7 +77,7 @@ def shell_tool(
         ran = await inside.command(["/bin/sh", "-c", _BASH, "sh", command], timeout_s=limit_s, workdir=folder)
         return _command_result(ran, limit_s)
 
-    made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S, server="system")(shell)
+    made = tool(effect="once", reach="workspace", timeout_s=MOST_S + GRACE_S, server="system")(shell)
     return replace(made, goes=reach_of, untold=("workdir", "where.default"))
 
 
@@ -95,14 +97,6 @@ def _folder(workdir: str | None, workspace: str) -> str:
         raise BadCall(f"workdir {workdir!r} is outside the workspace; name a folder within {workspace}")
     folder = str(path.relative_to(workspace))
     return "" if folder == "." else folder
-
-
-def _limit(timeout_s: float | None, default_s: float, most_s: float) -> float:
-    if timeout_s is None:
-        return default_s
-    if not (math.isfinite(timeout_s) and timeout_s > 0):
-        raise BadCall("timeout_s must be more than 0")
-    return min(timeout_s, most_s)
 
 
 def _command_result(ran: Ran, limit_s: float) -> Result:

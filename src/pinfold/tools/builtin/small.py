@@ -128,5 +128,5 @@ def answer(text: str) -> None:
     del text  # the engine takes it from the record
 
 
-def small_tools(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Sequence[Tool[..., Any]]:
-    return calculator, now_tool(clock), todo, ask_user, answer
+def small_tools() -> Sequence[Tool[..., Any]]:
+    return calculator, now_tool(), todo, ask_user, answer

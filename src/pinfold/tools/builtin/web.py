@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio.to_thread
@@ -20,19 +21,22 @@ FETCH_S = 30.0
 GRACE_S = 5.0
 MAX_BYTES = 2_000_000
 _CHARSET = r"(?i)charset\s*=\s*[\"']?([\w.:-]{1,40})"
+_HTML = rb"(?i)\s*(?:<!doctype html|<html)"
 _TEXTUAL = r"text/|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript|x-ndjson|csv|sql)\b"
 
 
-def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYTES) -> Tool[..., Any]:
+def fetch_tool(web: Web, *, max_bytes: int = MAX_BYTES) -> Tool[..., Any]:
     async def fetch(url: str) -> Result:
         """Read a page or a file of the web as text.
 
         Args:
             url: A whole address, such as https://example.com/page
         """
-        address = checked_url(url)
+        address = _whole(url)
+        if not destination(address):
+            raise BadCall(f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page")
         headers = {"Accept": "text/html, application/json, text/*;q=0.9, */*;q=0.5"}
-        answer = await web.request("GET", address, headers=headers, body=None, timeout_s=timeout_s, max_bytes=max_bytes)
+        answer = await web.request("GET", address, headers=headers, body=None, timeout_s=FETCH_S, max_bytes=max_bytes)
         text, value = await anyio.to_thread.run_sync(read_body, answer, abandon_on_cancel=True)
         if not 200 <= answer.status < 300:
             raise BadCall(f"the server answered {answer.status}: {text[:500]}", sent=answer.sent)
@@ -45,7 +49,7 @@ def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYT
         effect="keyed",
         reach="network",
         trust="untrusted",
-        timeout_s=timeout_s + GRACE_S,
+        timeout_s=FETCH_S + GRACE_S,
         parallel_safe=True,
         server="web",
     )(fetch)
@@ -56,14 +60,6 @@ def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:
     return "network", destination(_whole(args.get("url")))
 
 
-def checked_url(url: str) -> str:
-    """An address one can go to, or BadCall."""
-    text = _whole(url)
-    if not destination(text):
-        raise BadCall(f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page")
-    return text
-
-
 def _whole(url: Json) -> str:
     """With the scheme that is usually left out."""
     text = url.strip() if isinstance(url, str) else ""
@@ -71,10 +67,8 @@ def _whole(url: Json) -> str:
     return f"https://{text}" if is_bare else text
 
 
-def destination(url: Json) -> str:
+def destination(url: str) -> str:
     """`host:port` of an address, as it will be connected to; empty where there is none."""
-    if not isinstance(url, str):
-        return ""
     from pinfold.net import BadDestination, read_url
 
     try:
@@ -90,9 +84,11 @@ def mime_of(answer: Fetched) -> str:
 def read_body(answer: Fetched) -> tuple[str, Json]:
     """As text for the model, and as a value for code."""
     mime = mime_of(answer)
-    if "json" in mime and (parsed := _json(answer.body)) is not None:
-        return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")), parsed
-    if mime in ("text/html", "application/xhtml+xml") or (not mime and _looks_like_html(answer.body)):
+    if "json" in mime:
+        with suppress(ValueError, RecursionError):
+            parsed = json.loads(answer.body)
+            return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")), parsed
+    if mime in ("text/html", "application/xhtml+xml") or (not mime and re.match(_HTML, answer.body[:200])):
         from pinfold.tools.builtin.readable import readable
 
         text = readable(decode_page(answer), answer.url) or "(a page without text)"
@@ -113,14 +109,3 @@ def decode_page(answer: Fetched) -> str:
         return answer.body.decode(name if is_text else "utf-8", "replace")
     except (LookupError, ValueError):
         return answer.body.decode("utf-8", "replace")
-
-
-def _json(body: bytes) -> Json:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _looks_like_html(body: bytes) -> bool:
-    return bool(re.match(rb"\s*(?:<!doctype html|<html)", body[:200], re.IGNORECASE))

@@ -12,8 +12,7 @@ from typing import Any, cast
 from pinfold.events import Json
 from pinfold.text import NO_OUTPUT
 from pinfold.tools.declared.parameters import Parameter, check_values
-from pinfold.tools.declared.tables import Table, kind_of
-from pinfold.tools.declared.templates import Template, template
+from pinfold.tools.declared.tables import Table, Template, kind_of, template
 from pinfold.tools.ports import Ports, Ran
 from pinfold.tools.results import BadCall, Result
 

@@ -25,16 +25,12 @@ _TYPES: Mapping[str, Any] = {**JSON_TYPES, "array": list, "object": dict}
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 
 
-def _matches(value: str, pattern: str) -> bool:
-    return re.search(pattern, value) is not None
-
-
 _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "minimum": (lambda value, limit: value >= limit, "must be at least {limit}, not {value}"),
     "maximum": (lambda value, limit: value <= limit, "must be at most {limit}, not {value}"),
     "minLength": (lambda value, limit: len(value) >= limit, "must have at least {limit} characters"),
     "maxLength": (lambda value, limit: len(value) <= limit, "must have at most {limit} characters, not {size}"),
-    "pattern": (_matches, "must match {limit}, and {value!r} does not"),
+    "pattern": (lambda value, limit: re.search(limit, value) is not None, "must match {limit}, and {value!r} does not"),
 }
 _KEYS = ("type", "description", "default", "enum", "required", "items", *_BOUNDS)
 _NOTHING: Any = object()
@@ -139,11 +135,9 @@ def _parameter(top: Table, name: Json, content: Json, needed: frozenset[str] | N
     hint = Literal[tuple(choices)] if choices else JSON_TYPES[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
     if not is_required and default in (_NOTHING, None):
         hint, default = cast("Any", hint) | None, None
-    schema: dict[str, Json] = {"type": kind}
-    schema |= {"description": description} if description else {}
-    schema |= {"enum": list(choices)} if choices else {}
-    schema |= {"items": items} if items is not None else {}
-    schema |= {"default": default} if not is_required and default is not None else {}
+    about: dict[str, Json] = {"description": description or None, "enum": list(choices) or None, "items": items}
+    about["default"] = None if is_required else default
+    schema = {"type": kind, **{key: value for key, value in about.items() if value is not None}}
     argument = Argument(name=name, hint=hint, default=REQUIRED if is_required else default, description=description)
     return Parameter(argument=argument, kind=kind, schema={**schema, **bounds}, bounds=bounds)
 

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter, check_values
-from pinfold.tools.declared.tables import Table
-from pinfold.tools.declared.templates import Template, template
+from pinfold.tools.declared.tables import Table, Template, template
 from pinfold.tools.ports import Fetched, Ports
 from pinfold.tools.results import BadCall, Result
 
@@ -74,23 +73,23 @@ def request_of(
         headers, body = _body(outline, values)
         secrets = await _secrets(outline, ports, host)
         for name, one in outline.headers.items():
-            if not one.lacks(values):
-                headers[name] = _header(name, one.fill(values, secrets=secrets))
+            if one.lacks(values):
+                continue
+            headers[name] = one.fill(values, secrets=secrets)
+            if not (headers[name].isascii() and headers[name].isprintable()):
+                raise BadCall(f"the header {name} may hold plain characters only")
+        limits: dict[str, Any] = {"timeout_s": outline.timeout_s, "max_bytes": outline.max_bytes}
         try:
-            fetched = await ports.web.request(
-                outline.method,
-                url,
-                headers=headers,
-                body=body,
-                timeout_s=outline.timeout_s,
-                max_bytes=outline.max_bytes,
-            )
+            fetched = await ports.web.request(outline.method, url, headers=headers, body=body, **limits)
         except BadCall as error:
             raise BadCall(_without(str(error), secrets), sent=error.sent) from None
         except Exception as error:  # noqa: BLE001 - its words may hold what must not be told
             raise BadCall(f"the request failed: {type(error).__name__}") from None
+        # As bytes that stand for themselves, so that a body which is no text stays as it is.
+        body = _without(fetched.body.decode("latin-1"), secrets).encode("latin-1") if secrets else fetched.body
+        url, mime = _without(fetched.url, secrets), _without(fetched.mime, secrets)
+        cleaned = replace(fetched, url=url, mime=mime, body=body)
         # A page may take a while to be made readable.
-        cleaned = _remove_secrets(fetched, secrets)
         return await anyio.to_thread.run_sync(_response_result, cleaned, outline, abandon_on_cancel=True)
 
     return run, outline
@@ -106,9 +105,8 @@ def _outline(http: Table, parameters: Mapping[str, Parameter], timeout_s: float)
         )
     if re.search(r"[{}$@]", parts["host"]) or not destination(f"{parts['scheme']}://{parts['host']}"):
         http.fault("url", f"the host {parts['host']!r} must be written out, without parameters, names or passwords")
-    method = http.text("method", "").upper()
     has_body = "body" in http or "form" in http
-    method = method or ("POST" if has_body else "GET")
+    method = http.text("method").upper() or ("POST" if has_body else "GET")
     if method not in METHODS:
         http.fault("method", f"should be one of {', '.join(METHODS)}, not {method!r}")
     if has_body and method in ("GET", "HEAD"):
@@ -132,7 +130,12 @@ def _outline(http: Table, parameters: Mapping[str, Parameter], timeout_s: float)
         max_bytes=int(http.number("max_bytes", MAX_BYTES, MOST_BYTES)),
         select=http.text("select"),
     )
-    _check_headers(http, outline, parts["scheme"], parts["host"].partition(":")[0])
+    is_safe = parts["scheme"] == "https" or parts["host"].partition(":")[0] in _LOOPBACK
+    for name, one in outline.headers.items():
+        if not _HEADER.fullmatch(name) or name.lower() in _OURS:
+            http.fault(f"headers.{name}", "this header cannot be set; leave it out")
+        if one.secrets and not is_safe:
+            http.fault(f"headers.{name}", "a secret goes over https only; change the url")
     http.end(_KEYS)
     return outline
 
@@ -170,22 +173,14 @@ def _read_body(http: Table, known: set[str]) -> Json:
     return _map_leaves(http.take("body"), read)
 
 
-def _check_headers(http: Table, outline: Outline, scheme: str, host: str) -> None:
-    for name, one in outline.headers.items():
-        if not _HEADER.fullmatch(name) or name.lower() in _OURS:
-            http.fault(f"headers.{name}", "this header cannot be set; leave it out")
-        if one.secrets and scheme != "https" and host not in _LOOPBACK:
-            http.fault(f"headers.{name}", "a secret goes over https only; change the url")
-
-
 def _url(outline: Outline, values: Mapping[str, Json]) -> str:
+    def word(_: str, text: str) -> str:
+        return quote(text, safe="", errors="replace")
+
     def segment(name: str, text: str) -> str:
         if text in ("", ".", ".."):
             raise BadCall(f"{name!r} cannot be {text!r}: it is a part of the address")
-        return quote(text, safe="", errors="replace")
-
-    def word(_: str, text: str) -> str:
-        return quote(text, safe="", errors="replace")
+        return word(name, text)
 
     path = outline.path.fill(values, segment)
     if any(part in (".", "..") for part in path.split("/")):
@@ -216,10 +211,8 @@ def _body(outline: Outline, values: Mapping[str, Json]) -> tuple[dict[str, str],
         case Template() as text:
             return {"Content-Type": "text/plain; charset=utf-8"}, text.fill(values).encode("utf-8", "replace")
         case tree:
-            filled = _map_leaves(tree, lambda leaf, _: _fill_leaf(leaf, values))
-            return {"Content-Type": "application/json"}, json.dumps(filled, ensure_ascii=False).encode(
-                "utf-8", "replace"
-            )
+            filled = json.dumps(_map_leaves(tree, lambda leaf, _: _fill_leaf(leaf, values)), ensure_ascii=False)
+            return {"Content-Type": "application/json"}, filled.encode("utf-8", "replace")
 
 
 def _fill_leaf(leaf: Json, values: Mapping[str, Json]) -> Json:
@@ -229,12 +222,6 @@ def _fill_leaf(leaf: Json, values: Mapping[str, Json]) -> Json:
     if leaf.lacks(values):
         return _LEFT_OUT
     return values[leaf.only] if leaf.only else leaf.fill(values)
-
-
-def _header(name: str, text: str) -> str:
-    if not (text.isascii() and text.isprintable()):
-        raise BadCall(f"the header {name} may hold plain characters only")
-    return text
 
 
 async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
@@ -254,13 +241,6 @@ def _without(text: str, secrets: Mapping[str, str]) -> str:
         for form in dict.fromkeys((value, as_json, as_python, quote(value, safe=""), quote(value))):
             text = text.replace(form, "[redacted]")
     return text
-
-
-def _remove_secrets(fetched: Fetched, secrets: Mapping[str, str]) -> Fetched:
-    """With our own secrets taken out."""
-    # As bytes that stand for themselves, so that a body which is no text stays as it is.
-    body = _without(fetched.body.decode("latin-1"), secrets).encode("latin-1") if secrets else fetched.body
-    return replace(fetched, url=_without(fetched.url, secrets), mime=_without(fetched.mime, secrets), body=body)
 
 
 def _response_result(answer: Fetched, outline: Outline) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -11,11 +10,11 @@ from typing import Any, cast, get_args
 from pinfold.events import Effect, Json, Reach
 from pinfold.tools.declared import commands
 from pinfold.tools.declared.commands import command_of
-from pinfold.tools.declared.parameters import Parameter, read_parameters, schema_of
+from pinfold.tools.declared.parameters import read_parameters, schema_of
 from pinfold.tools.declared.requests import request_of
 from pinfold.tools.declared.tables import FILE_BYTES, Table, parse
 from pinfold.tools.ports import Ports
-from pinfold.tools.results import BadTool, Result
+from pinfold.tools.results import BadTool
 from pinfold.tools.tool import MAX_OUTPUT, Tool, Trust
 
 TIMEOUT_S = 30.0
@@ -26,11 +25,7 @@ _KEYS = (
     *("parallel_safe", "cache", *commands.KEYS),
 )
 _OTHER_KEYS = {
-    "input_schema": "parameters",
-    "inputSchema": "parameters",
-    "arguments": "parameters",
-    "args": "parameters",
-    "inputs": "parameters",
+    **dict.fromkeys(("input_schema", "inputSchema", "arguments", "args", "inputs"), "parameters"),
     "timeout": "timeout_s",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -79,9 +74,26 @@ def yaml_tool(content: bytes, source: str, ports: Ports) -> Tool[..., Any]:
     effect = top.choice("effect", get_args(Effect), "once")
     if effect == "pure" and "http" in top:
         top.fault("effect", "a request leaves this machine: keyed if it may be repeated, else once")
-    work = _work(top, parameters, ports)
+    is_command = "command" in top
+    if is_command == ("http" in top):
+        top.fault("", "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them")
+    timeout_s = top.number("timeout_s", TIMEOUT_S, MOST_S)
+    reach: Reach = top.choice("reach", get_args(Reach), "workspace" if is_command else "network")
+    to = ""
+    if is_command:
+        if reach not in _OF_COMMANDS:
+            top.fault("reach", f"a command runs in the sandbox: {', '.join(_OF_COMMANDS)}, not {reach}")
+        function, used = command_of(top, parameters, ports, timeout_s)
+    else:
+        if reach != "network":
+            top.fault("reach", f"a request reaches the network, not {reach}; leave it out")
+        http = top.table("http")
+        if http is None:
+            top.fault("http", "it is empty; give it a url")
+        function, outline = request_of(http, parameters, ports, timeout_s)
+        used, timeout_s, to = outline.used_parameters(), outline.timeout_s, outline.to
     for parameter in parameters:
-        if parameter not in work.used:
+        if parameter not in used:
             top.fault(f"parameters.{parameter}", f"it is never used; write {{{parameter}}} where it belongs")
     parallel_safe = top.flag("parallel_safe", effect == "pure")
     cache = top.flag("cache", default=False)
@@ -91,51 +103,19 @@ def yaml_tool(content: bytes, source: str, ports: Ports) -> Tool[..., Any]:
     max_output = int(top.number("max_output", MAX_OUTPUT, 1_000_000))
     top.end(_KEYS)
     return Tool(
-        function=work.function,
+        function=function,
         name=name,
         description=description,
         effect=effect,
-        timeout_s=work.timeout_s + GRACE_S,
+        timeout_s=timeout_s + GRACE_S,
         parallel_safe=bool(parallel_safe),
         parameters=schema_of(parameters),
-        reach=work.reach,
+        reach=reach,
         trust=trust,
         max_output=max_output,
         cache=bool(cache),
         takes=tuple(one.argument for one in parameters.values()),
-        goes=(lambda _: (work.reach, work.to)) if work.to else None,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    function: Callable[..., Awaitable[Result]]
-    used: set[str]
-    """Parameters."""
-    reach: Reach
-    timeout_s: float
-    to: str = ""
-
-
-def _work(top: Table, parameters: Mapping[str, Parameter], ports: Ports) -> _Work:
-    is_command = "command" in top
-    if is_command == ("http" in top):
-        top.fault("", "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them")
-    timeout_s = top.number("timeout_s", TIMEOUT_S, MOST_S)
-    reach: Reach = top.choice("reach", get_args(Reach), "workspace" if is_command else "network")
-    if is_command:
-        if reach not in _OF_COMMANDS:
-            top.fault("reach", f"a command runs in the sandbox: {', '.join(_OF_COMMANDS)}, not {reach}")
-        function, used = command_of(top, parameters, ports, timeout_s)
-        return _Work(function=function, used=used, reach=reach, timeout_s=timeout_s)
-    if reach != "network":
-        top.fault("reach", f"a request reaches the network, not {reach}; leave it out")
-    http = top.table("http")
-    if http is None:
-        top.fault("http", "it is empty; give it a url")
-    function, outline = request_of(http, parameters, ports, timeout_s)
-    return _Work(
-        function=function, used=outline.used_parameters(), reach=reach, timeout_s=outline.timeout_s, to=outline.to
+        goes=(lambda _: (reach, to)) if to else None,
     )
 
 

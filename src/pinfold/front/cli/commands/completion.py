@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 import click
-from click.shell_completion import CompletionItem, FishComplete, add_completion_class
-
-if TYPE_CHECKING:
-    from pinfold.app.storage import SessionNode
-
+from click.shell_completion import CompletionItem, FishComplete, add_completion_class, get_completion_class
 
 _MOST = 60
 
@@ -47,25 +42,16 @@ def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
         everyone = list_nodes(SessionStore())
     except PinfoldError:
         return []
-    found = [*_by_id(everyone, incomplete), *_by_title(everyone, incomplete)]
+    from pinfold.text import first_line, presentable
+
+    by_id = [kin for kin in everyone if kin.id.startswith(incomplete)]
+    found = [CompletionItem(str(kin.id), help=first_line(presentable(kin.title), 60)) for kin in by_id]
+    if incomplete:  # only titles that need no quoting
+        by_title = [kin for kin in everyone if kin.named and kin.title.startswith(incomplete)]
+        found += [CompletionItem(kin.title, help=kin.id) for kin in by_title if _is_plain(kin.title)]
     if everyone and "last".startswith(incomplete):
         found.append(CompletionItem("last", help="the session used last"))
     return found[:_MOST]
-
-
-def _by_id(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionItem]:
-    from pinfold.text import first_line, presentable
-
-    for kin in everyone:
-        if kin.id.startswith(incomplete):
-            yield CompletionItem(kin.id, help=first_line(presentable(kin.title), 60))
-
-
-def _by_title(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionItem]:
-    """Only titles that need no quoting."""
-    for kin in everyone:
-        if incomplete and kin.named and kin.title.startswith(incomplete) and _is_plain(kin.title):
-            yield CompletionItem(kin.title, help=kin.id)
 
 
 def _is_plain(title: str, more: str = "") -> bool:
@@ -83,7 +69,11 @@ def _models(_: click.Context, incomplete: str) -> list[CompletionItem]:
         return []
 
 
-_COMPLETERS: dict[str, Any] = {"session": _sessions, "sessions": _sessions, "model": _models}
+_COMPLETERS: dict[str, Callable[[click.Context, str], list[CompletionItem]]] = {
+    "session": _sessions,
+    "sessions": _sessions,
+    "model": _models,
+}
 
 
 _HOW = {
@@ -98,7 +88,6 @@ _HOW = {
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the script that makes SHELL complete commands, options, sessions and models."""
-    from click.shell_completion import get_completion_class
-
-    kind: Any = get_completion_class(shell)
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has all three
     click.echo(kind(ctx.find_root().command, {}, "pinfold", "_PINFOLD_COMPLETE").source())

@@ -8,14 +8,13 @@ import shlex
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pinfold.app import ConfigError, config_schema, current_folder, load_config
 from pinfold.events import plain_json
+from pinfold.front.cli.terminal import show, tell
 from pinfold.front.progress import say
-from pinfold.text import presentable_line
 
 _FIRST_WORDS = """\
 # What can be set, and what it is now: pinfold config show --origin
@@ -29,14 +28,14 @@ def config_command() -> None:
 
 @config_command.command("show")
 @click.option("--origin", is_flag=True, help="Also print where each value comes from.")
-def show(origin: bool) -> None:
+def show_settings(origin: bool) -> None:
     """Print every setting that applies in this folder."""
     loaded = load_config(current_folder())
     if loaded.notice:
         say(loaded.notice)
     for dotted, value, source in loaded.rows():
         line = f"{dotted} = {plain_json(value)}"
-        click.echo(presentable_line(f"{line:<40}  # {source}" if origin else line))
+        show(f"{line:<40}  # {source}" if origin else line)
 
 
 @config_command.command("get")
@@ -46,7 +45,7 @@ def get(key: str) -> None:
     from pinfold.app.config import value_of
 
     value, _ = value_of(key, current_folder())
-    click.echo(presentable_line(value if isinstance(value, str) else plain_json(value)))
+    show(value if isinstance(value, str) else plain_json(value))
 
 
 @config_command.command("set")
@@ -66,12 +65,12 @@ def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
     folder = current_folder() if project else None
     change = set_value(key, value, project=folder)
     if change.line:
-        click.echo(
-            presentable_line(f"{change.path}, line {change.line}: {key} = {_format_value(key, change.after)}"), err=True
-        )
+        is_hidden = key.endswith(".password") and "${secret:" not in str(change.after)
+        now = "(hidden)" if is_hidden else plain_json(change.after)
+        tell(f"{change.path}, line {change.line}: {key} = {now}")
     else:
         was = "is not set there any more" if change.before is not None else "was not set there"
-        click.echo(presentable_line(f"{change.path}: {key} {was}"), err=True)
+        tell(f"{change.path}: {key} {was}")
     if change.wins:
         say(f"{change.wins} also sets {key}, and takes precedence")
     if project:
@@ -83,7 +82,7 @@ def path_() -> None:
     """Print the path of your config.toml, whether it exists or not."""
     from pinfold.app.config import config_file
 
-    click.echo(presentable_line(str(config_file())))
+    show(str(config_file()))
 
 
 @config_command.command("edit")
@@ -99,7 +98,7 @@ def edit() -> None:
         _run_editor(draft)
         after = draft.read_bytes()
         if after == before:
-            click.echo("nothing was changed", err=True)
+            tell("nothing was changed")
             return
         try:
             replace_config(after)
@@ -109,7 +108,7 @@ def edit() -> None:
             aside.touch(mode=0o600)
             aside.write_bytes(after)
             raise ConfigError(f"{error}; {path} is unchanged; your version is in {aside}") from error
-    click.echo(presentable_line(f"{path} is changed"), err=True)
+    tell(f"{path} is changed")
 
 
 def _run_editor(draft: Path) -> None:
@@ -126,8 +125,3 @@ def _run_editor(draft: Path) -> None:
 def schema() -> None:
     """Print the JSON schema of config.toml."""
     click.echo(json.dumps(config_schema(), indent=2))
-
-
-def _format_value(key: str, value: Any) -> str:
-    """Hides passwords."""
-    return "(hidden)" if key.endswith(".password") and "${secret:" not in str(value) else plain_json(value)

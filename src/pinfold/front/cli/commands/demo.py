@@ -73,7 +73,11 @@ class DemoFailed(PinfoldError):
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
     """Show what Pinfold does in half a minute: offline, without a key, with a recorded model and a real sandbox."""
     session = new_session_id()
-    folder = make_demo_folder() if workspace is None else _make_folder(workspace)
+    folder = workspace or make_demo_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"{folder} cannot be made: {error.strerror}") from error
     flags = {"model.name": demo_model_name("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
     options = replace(new_session_options(session, folder, flags), title="demo")
     table = provide_table(folder)
@@ -82,14 +86,6 @@ def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int
     anyio.run(demo.play)
     demo.farewell(kept=workspace)
     return 0
-
-
-def _make_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"{folder} cannot be made: {error.strerror}") from error
-    return folder
 
 
 class _Stage:
@@ -104,12 +100,9 @@ class _Stage:
     async def types(self, text: str) -> None:
         """Shows what the user would type."""
         self._write("\n" + self._style("you> ", bold=True), end="")
-        if not self._is_paced:
-            self._write(self._style(text, bold=True))
-            return
-        for letter in text:
-            self._write(self._style(letter, bold=True), end="")
-            await anyio.sleep(_TYPING_S)
+        for piece in text if self._is_paced else (text,):
+            self._write(self._style(piece, bold=True), end="")
+            await anyio.sleep(_TYPING_S if self._is_paced else 0)
         self._write("")
         await self.pause(0.5)
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -23,9 +24,10 @@ from pinfold.app.diagnostics.health import LIMIT_S
 from pinfold.app.diagnostics.system_map import plain
 from pinfold.app.storage import clean_up
 from pinfold.app.storage.exports import Target
+from pinfold.front.cli.terminal import show
 from pinfold.front.flags import MORE_THAN_0, PATH
 from pinfold.front.pages import map_page
-from pinfold.text import homely, presentable_line, without_known
+from pinfold.text import homely, numerous, presentable_line, without_known
 
 _WIDEST = 100
 _INDENT = 8
@@ -45,11 +47,7 @@ def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
     Starts every sandbox, MCP server and database connection. Exits with 1 if there is a fault.
     Missing optional parts don't count as faults.
     """
-
-    async def run_checkup() -> Health:
-        return await run_checks(names, limit_s=wait)
-
-    health = anyio.run(run_checkup)
+    health = anyio.run(partial(run_checks, names, limit_s=wait))
     if as_json:
         click.echo(without_known(json.dumps(health.plain())))
     else:
@@ -70,11 +68,8 @@ def page(health: Health, columns: int = 80) -> Iterator[str]:
                 yield from _wrap_row(f"{'':<{_NAMES}} fix: {finding.fix}", "", width)
     yield ""
     standings = [finding.standing for finding in health.findings]
-    yield f"{_format_count(standings.count('fault'), 'fault')}, {_format_count(standings.count('note'), 'note')}"
-
-
-def _format_count(count: int, word: str) -> str:
-    return f"{count or 'no'} {word}{'' if count == 1 else 's'}"
+    counts = {word: standings.count(word) for word in ("fault", "note")}
+    yield ", ".join(numerous(word, count) if count else f"no {word}s" for word, count in counts.items())
 
 
 def _wrap_row(text: str, standing: str, width: int) -> list[str]:
@@ -86,9 +81,6 @@ def _wrap_row(text: str, standing: str, width: int) -> list[str]:
         break_on_hyphens=False,
         break_long_words=False,
     )
-
-
-_DONE = {"process": "ended"}
 
 
 @click.command("cleanup")
@@ -104,12 +96,12 @@ def cleanup_command(dry_run: bool, as_json: bool) -> None:
         items = [{"kind": kind, "name": name} for kind, name in found]
         click.echo(json.dumps({"dry_run": dry_run, "leftovers": items}))
         return
-    count = 0
-    for count, (kind, name) in enumerate(found, 1):  # noqa: B007 - counted for the last line
-        done = _DONE.get(kind, "removed")
-        click.echo(presentable_line(f"{'would be ' if dry_run else ''}{done}: {kind} {name}"))
-    if not count:
-        click.echo("Nothing to clean up.")
+    is_clean = True
+    for kind, name in found:
+        is_clean = False
+        show(f"{'would be ' if dry_run else ''}{'ended' if kind == 'process' else 'removed'}: {kind} {name}")
+    if is_clean:
+        show("Nothing to clean up.")
 
 
 # Where this very code lies, never the current folder: nothing of a workspace runs unasked.

@@ -1,11 +1,10 @@
-"""`pinfold exec`: Python in a session, no model at all."""
+"""`pinfold exec`: Python in a session, from a file or a notebook, no model at all."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from pinfold.app import (
     NoSuchSession,
     Opening,
     SessionStore,
+    background,
     connect,
     forget_scratch,
     new_session_options,
@@ -25,12 +25,15 @@ from pinfold.app import (
     read_session,
     resume_options,
 )
-from pinfold.events import ActionFinished, Execute, new_action_id, new_session_id
-from pinfold.front.cli.commands.run import build_if_needed, follow_to_end
-from pinfold.front.cli.turn_output import JsonLines, Streams, exit_code, is_closed
+from pinfold.events import ActionFinished, ActionId, Execute, new_action_id, new_session_id
+from pinfold.front.cli.commands.run import build_if_needed, follow_to_end, stop_on_signal
+from pinfold.front.cli.terminal import is_closed
+from pinfold.front.cli.turn_streams import JsonLines, Streams, exit_code, write
 from pinfold.front.flags import MORE_THAN_0, PATH, access_options, flags_of, mount_settings
+from pinfold.front.progress import say
 
 if TYPE_CHECKING:
+    from pinfold.app.clients import Notebook, NotebookResult
     from pinfold.app.storage.exports import Target
 
 _LARGEST = 16 << 20
@@ -57,9 +60,17 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         raise click.UsageError("--to and --keep-going need a notebook (.ipynb)")
     if given["target"] and given["target"].suffix.lower() not in ("", ".ipynb"):
         raise click.UsageError(f"--to writes a notebook, and {given['target']} does not end in .ipynb")
-    source = None if notebook else _source(file, code)
-    build_if_needed(given, code=source)
-    run = partial(_run, source=source, notebook=notebook, as_json=as_json, given=given, name=name)
+    source = "" if notebook else _source(file, code)
+    build_if_needed(given, code=None if notebook else source)
+    shown = JsonLines() if as_json else Streams()
+
+    def run(opening: Opening) -> int:
+        if notebook:
+            with _target(given, name) as target:
+                return _exec_notebook(notebook, opening, shown, target, given)
+        execute = Execute(id=new_action_id(), code=source, timeout_s=given["timeout"])
+        return anyio.run(_run_cell, opening, execute, shown)
+
     if name is not None:
         return run(lambda: _open_named(name, given))
     session = new_session_id()
@@ -71,35 +82,6 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         return run(lambda: open_session(None, session, options))
     finally:
         forget_scratch(session)
-
-
-def _run(
-    opening: Opening,
-    *,
-    source: str | None,
-    notebook: Path | None,
-    as_json: bool,
-    given: dict[str, Any],
-    name: str | None,
-) -> int:
-    shown = JsonLines() if as_json else Streams()
-    if notebook:
-        from pinfold.front.cli.commands.notebooks import exec_notebook
-
-        with _target(given, name) as target:
-            return exec_notebook(
-                notebook,
-                opening,
-                shown,
-                target=target,
-                force=given["force"],
-                keep_going=given["keep_going"],
-                timeout_s=given["timeout"],
-            )
-    execute = Execute(id=new_action_id(), code=source or "", timeout_s=given["timeout"])
-    if isinstance(shown, Streams):
-        shown.follow(execute.id)
-    return anyio.run(_run_cell, opening, execute, shown)
 
 
 def _target(given: dict[str, Any], name: str | None) -> AbstractContextManager[Target | None]:
@@ -158,8 +140,64 @@ async def _open_named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
 
 
 async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
+    if isinstance(shown, Streams):
+        shown.cell = execute.id
     _, end = await follow_to_end(opening, lambda _: execute, shown)
     if not isinstance(end, ActionFinished):
         return 1
     code = exit_code(end.error) if end.outcome == "error" else None
     return {"ok": 0, "interrupted": 130, "not_run": 2}.get(end.outcome, 1 if code is None else code)
+
+
+def _exec_notebook(
+    file: Path, opening: Opening, shown: JsonLines | Streams, target: Target | None, given: dict[str, Any]
+) -> int:
+    """Run its code cells in one session; 1 if one of them fails."""
+    from pinfold.app.clients import read_notebook, with_outputs
+
+    notebook = read_notebook(file)
+    if not notebook.programs:
+        say(f"{notebook.name} has no code cells")
+    if target and not given["force"]:
+        target.check()
+    ran, outside = anyio.run(_run_notebook, opening, notebook, shown, given)
+    if target:
+        target.write(with_outputs(notebook, ran), force=given["force"], outside=outside)
+        say(f"saved {target.path}")
+    failed = [one for one in ran if one.failed]
+    if any(one.finished.outcome == "interrupted" for one in failed):
+        return 130
+    if left := len(notebook.programs) - len(ran):
+        say(f"{left} {'cell' if left == 1 else 'cells'} after it not run (--keep-going runs them)")
+    return 1 if failed else 0
+
+
+async def _run_notebook(
+    opening: Opening, notebook: Notebook, shown: JsonLines | Streams, given: dict[str, Any]
+) -> tuple[list[NotebookResult], str]:
+    """And the session, if outside text may be in what it showed."""
+    from pinfold.app.clients import failure_in_words, run_notebook
+    from pinfold.app.storage.exports import display_label
+
+    def begin(_: int, id_: ActionId) -> None:
+        if isinstance(shown, Streams):
+            shown.cell = id_
+
+    async def each(one: NotebookResult) -> None:
+        for display in one.told.displays if isinstance(shown, Streams) else ():
+            plain = display.forms.get("text/plain")
+            is_picture = any(mime.startswith("image/") for mime in display.forms)
+            if plain and not is_picture:
+                write(sys.stdout, f"{plain.text.rstrip()}\n")
+            else:
+                say(display_label(display.number, display.forms))
+        if one.failed:
+            say(failure_in_words(notebook, one))
+
+    keep_going, timeout_s = given["keep_going"], given["timeout"]
+    async with opening() as link, background() as tasks:
+        tasks.start_soon(stop_on_signal, link, None)
+        ran = await run_notebook(
+            link, notebook, shown.show, keep_going=keep_going, timeout_s=timeout_s, each=each, begin=begin
+        )
+        return ran, (await link.status()).outside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import termios
@@ -18,14 +19,18 @@ from anyio import to_thread
 from pinfold.app import ConfigError, background, current_folder, load_config
 from pinfold.app.session.mcp import (
     EntryOptions,
+    Field,
+    InvalidAnswer,
     ServerFailed,
     ServerInspector,
     ServerListing,
     build_entry,
+    fields_of,
     find_project_server,
     find_spec,
     forget,
     inspect_servers,
+    is_yes,
     list_servers,
     load_servers_for,
     registry_hint,
@@ -34,9 +39,8 @@ from pinfold.app.session.mcp import (
     write_entry,
 )
 from pinfold.app.trust import SERVERS, describe_server, grant_reach
-from pinfold.events import Reach, plain_json
-from pinfold.front.cli.commands.mcp_elicitation import TerminalElicitation
-from pinfold.front.cli.turn_output import can_be_redrawn, is_closed
+from pinfold.events import Json, Reach, plain_json
+from pinfold.front.cli.terminal import can_be_redrawn, is_terminal, show, tell
 from pinfold.front.pages import annotations_page
 from pinfold.front.progress import Spinner
 from pinfold.text import presentable, presentable_line
@@ -65,14 +69,14 @@ def list_(as_json: bool) -> None:
         if as_json:
             click.echo(plain_json(_fields(one)))
             continue
-        click.echo(presentable_line(_line(one)))
+        show(_line(one))
         for line in describe_server(one.spec):
             click.echo(f"    {line}")
     for line in named.faults:
         _tell(line)
 
 
-def _fields(one: ServerListing) -> dict[str, Any]:
+def _fields(one: ServerListing) -> dict[str, Json]:
     spec, failure = one.spec, one.failure
     return {
         "name": spec.name,
@@ -143,14 +147,12 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
             _print_tools(found, spec.name)
             later = f"you are asked about each call; to trust what it says of its tools: pinfold mcp trust {name}"
-            if not _can_ask():
+            if not is_terminal(sys.stdin):
                 _tell(later)
                 return
-            click.echo(
-                "\n".join(
-                    [*describe_server(spec), presentable(annotations_page(spec.name, found.annotations(spec.name)))]
-                )
-            )
+            for line in describe_server(spec):
+                click.echo(line)
+            click.echo(presentable(annotations_page(spec.name, found.annotations(spec.name))))
             if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
                 _trust(found, spec.name)
             else:
@@ -162,13 +164,12 @@ def add(name: str, no_check: bool, **given: Any) -> None:
 @mcp_command.command("remove")
 @click.argument("name")
 def remove(name: str) -> None:
-    """Remove one of your servers, with your consent and its sign-in."""
-    known = [
-        spec for spec in load_servers_for(current_folder()).specs if name in (spec.name, spec.name.replace("_", "-"))
-    ]
+    """Remove one of your servers. Pinfold also forgets that you trusted it, and signs you out of it."""
+    known = load_servers_for(current_folder()).specs
     remove_entry(name)
     for spec in known:
-        forget(spec)
+        if name in (spec.name, spec.name.replace("_", "-")):
+            forget(spec)
     _tell(f"{name} is removed")
 
 
@@ -181,7 +182,7 @@ def remove(name: str) -> None:
     help="What a project's server may use; `outside` runs it without a sandbox, as you.",
 )
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host the sandboxed server may contact.")
-def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> int:
+def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> None:
     """Accept a server's tools as they are now, and believe what it says about them.
 
     Shows how it starts, what has changed since you last agreed, and which tools say they only read: calls to those
@@ -194,24 +195,20 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
     for line in describe_server(spec):
         click.echo(line)
 
-    async def look() -> int:
+    async def look() -> None:
         async with inspect_servers((spec,), folder, TerminalElicitation()) as found:
             await _connect_server(found, spec.name)
             difference = found.difference(spec.name)
             if found.is_trusted(spec.name) and not difference:
                 _tell(f"{spec.name} is already trusted")
-                return 0
-            click.echo(
-                presentable(
-                    difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
-                )
-            )
+                return
+            page = difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
+            click.echo(presentable(page))
             if not yes:
                 _confirm(f"Accept all of this for {spec.name}?")
             _trust(found, spec.name)
-            return 0
 
-    return anyio.run(look)
+    anyio.run(look)
 
 
 def _trust(found: ServerInspector, name: str) -> None:
@@ -238,17 +235,13 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
     grant_reach(spec, reach, hosts)
 
 
-def _can_ask() -> bool:
-    return not is_closed(sys.stdin) and sys.stdin.isatty()
-
-
 def _agrees(question: str) -> bool:
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # ignore what was typed before the question
     return click.confirm(presentable_line(question), err=True)
 
 
 def _confirm(question: str) -> None:
-    if not _can_ask():
+    if not is_terminal(sys.stdin):
         raise click.UsageError("there is no terminal to ask on; check it first, then add --yes")
     if not _agrees(question):
         raise click.Abort
@@ -273,36 +266,35 @@ def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
                 _print_tools(found, spec.name, as_json=as_json)
                 return
             result = await found.call(spec.name, name, _arguments(found, spec.name, name, args))
-            shown = plain_json(_plain(result.value)) if as_json else result.text
-            click.echo(presentable(shown) if sys.stdout.isatty() and not as_json else shown)
+            if as_json:
+                click.echo(plain_json(_plain(result.value)))
+            else:
+                click.echo(presentable(result.text) if sys.stdout.isatty() else result.text)
 
     anyio.run(look)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Json) -> Json:
     """Bytes as base64."""
-    import base64
-
     match value:
         case bytes():
             return base64.b64encode(value).decode()
         case dict():
-            return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
+            return {key: _plain(item) for key, item in cast("dict[str, Json]", value).items()}
         case list():
-            return [_plain(item) for item in cast("list[Any]", value)]
+            return [_plain(item) for item in cast("list[Json]", value)]
         case _:
             return value
 
 
-def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Any]:
+def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Json]:
     if len(args) == 1 and args[0].lstrip().startswith("{"):
         try:
-            given = json.loads(args[0])
+            return json.loads(args[0])
         except ValueError as error:
             raise click.UsageError(f"the arguments are not valid JSON: {error}") from error
-        return given
     properties = found.properties(server, tool)
-    values: dict[str, Any] = {}
+    values: dict[str, Json] = {}
     for arg in args:
         name, equals, text = arg.partition("=")
         if not equals or not name:
@@ -311,7 +303,7 @@ def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[st
     return values
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> Json:
     try:
         return json.loads(text)
     except ValueError:
@@ -339,6 +331,54 @@ def _print_tools(found: ServerInspector, name: str, *, as_json: bool = False) ->
             click.echo(plain_json(one.fields))
         else:
             held = " [changed: pinfold mcp trust]" if one.held else ""
-            click.echo(presentable_line(f"{one.signature}{held}"))
+            show(f"{one.signature}{held}")
             if one.summary:
-                click.echo(presentable_line(f"    {one.summary}"))
+                show(f"    {one.summary}")
+
+
+class TerminalElicitation:
+    """Answers questions that a server asks the user. Declines if there is no terminal."""
+
+    @property
+    def _is_there(self) -> bool:
+        return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+    async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
+        fields = fields_of(schema)
+        if not self._is_there or fields is None:
+            return None
+        _tell(f"{server} asks: {message}")
+        filled: dict[str, Json] = {}
+        for field in fields:
+            found = await to_thread.run_sync(_field, field)
+            if found is None:
+                return None
+            filled |= found
+        if not fields and not is_yes(await to_thread.run_sync(_prompt, "yes or no")):
+            return None
+        return filled
+
+    async def open_page(self, server: str, url: str, why: str) -> bool:
+        """Print the address; never open it, so that the user sees first where it leads."""
+        if not self._is_there:
+            tell(f"{server} wants you to open a page ({why}), which needs a terminal: {url}")
+            return False
+        _tell(f"{why}: open this page in your browser\n  {url}")
+        return True
+
+
+def _prompt(words: str) -> str:
+    return click.prompt(presentable_line(words), default="", show_default=False, err=True)
+
+
+def _field(field: Field) -> dict[str, Json] | None:
+    """Empty if it was left out; None if a required answer is missing."""
+    choices = f" [{', '.join(field.options)}]" if field.options else ""
+    words = _prompt(f"{field.question}{choices}")
+    if not words.strip():
+        return None if field.is_required else {}
+    try:
+        return {field.name: field.value(words)}
+    except InvalidAnswer as error:
+        tell(str(error))
+        return _field(field)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Any
+from functools import partial
+from typing import cast
 
 import anyio
 import click
@@ -22,10 +23,11 @@ from pinfold.app import (
 )
 from pinfold.app.clients import build_history, entries_on_disk
 from pinfold.app.session import checkpoints_in
-from pinfold.events import Redo, Rewind, SessionId, SessionRewound, Undo, plain_json
-from pinfold.front.cli.turn_output import show_notice
+from pinfold.events import Redo, Rewind, Rewindable, SessionId, SessionRewound, Undo, What
+from pinfold.front.cli.terminal import show_rows, tell
+from pinfold.front.cli.turn_streams import show_notice
 from pinfold.front.pages import rewind_page
-from pinfold.text import first_line, presentable, presentable_line
+from pinfold.text import first_line, presentable
 
 _session = click.argument("session", default="last")
 
@@ -42,7 +44,7 @@ _session = click.argument("session", default="last")
     default="all",
     help="What to take back. `chat` needs --turn.",
 )
-def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> int:
+def undo_command(session: str, to: int | None, turn: int | None, what: Rewindable) -> int:
     """Undo the last cell of a session: its changes to variables and to files of the workspace.
 
     SESSION is an id, the start of one, a name, or `last`. Your own changes to files stay.
@@ -53,11 +55,14 @@ def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> i
         raise click.UsageError("--what chat needs --turn N; -1 is the last turn")
     found, folder = SessionStore().find(session)
     if turn is not None:
-        return anyio.run(_run_rewind, found, _make_rewind(found, turn, what))
+        history = build_history(found, entries_on_disk(found))
+        chosen = history.turn(turn)
+        for line in rewind_page(history, chosen, what):
+            click.echo(line, err=True)
+        return anyio.run(_run_rewind, found, Rewind(turn=chosen.id, what=what))
     for effect in list_lasting_effects(folder, found, to):
-        words = f"pinfold: cannot be undone: {first_line(presentable(effect), 200)}"
-        click.echo(words, err=True)
-    return anyio.run(_run_rewind, found, Undo(to=to, what=what))
+        tell(f"pinfold: cannot be undone: {first_line(presentable(effect), 200)}")
+    return anyio.run(_run_rewind, found, Undo(to=to, what=cast(What, what)))
 
 
 @click.command("redo")
@@ -77,16 +82,8 @@ def fork_command(session: str, title: str | None) -> None:
     found, _ = shelf.find(session)
     new, damage = anyio.run(fork, shelf, found, title)
     if damage:
-        click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest was copied"), err=True)
+        tell(f"pinfold: the log is damaged: {damage}; the rest was copied")
     click.echo(new)
-
-
-def _make_rewind(session: SessionId, number: int, what: Any) -> Rewind:
-    history = build_history(session, entries_on_disk(session))
-    chosen = history.turn(number)
-    for line in rewind_page(history, chosen, what):
-        click.echo(line, err=True)
-    return Rewind(turn=chosen.id, what=what)
 
 
 async def _run_rewind(session: SessionId, command: Undo | Rewind | Redo) -> int:
@@ -138,15 +135,15 @@ def list_(session: str, as_json: bool) -> None:
     found, folder = SessionStore().find(session)
     with read_session(folder, found) as (log, damage):
         made = checkpoints_in(log.read(damage=damage))
-    if not made and not as_json:
-        click.echo(f"{found} has no checkpoints; turn them on: pinfold checkpoint on -s {found}", err=True)
-    for one in made:
-        if as_json:
-            row = {"number": one.number, "at": one.at, "message": one.message, "commit": one.commit}
-            click.echo(plain_json(row))
-        else:
-            row = f"{one.number:>4}  {one.at[:19]}  {one.commit[:12]}  {one.message}"
-            click.echo(presentable_line(row))
+    rows = (
+        (
+            {"number": one.number, "at": one.at, "message": one.message, "commit": one.commit},
+            f"{one.number:>4}  {one.at[:19]}  {one.commit[:12]}  {one.message}",
+        )
+        for one in made
+    )
+    nothing = f"{found} has no checkpoints; turn them on: pinfold checkpoint on -s {found}"
+    show_rows(rows, as_json=as_json, nothing=nothing)
 
 
 @checkpoint_command.command("restore")
@@ -161,14 +158,10 @@ def restore(number: int, session: str) -> None:
         async with connect(folder, found, options) as link:
             return await link.restore(number)
 
-    click.echo(presentable_line(f"pinfold: {anyio.run(run_restore)}"), err=True)
+    tell(f"pinfold: {anyio.run(run_restore)}")
 
 
 def _set_checkpoints(session: str, *, on: bool) -> None:
     found, folder = SessionStore().find(session)
-
-    async def apply_change() -> None:
-        await configure(folder, found, checkpoints=on)
-
-    anyio.run(apply_change)
-    click.echo(f"pinfold: git checkpoints of {found} are {'on' if on else 'off'}", err=True)
+    anyio.run(partial(configure, folder, found, checkpoints=on))
+    tell(f"pinfold: git checkpoints of {found} are {'on' if on else 'off'}")

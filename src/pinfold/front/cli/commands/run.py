@@ -54,27 +54,13 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.turn_input import TurnInput, prompt_from
-from pinfold.front.cli.turn_output import JsonLines, Plain, Streams, show_notice
+from pinfold.front.cli.turn_streams import JsonLines, Plain, Streams, TurnInput, prompt_from, show_notice
 from pinfold.front.flags import PATH, flags_of, from_options, mount_settings, turn_options
-from pinfold.front.progress import say
+from pinfold.front.progress import Spinner, say
 
-BRANCHES = 16
-_COUNT = click.IntRange(2, BRANCHES)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOP_S = 10.0
 """How long a turn may take to stop after Ctrl-C."""
-
-
-def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Callable[[Say], Say]]:
-    """Opens the session with the notebook of `--from` in it; and adds the notebook to the prompt."""
-    if given["notebook"] is None:
-        if given["no_run"]:
-            raise click.UsageError("--no-run goes with --from")
-        return opening, lambda say: say
-    from pinfold.app.clients import AttachedNotebook
-
-    brought = AttachedNotebook(given["notebook"], run=not given["no_run"], say=say)
-    return brought.wrap_opening(opening), lambda say: replace(say, text=brought.add_to_prompt(say.text))
 
 
 @click.command("run")
@@ -86,7 +72,9 @@ def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Cal
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--title", help="A name for the session.")
 @from_options
-@click.option("--branches", type=_COUNT, help="Run N attempts in parallel, each on its own copy of the files.")
+@click.option(
+    "--branches", type=click.IntRange(2, 16), help="Run N attempts in parallel, each on its own copy of the files."
+)
 @click.option("--check", metavar="CMD", help="With --branches: keep the first attempt in which this command succeeds.")
 def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: Any) -> int:
     """Do one task and print the answer. PROMPT may also come from a file (-f) or from standard input.
@@ -98,6 +86,8 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
         raise click.UsageError("--branches and --check go together")
     if given["branches"] and given["notebook"]:
         raise click.UsageError("--from and --branches cannot be combined")
+    if given["no_run"] and not given["notebook"]:
+        raise click.UsageError("--no-run goes with --from")
     text = prompt_from(prompt, file)
     along = TurnInput(text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-"))
     session = new_session_id()
@@ -109,25 +99,20 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     if options.model in BUILTIN or sys.stderr.isatty():
         build_if_needed(given, model=str(options.model), calling=options.calling)
     folder = None if ephemeral else SessionStore().folder_of(session)
+    scratch_input = f"{session}-input"
     try:
-        along.read_stdin(input_of(folder) if folder else scratch_folder(_scratch_input(session)))
+        along.read_stdin(input_of(folder) if folder else scratch_folder(scratch_input))
         options = replace(options, data=along.data)
         if given["branches"]:
             along.refuse_with("--branches")
-
-            return anyio.run(run_race, options, along.text, None if ephemeral else SessionStore(), given)
+            return anyio.run(_run_race, options, along.text, None if ephemeral else SessionStore(), given)
         return anyio.run(_new_turn, session, folder, options, along, given)
     finally:
         if folder:
             remove_unstarted(folder)
         else:
             forget_scratch(session)
-            forget_scratch(_scratch_input(session))
-
-
-def _scratch_input(session: SessionId) -> str:
-    """The scratch folder for standard input of an --ephemeral session."""
-    return f"{session}-input"
+            forget_scratch(scratch_input)
 
 
 async def _new_turn(
@@ -137,11 +122,19 @@ async def _new_turn(
         return open_session(None, session, options) if folder is None else connect(folder, session, options)
 
     turn, images = new_turn_id(), list[Image]()
-    opened, telling = with_notebook(along.wrap_opening(open_link, folder, images), given)
-    told = folder is not None and not given["quiet"]
-    return await _run_turn(
-        opened, lambda _: telling(along.build_command(turn, tuple(images))), _make_output(given), told
-    )
+    opened = along.wrap_opening(open_link, folder, images)
+    notebook = None
+    if given["notebook"]:
+        from pinfold.app.clients import AttachedNotebook
+
+        notebook = AttachedNotebook(given["notebook"], run=not given["no_run"], say=say)
+        opened = notebook.wrap_opening(opened)
+
+    def command_for(_: SessionStatus) -> Say:
+        text = notebook.add_to_prompt(along.text) if notebook else along.text
+        return Say(turn=turn, text=text, images=tuple(images))
+
+    return await _run_turn(opened, command_for, given, hints=folder is not None)
 
 
 @click.command("resume")
@@ -162,16 +155,22 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
     found, folder = SessionStore().find(session)
     options = resume_options(found, folder, given["workspace"], flags_of(given))
     options = replace(options, **mount_settings(given))
-    say = Say(turn=new_turn_id(), text=prompt) if prompt else None
+    said = Say(turn=new_turn_id(), text=prompt) if prompt else None
 
     def command_for(standing: SessionStatus) -> Command:
         if standing.no_model:
             raise ConfigError(standing.no_model)
-        return say or _make_continuation(standing, found)
+        match standing.end:
+            case _ if said:
+                return said
+            case "open":
+                return Continue()
+            case "interrupted" | "failed":
+                return Say(turn=new_turn_id(), text="Continue.")
+            case _:
+                raise ConfigError(f"{found} has no interrupted turn: give a prompt, pinfold resume {found} PROMPT")
 
-    return anyio.run(
-        _run_turn, lambda: connect(folder, found, options), command_for, _make_output(given), not given["quiet"]
-    )
+    return anyio.run(_run_turn, lambda: connect(folder, found, options), command_for, given)
 
 
 def with_model(options: Options) -> Options:
@@ -182,7 +181,7 @@ def with_model(options: Options) -> Options:
         model = anyio.run(choose_model)
         options = replace(options, model=model.name, notices=(*options.notices, model.why))
     if options.model in BUILTIN:
-        from pinfold.front.cli.commands.models import fetch
+        from pinfold.front.cli.commands.installation import fetch
 
         fetch(str(options.model))
     return options
@@ -196,19 +195,16 @@ def build_if_needed(
     packages = packages_to_build(workspace, given["sandbox"], model=model, code=code)
     if packages is None or (calling and not is_usable(model, calling)):
         return
-    from pinfold.front.cli.commands.environment import build_with_progress
+    from pinfold.front.cli.commands.installation import build_with_progress
 
     build_with_progress(packages)
 
 
-def _make_output(given: dict[str, Any]) -> JsonLines | Plain:
-    return JsonLines() if given["as_json"] else Plain(quiet=given["quiet"])
-
-
 async def _run_turn(
-    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain, hints: bool
+    opening: Opening, command_for: Callable[[SessionStatus], Command], given: dict[str, Any], *, hints: bool = True
 ) -> int:
     """`hints`: say how to resume a turn that did not end well."""
+    shown = JsonLines() if given["as_json"] else Plain(quiet=given["quiet"])
     session, end = await follow_to_end(opening, command_for, shown)
     match end:
         case TurnEnded():
@@ -219,7 +215,7 @@ async def _run_turn(
             code = 130
         case _:
             code = 1
-    if hints and end:
+    if hints and end and not given["quiet"]:
         say(f"continue with: pinfold resume {session}")
     return code
 
@@ -229,10 +225,9 @@ async def follow_to_end(
 ) -> tuple[SessionId, Event | None]:
     """Show a turn or cell until it ends; its session, and its last event if there was one."""
     async with submit_and_follow(opening, command_for) as talk, background() as tasks:
-        spinner = shown.spinner
-        tasks.start_soon(stop_on_signal, talk.link, talk.target, spinner.clear if spinner else _do_nothing)
-        if spinner:
-            tasks.start_soon(spinner.spin)
+        tasks.start_soon(stop_on_signal, talk.link, talk.target, shown.spinner)
+        if shown.spinner:
+            tasks.start_soon(shown.spinner.spin)
         async for item in talk.feed:
             shown.show(item)
             if isinstance(item, Entry) and is_end(item, talk.target):
@@ -240,35 +235,20 @@ async def follow_to_end(
         return talk.link.session, None
 
 
-def _make_continuation(standing: SessionStatus, session: SessionId) -> Say | Continue:
-    match standing.end:
-        case "open":
-            return Continue()
-        case "interrupted" | "failed":
-            return Say(turn=new_turn_id(), text="Continue.")
-        case _:
-            raise ConfigError(f"{session} has no interrupted turn: give a prompt, pinfold resume {session} PROMPT")
-
-
-def _do_nothing() -> None:
-    pass
-
-
-async def stop_on_signal(link: Link, target: TurnId | ActionId | None, clear: Callable[[], None] = _do_nothing) -> None:
+async def stop_on_signal(link: Link, target: TurnId | ActionId | None, spinner: Spinner | None = None) -> None:
     """The first Ctrl-C interrupts the turn and keeps its state; a second one, or a turn that does not stop, ends the command."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async for _ in signals:
-            break
-        clear()
+    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        await anext(signals)
+        if spinner:
+            spinner.clear()
         say("stopping (press again to leave at once)")
         await link.submit(Interrupt(target=target))
         with anyio.move_on_after(_STOP_S):
-            async for _ in signals:
-                break
+            await anext(signals)
     raise KeyboardInterrupt
 
 
-async def run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
+async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
     from pinfold.app.clients import BestOfN, describe_conflicts
 
     def show(item: Entry | Delta) -> None:
@@ -293,6 +273,6 @@ async def run_race(options: Options, prompt: str, shelf: SessionStore | None, gi
 
 
 async def _leave_on_signal() -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async for _ in signals:
-            raise KeyboardInterrupt
+    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        await anext(signals)
+    raise KeyboardInterrupt

@@ -1,50 +1,79 @@
-"""`pinfold sessions`: list, show, search and delete sessions."""
+"""`pinfold sessions`, `export` and `import`: list, show, search and delete sessions, and sessions as files."""
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, assert_never, cast, get_args
 
 import anyio
 import click
-from msgspec.structs import asdict
 
 from pinfold.app import (
     OutboundTotal,
     SessionStore,
     StoredSession,
+    connect,
     label_cells,
     load_config,
     read_session,
     rename,
+    resume_options,
     rewound_in_words,
     sum_outbound,
 )
+from pinfold.app.clients import build_history, entries_on_disk
+from pinfold.app.storage import build_session_tree, list_nodes
+from pinfold.app.storage.exports import SessionExport, export_name, label_stored_display, save, session_bytes
 from pinfold.events import (
     ActionFinished,
     ActionId,
     ActionProposed,
+    BlobId,
     CallTool,
-    Entry,
+    Event,
+    FileChange,
+    Json,
     ModelReplied,
     Noticed,
+    PinfoldError,
     RunCell,
     SessionForked,
+    SessionId,
     SessionRewound,
     TurnFailed,
     TurnInterrupted,
     UserSpoke,
     plain_json,
 )
-from pinfold.front.cli.session_views import ago, folder_of, rows, session_status, title_of, view_options
+from pinfold.front.cli.terminal import show, show_rows, tell
 from pinfold.front.flags import PATH
-from pinfold.front.pages import cut, size_in_words
-from pinfold.text import cap_text, presentable, presentable_line
+from pinfold.front.pages import (
+    Contents,
+    branches_page,
+    changes_page,
+    columns,
+    cost_page,
+    cut,
+    diff_page,
+    size_in_words,
+    variables_page,
+)
+from pinfold.text import cap_text, first_line, homely, numerous, presentable, presentable_line
 
+View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
 _SHOWN = 4000
 _HITS = 3
 """Shown of one session."""
+_WIDE = 80
+_FOLDER = 32
+_TO_STDOUT = ("jsonl", "replay")
+"""Formats that go to stdout unless a file is named."""
+_NO_FILES = "It changed no files."
 
 
 @click.group("sessions", invoke_without_command=True)
@@ -54,21 +83,12 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
     """List the sessions on this machine, the last used first."""
     if ctx.invoked_subcommand:
         return
-    shelved = SessionStore().sessions()
-    if as_json:
-        for item in shelved:
-            click.echo(plain_json(_row(item)))
+    stored = SessionStore().sessions()
+    if stored and not as_json and sys.stdout.isatty():
+        for line in rows(stored):
+            show(line)
         return
-    if not shelved:
-        click.echo("No sessions yet.", err=True)
-    elif sys.stdout.isatty():
-        for line in rows(shelved):
-            click.echo(presentable_line(line))
-        return
-    for item in shelved:
-        size = size_in_words(item.size)
-        row = f"{item.id}  {item.summary.last[:16]}  {size:>9}  {session_status(item):<8}  {folder_of(item)}  {_title(item)}"
-        click.echo(presentable_line(row))
+    show_rows(((_fields(item), _line(item)) for item in stored), as_json=as_json, nothing="No sessions yet.")
 
 
 @sessions_command.command("show")
@@ -82,12 +102,19 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 @click.option("--open", "opens", is_flag=True, help="With --display: open it in its program.")
 @click.option("--mime", metavar="TYPE", help="With --display: which form of it.")
 @click.option("--force", is_flag=True, help="With -o: overwrite an existing file.")
-@view_options
-def show(session: str, as_json: bool, sent: bool, display: int | None, **given: Any) -> None:
+@click.option("--vars", "view", flag_value="vars", help="Print its variables; opens the session.")
+@click.option("--files", "view", flag_value="files", help="Print the files it changed.")
+@click.option("--diff", "view", flag_value="diff", help="Print how it changed them.")
+@click.option("--cost", "view", flag_value="cost", help="Print tokens and dollars, by model.")
+@click.option("--branches", "view", flag_value="branches", help="Print its parent and its forks.")
+def show_command(session: str, view: View | None, as_json: bool, sent: bool, display: int | None, **given: Any) -> None:
     """Print what happened in a session, or one figure or table of it."""
     if display is None and (given["output"] or given["opens"] or given["mime"]):
         raise click.UsageError("-o, --open and --mime go with --display N")
     found, folder = SessionStore().find(session)
+    if view:
+        _show_view(view, found, as_json=as_json)
+        return
     with read_session(folder, found) as (log, damage):
         if display is not None:
             from pinfold.front.displays import show_display
@@ -99,37 +126,26 @@ def show(session: str, as_json: bool, sent: bool, display: int | None, **given: 
             for line in log.lines(damage):
                 click.echo(line)
         else:
-            from pinfold.app.storage.exports import label_stored_display
-
             entries = list(log.read(damage=damage))
             cells = label_cells(entries)
             shown = 0
             for entry in entries:
-                _show(entry, cells)
-                if isinstance(entry.event, ActionFinished):
-                    for ref in entry.event.displays:
-                        shown += 1
-                        words = label_stored_display(shown, ref, log.blobs.get)
-                        click.echo(presentable_line(f"  [{words}]").encode())
+                _show_event(entry.event, cells)
+                for ref in entry.event.displays if isinstance(entry.event, ActionFinished) else ():
+                    shown += 1
+                    show(f"  [{label_stored_display(shown, ref, log.blobs.get)}]")
     if damage:
-        click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest is intact"), err=True)
+        tell(f"pinfold: the log is damaged: {damage}; the rest is intact")
 
 
-def _show_sent(gone: list[OutboundTotal], *, as_json: bool) -> None:
+def _show_sent(gone: Iterable[OutboundTotal], *, as_json: bool) -> None:
+    rows: list[tuple[Json, str]] = []
     for one in gone:
-        if as_json:
-            click.echo(plain_json(asdict(one)))
-            continue
-        tokens = (
-            f", {one.input_tokens:,} tokens in, {one.output_tokens:,} out"
-            if one.input_tokens or one.output_tokens
-            else ""
-        )
+        has_tokens = one.input_tokens or one.output_tokens
+        tokens = f", {one.input_tokens:,} tokens in, {one.output_tokens:,} out" if has_tokens else ""
         times = "once" if one.times == 1 else f"{one.times:,} times"
-        words = f"{one.to}  {times}, {one.bytes_out:,} bytes out, {one.bytes_back:,} back{tokens}"
-        click.echo(presentable_line(words))
-    if not gone and not as_json:
-        click.echo("Nothing left this machine.", err=True)
+        rows.append((one, f"{one.to}  {times}, {one.bytes_out:,} bytes out, {one.bytes_back:,} back{tokens}"))
+    show_rows(rows, as_json=as_json, nothing="Nothing left this machine.")
 
 
 @sessions_command.command("search")
@@ -140,16 +156,15 @@ def search(words: tuple[str, ...], as_json: bool) -> int:
     found = SessionStore().search(words)
     for item, hits in found:
         if as_json:
-            places = [{"place": hit.place, "seq": hit.seq, "text": hit.text} for hit in hits]
-            click.echo(plain_json({**_row(item), "matches": places}))
+            click.echo(plain_json({**_fields(item), "matches": hits}))
             continue
-        click.echo(presentable_line(f"{item.id}  {ago(item.summary.last)}  {_title(item)}").encode())
+        show(f"{item.id}  {ago(item.summary.last)}  {_title(item)}")
         for hit in hits[:_HITS]:
-            click.echo(presentable_line(f"  {hit.place:<6}  {hit.text[:200]}").encode())
+            show(f"  {hit.place:<6}  {hit.text[:200]}")
         if len(hits) > _HITS:
-            click.echo(f"  and {len(hits) - _HITS} more")
+            show(f"  and {len(hits) - _HITS} more")
     if not found:
-        click.echo("Nothing found.", err=True)
+        tell("Nothing found.")
     return 0 if found else 1
 
 
@@ -157,10 +172,10 @@ def search(words: tuple[str, ...], as_json: bool) -> int:
 @click.argument("sessions", nargs=-1, required=True)
 def rm(sessions: tuple[str, ...]) -> None:
     """Delete sessions with everything they stored."""
-    shelf = SessionStore()
-    for found in dict.fromkeys(shelf.find(name)[0] for name in sessions):
-        shelf.remove(found)
-        click.echo(f"removed {found}", err=True)
+    store = SessionStore()
+    for found in dict.fromkeys(store.find(name)[0] for name in sessions):
+        store.remove(found)
+        tell(f"removed {found}")
 
 
 @sessions_command.command("gc")
@@ -168,12 +183,11 @@ def rm(sessions: tuple[str, ...]) -> None:
 @click.option("--quota-gb", type=float, help="Then delete the oldest until the rest fits.")
 def gc(keep_days: float | None, quota_gb: float | None) -> None:
     """Delete old sessions, or those over the quota. Live ones stay."""
-    flags: dict[str, Any] = {"sessions.keep_days": keep_days, "sessions.quota_gb": quota_gb}
-    limits = load_config(flags=flags).config.sessions
+    limits = load_config(flags={"sessions.keep_days": keep_days, "sessions.quota_gb": quota_gb}).config.sessions
     gone = SessionStore().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
     for item in gone:
-        click.echo(presentable_line(f"removed {item.id}  {_title(item)}"), err=True)
-    click.echo(f"{len(gone)} removed, {size_in_words(sum(item.size for item in gone))} freed", err=True)
+        tell(f"removed {item.id}  {_title(item)}")
+    tell(f"{len(gone)} removed, {size_in_words(sum(item.size for item in gone))} freed")
 
 
 @sessions_command.command("rename")
@@ -185,7 +199,7 @@ def rename_command(session: str, title: str) -> None:
     anyio.run(rename, folder, found, title)
 
 
-def _row(item: StoredSession) -> dict[str, Any]:
+def _fields(item: StoredSession) -> dict[str, Json]:
     summary = item.summary
     return {
         "session": item.id,
@@ -200,36 +214,193 @@ def _row(item: StoredSession) -> dict[str, Any]:
     }
 
 
+def _line(item: StoredSession) -> str:
+    size, status = size_in_words(item.size), _status(item)
+    return f"{item.id}  {item.summary.last[:16]}  {size:>9}  {status:<8}  {_folder(item)}  {_title(item)}"
+
+
+def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]:
+    """A heading and a line for each session, fitted to the terminal; the title takes the room that is left."""
+    width = width or shutil.get_terminal_size().columns
+    table = {
+        "ID": [str(item.id) for item in stored],
+        "LAST USED": [ago(item.summary.last) for item in stored],
+        "SIZE": [size_in_words(item.size) for item in stored],
+        "STATE": [_status(item) for item in stored],
+        "FOLDER": [_end_of(_folder(item), max(8, min(_FOLDER, width // 4))) for item in stored],
+        "TITLE": [_whole_title(item) for item in stored],
+    }
+    if not any(table["STATE"]):
+        del table["STATE"]
+    if width < _WIDE:
+        del table["SIZE"]
+    return columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
+
+
+def _end_of(text: str, room: int) -> str:
+    return text if len(text) <= room else f"…{text[1 - room :]}"
+
+
+def _folder(item: StoredSession) -> str:
+    return presentable_line(homely(item.summary.workspace))
+
+
+def _whole_title(item: StoredSession) -> str:
+    return first_line(presentable(item.summary.title)) or "(untitled)"
+
+
 def _title(item: StoredSession) -> str:
-    return cut(title_of(item), 60)
+    return cut(_whole_title(item), 60)
 
 
-def _show(entry: Entry, cells: Mapping[ActionId, str]) -> None:
-    match entry.event:
+def _status(item: StoredSession) -> str:
+    if item.owner is not None:
+        return "live"
+    return "cut off" if item.summary.cut_off else ""
+
+
+def ago(at: str, now: datetime | None = None) -> str:
+    """`3 min ago`; the day, where that says more."""
+    try:
+        then = datetime.fromisoformat(at)
+    except ValueError:
+        return at[:10]
+    then = then if then.tzinfo else then.replace(tzinfo=UTC)
+    minutes = ((now or datetime.now(UTC)) - then).total_seconds() // 60
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes:.0f} min ago"
+    if minutes < 24 * 60:
+        return f"{minutes // 60:.0f} h ago"
+    days = minutes // (24 * 60)
+    if days < 7:
+        return f"{days:.0f} {'day' if days == 1 else 'days'} ago"
+    return then.astimezone().strftime("%Y-%m-%d")
+
+
+def _show_event(event: Event, cells: Mapping[ActionId, str]) -> None:
+    match event:
         case UserSpoke(text=text):
-            _block("you", text)
+            label = "you"
         case ModelReplied(text=text) if text:
-            _block("agent", text)
-        case ActionProposed(id=id_, action=RunCell(code=code)):
-            _block(cells.get(id_, "cell that did not run"), code)
-        case ActionProposed(action=CallTool(tool=tool, args=args)):
-            _block(tool, plain_json(args))
-        case ActionFinished(outcome=outcome, observation=observation):
-            _block(outcome, observation)
-        case SessionRewound() as event:
-            _block("undo", f"The user {rewound_in_words(event)}")
-        case SessionForked(source=source):
-            _block("fork", f"All before was copied from {source}.")
-        case Noticed(text=text):
-            _block("notice", text)
-        case TurnFailed(error=error):
-            _block("failed", error)
-        case TurnInterrupted(reason=reason):
-            _block("interrupted", reason)
-        case _:
+            label = "agent"
+        case ActionProposed(id=id_, action=RunCell(code=text)):
+            label = cells.get(id_, "cell that did not run")
+        case ActionProposed(action=CallTool(tool=label, args=args)):
+            text = plain_json(args)
+        case ActionFinished(outcome=label, observation=text):
             pass
-
-
-def _block(label: str, text: str) -> None:
+        case SessionRewound():
+            label, text = "undo", f"The user {rewound_in_words(event)}"
+        case SessionForked(source=source):
+            label, text = "fork", f"All before was copied from {source}."
+        case Noticed(text=text):
+            label = "notice"
+        case TurnFailed(error=text):
+            label = "failed"
+        case TurnInterrupted(reason=text):
+            label = "interrupted"
+        case _:
+            return
     body = cap_text(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
     click.echo(f"[{presentable_line(label)}]\n  {body}".encode())
+
+
+def _show_view(view: View, session: SessionId, *, as_json: bool) -> None:
+    if view == "vars":
+        variables = anyio.run(_variables, session)
+        _print_page(variables, variables_page(variables), as_json=as_json)
+        return
+    history = build_history(session, entries_on_disk(session))
+    changes = history.changes()
+    match view:
+        case "files":
+            fields = [{"path": one.path, "how": one.how} for one in changes]
+            _print_page(fields, changes_page(changes, history.more_files), as_json=as_json, nothing=_NO_FILES)
+        case "diff":
+            lines = diff_page(changes, _contents(session, changes))
+            _print_page(changes, lines, as_json=as_json, nothing=_NO_FILES)
+        case "cost":
+            _print_page(history.bills, cost_page(history), as_json=as_json)
+        case "branches":
+            family = build_session_tree(session, list_nodes(SessionStore()))
+            above = [{"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors]
+            below = [
+                {"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source} for _, kin in family.children
+            ]
+            _print_page([*above, *below], branches_page(history, family), as_json=as_json)
+        case _:
+            assert_never(view)
+
+
+async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
+    folder = SessionStore().folder_of(session)
+    async with connect(folder, session, resume_options(session, folder, None, {})) as link:
+        return cast("Sequence[Mapping[str, Json]]", await link.query("variables"))
+
+
+def _contents(session: SessionId, changes: Iterable[FileChange]) -> Contents:
+    """Of files before and after, as far as they are still kept."""
+    found: dict[BlobId, bytes] = {}
+    with read_session(SessionStore().folder_of(session), session) as (log, _):
+        for blob in {blob for one in changes for blob in (one.before, one.after) if blob is not None}:
+            with suppress(PinfoldError):
+                found[blob] = log.blobs.get(blob)
+    return found
+
+
+def _print_page(rows: Iterable[Json], lines: Iterable[str], *, as_json: bool, nothing: str = "") -> None:
+    shown = [plain_json(row) for row in rows] if as_json else list(lines)
+    for line in shown:
+        click.echo(line.encode("utf-8", "backslashreplace"))
+    if not shown and nothing and not as_json:
+        tell(nothing)
+
+
+@click.command("export")
+@click.argument("session")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(get_args(SessionExport)),
+    required=True,
+    help="ipynb: a notebook that runs; md, html: to read; py: a program; bundle: everything in one file; "
+    "json, jsonl: the events; replay: a recording for --model replay:FILE. jsonl and replay go to stdout by default.",
+)
+@click.option("-o", "--output", type=PATH, help="File to write, - for stdout. Default: named after the session.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--embed", is_flag=True, help="With md: put pictures inside the file.")
+def export_command(session: str, form: SessionExport, output: Path | None, force: bool, embed: bool) -> None:
+    """Write a session to a file.
+
+    SESSION is an id, the start of one, a name, or `last`.
+    """
+    if embed and form != "md":
+        raise click.UsageError("--embed goes with --to md")
+    found, folder = SessionStore().find(session)
+    to_stdout = str(output) == "-" or (output is None and form in _TO_STDOUT)
+    if to_stdout and form == "bundle":
+        raise click.UsageError("a bundle needs a file: name one with -o")
+    if to_stdout and form not in _TO_STDOUT and sys.stdout.isatty():
+        raise click.UsageError(f"{form} cannot be printed on a terminal: name a file with -o, or use a pipe")
+    with read_session(folder, found) as (log, damage):
+        if to_stdout:
+            sys.stdout.buffer.write(session_bytes(log, form, damage)[0])
+            sys.stdout.buffer.flush()
+        else:
+            target = output or Path(export_name(folder, found, form))
+            written = save(log, form, target, damage, force=force, embed=embed)
+            pictures = numerous("picture", len(written) - 1)
+            tell(f"Saved {target}" + (f" and {pictures} in {written[1].parent.name}/" if written[1:] else ""))
+    if damage:
+        tell(f"pinfold: the log is damaged: {damage}; the rest was exported")
+
+
+@click.command("import")
+@click.argument("file", type=PATH)
+def import_command(file: Path) -> None:
+    """Import a session from a bundle or JSON lines, and print its id."""
+    session, count = SessionStore().import_session(file)
+    click.echo(session)
+    tell(f"pinfold: {count} events; continue with: pinfold resume {session} --model NAME PROMPT")

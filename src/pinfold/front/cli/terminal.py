@@ -1,0 +1,48 @@
+"""How commands read from and write to the terminal, or to what stands in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TextIO
+
+import click
+
+from pinfold.events import Json, plain_json
+from pinfold.text import presentable_line
+
+
+def is_closed(stream: TextIO | None) -> bool:
+    """True if the stream is closed; after a shell's `<&-` it is None."""
+    return stream is None or stream.closed
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def can_be_redrawn(stream: TextIO | None) -> bool:
+    """True for a terminal with escape sequences."""
+    return is_terminal(stream) and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+
+
+def show(line: str) -> None:
+    """Print a line of the result, made safe."""
+    click.echo(presentable_line(line).encode("utf-8", "backslashreplace"))
+
+
+def tell(line: str) -> None:
+    """Print a line beside the result, on stderr."""
+    click.echo(presentable_line(line), err=True)
+
+
+def show_rows(rows: Iterable[tuple[Json, str]], *, as_json: bool, nothing: str = "") -> None:
+    """Print each row as JSON or as its line. If there are none, `nothing` goes to stderr."""
+    count = 0
+    for count, (fields, line) in enumerate(rows, 1):  # noqa: B007 - counted for the last line
+        if as_json:
+            click.echo(plain_json(fields))
+        else:
+            show(line)
+    if not count and nothing and not as_json:
+        click.echo(nothing, err=True)
