@@ -91,7 +91,7 @@ class Verdict:
 
 
 async def explode(bomb: Bomb, provider: Namespaces, neighbour: Session, workspace: Path) -> Verdict:
-    limits = Limits(cell_s=CELL_S, interrupt_grace_s=GRACE_S, memory_bytes=MEMORY, output_bytes=OUTPUT, disk_bytes=DISK)
+    limits = Limits(cell_s=CELL_S, interrupt_grace_s=GRACE_S, memory_bytes=MEMORY, stream_bytes=OUTPUT, disk_bytes=DISK)
     await provider.warm()
     before = descendants(os.getpid())
     told = 0

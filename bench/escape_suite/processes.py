@@ -114,7 +114,7 @@ FLOODS = {
     "stderr": "for _ in range(40): sys.stderr.write('x' * 1_000_000)",
     "a child's output": "subprocess.run('yes | head -c 40000000', shell=True)",
 }
-SMALL = Limits(cell_s=20, memory_bytes=512 << 20, output_bytes=1 << 20)
+SMALL = Limits(cell_s=20, memory_bytes=512 << 20, stream_bytes=1 << 20)
 
 PROGRAMS = [
     *hostile("process", "pid-namespace user-id", "victim", KILLS),

@@ -12,7 +12,7 @@ from bench.escape_suite.calls import called
 
 from pinfold.sandbox import Limits
 
-ROOMY = Limits(cell_s=20, memory_bytes=2 << 30, output_bytes=8 << 20)
+ROOMY = Limits(cell_s=20, memory_bytes=2 << 30, stream_bytes=8 << 20)
 
 PRELUDE = """
 import ctypes, errno, json, os, socket, subprocess, sys, time

@@ -41,7 +41,7 @@ async def attempt(provider: Provider, scene: Scene, program: Hostile) -> Seen:
         workspace=space,
         took_s=0,
         limit_s=program.timeout_s + program.limits.interrupt_grace_s,
-        cap_bytes=program.limits.output_bytes,
+        cap_bytes=program.limits.stream_bytes,
     )
     async with opened(provider, spec) as session:
         begun = time.monotonic()

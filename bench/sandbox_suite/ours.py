@@ -12,7 +12,7 @@ from bench.sandbox_suite.contenders import FOREVER, OUTPUT_BYTES, Answer
 from pinfold.sandbox import Limits, Session, Stream, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
 
-LIMITS = Limits(output_bytes=OUTPUT_BYTES + (1 << 20))
+LIMITS = Limits(stream_bytes=OUTPUT_BYTES + (1 << 20))
 
 
 class Ours:

@@ -17,7 +17,7 @@ WORK = "def double(n):\n    return 2 * n\n"
 
 @pytest.fixture
 async def jailed(workspace: Path) -> AsyncGenerator[Session]:
-    async with open_session(workspace, "namespaces", limits=Limits(cell_s=30, output_bytes=1 << 20)) as session:
+    async with open_session(workspace, "namespaces", limits=Limits(cell_s=30, stream_bytes=1 << 20)) as session:
         await session.run("kept = 'é漢🎉'")
         yield session
 

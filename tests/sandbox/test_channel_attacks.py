@@ -130,7 +130,7 @@ async def test_the_programs_processes_do_not_get_the_channel(session: Session) -
 
 
 async def test_two_hundred_megabytes_are_bounded(tmp_path: Path) -> None:
-    async with open_session(tmp_path, "unsafe-local", limits=Limits(output_bytes=1 << 20)) as session:
+    async with open_session(tmp_path, "unsafe-local", limits=Limits(stream_bytes=1 << 20)) as session:
         code = "import sys\nfor _ in range(200): sys.stdout.write('x' * 1_000_000)\nsys.stderr.write('e' * 2_000_000)\n'done'"
         with anyio.fail_after(30):
             outcome = await session.run(code)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,20 +26,10 @@ async def background() -> AsyncGenerator[TaskGroup]:
             yield tasks
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        errors = _leaves(group)
-        if len(errors) == 1:
-            raise errors[0]  # noqa: B904 - it keeps its own cause
-        raise
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            leaves += _leaves(cast("BaseExceptionGroup[BaseException]", error))
-        else:
-            leaves.append(error)
-    return leaves
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error  # noqa: B904 - it keeps its own cause
 
 
 class LoopThread:
@@ -71,10 +61,9 @@ class LoopThread:
             return future.result()
         except PinfoldError as error:  # whose words say all: what led to it here is of no use to the caller
             raise error.with_traceback(None) from None
-        except BaseException:
-            if future.cancel():
+        finally:
+            if future.cancel():  # it has not ended yet
                 ended.wait(_STOP_S)
-            raise
 
     def end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -283,7 +283,7 @@ def _changes_nothing(performed: Performed) -> bool:
 
 def _number(core: Core, item: OpenAction) -> int | None:
     """The cell an action is. A call from a cell belongs to that cell and is undone with it."""
-    if not core.hands.is_step(item.proposed.action):
+    if not core.hands.counts_as_cell(item.proposed.action):
         return None
     if item.proposed.parent is None:
         return core.state.cells + 1

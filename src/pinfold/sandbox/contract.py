@@ -99,7 +99,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     start_s: float = 30.0
     reply_s: float = 10.0
     """How long anything that is not a cell may take: variables, put, get."""
-    output_bytes: int = 64 << 20
+    stream_bytes: int = 64 << 20
     """Kept of one stream of one cell; the rest is counted, and goes by `on_output` only."""
     memory_bytes: int = field(default_factory=default_memory)
     """What the session may take."""

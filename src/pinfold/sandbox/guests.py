@@ -138,7 +138,7 @@ class _Subprocesses:
             theirs.close()
             os.close(stdout_in)
             os.close(stderr_in)
-        cap = self._spec.limits.output_bytes
+        cap = self._spec.limits.stream_bytes
         outputs = Output("stdout", stdout, cap), Output("stderr", stderr, cap)
         guest = Guest(Subprocess(process), ours, *outputs)
         guest.scratch = str(self._scratch())

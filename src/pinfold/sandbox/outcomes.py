@@ -56,7 +56,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The interpreter was restarted empty; variables are gone."""
     lost: tuple[Lost, ...] = ()
     dropped_bytes: int = 0
-    """Output beyond `Limits.output_bytes`, counted and not kept."""
+    """Output beyond `Limits.stream_bytes`, counted and not kept."""
     notices: tuple[str, ...] = ()
     """What the sandbox did about the cell, a line each: for the model and the user."""
     missing: str = ""

@@ -113,7 +113,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return "once"
         return self.facts(action).effect
 
-    def is_step(self, action: Action) -> bool:
+    def counts_as_cell(self, action: Action) -> bool:
         """Whether it may change the workspace from inside the session, so that an undo takes it back."""
         if isinstance(action, RunCell):
             return True

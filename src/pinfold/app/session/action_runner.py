@@ -103,8 +103,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
         return tool is not None and tool.parallel_safe
 
-    def is_step(self, action: Action) -> bool:
-        return self.judging.is_step(action)
+    def counts_as_cell(self, action: Action) -> bool:
+        return self.judging.counts_as_cell(action)
 
     def judge(self, action: Action, given: Given) -> Verdict:
         return self.judging.judge(action, given)

@@ -89,7 +89,7 @@ async def streamed_output_is_the_output(session: Session) -> None:
 
 @check()
 async def output_beyond_the_limit_is_counted_and_dropped(bench: Bench) -> None:
-    async with bench.session(Limits(output_bytes=1000)) as session:
+    async with bench.session(Limits(stream_bytes=1000)) as session:
         outcome = await session.run("import sys\nsys.stdout.write('x' * 500_000)\nNone")
         got = (outcome.status, len(outcome.stdout), outcome.dropped_bytes)
         expect(got == ("ok", 1000, 499_000), f"got {got!r}")

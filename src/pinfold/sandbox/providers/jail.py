@@ -174,7 +174,7 @@ class Guests:
         return await start_guest(guest, spec.limits, keep if spec.writable else None)
 
     def _guest(self, ends: Ends) -> Guest:
-        cap = self._spec.limits.output_bytes
+        cap = self._spec.limits.stream_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         return Guest(JailedProcess(ends.control, ends.pidfd), ends.channel, *outputs)
 

@@ -294,7 +294,7 @@ class _Guests:
             ends = await self._lent.launcher.open(self._request())
         except LauncherGone:  # it ends when its zygote is lost; the next one has another
             ends = await self._lent.launcher.open(self._request())
-        cap = self._spec.limits.output_bytes
+        cap = self._spec.limits.stream_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         body = WatchedProcess(ends.control, ends.pidfd)
         guest = Guest(body, ends.channel, *outputs)

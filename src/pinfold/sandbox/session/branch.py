@@ -70,7 +70,7 @@ async def open_branch(guest: Guest, state: int, limits: Limits) -> tuple[Guest, 
         os.close(out)
         os.close(err)
         raise UndoRefused(f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}")
-    outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
+    outputs = Output("stdout", out, limits.stream_bytes), Output("stderr", err, limits.stream_bytes)
     fresh = Guest(BranchProcess(body, answer["pid"], fds[0]), ours, *outputs)
     try:
         await wait_for_hello(fresh)
