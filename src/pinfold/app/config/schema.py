@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import fields
 
 from pinfold.app.config.databases import DataConfig
 from pinfold.events import Json, Mode
@@ -178,6 +179,4 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
 """Sections of tables that the user names: `[data.NAME]`."""
-SECTIONS: Mapping[str, type[msgspec.Struct]] = {
-    name: NAMED.get(name) or type(getattr(Config(), name)) for name in Config.__struct_fields__
-}
+SECTIONS: Mapping[str, type[msgspec.Struct]] = {one.name: NAMED.get(one.name, one.type) for one in fields(Config)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
@@ -18,6 +17,7 @@ from pinfold.app.trust.privacy import Privacy
 from pinfold.engine import Given, NotShown, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
+from pinfold.sandbox import Spec
 from pinfold.text import first_line
 from pinfold.tools import BadCall, Registry, Tool, ToolFailed
 from pinfold.tools.ports import Inside
@@ -42,7 +42,7 @@ NO_TUNNELS = (
 
 class ActionPolicy(Struct, kw_only=True, dict=True):
     registry: Registry
-    workspace: Path
+    spec: Spec
     way: SessionEgress
     privacy: Privacy
     inside: Inside
@@ -54,8 +54,6 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     guards: Guards = field(default_factory=Guards)
     servers: SessionServers | None = None
     """Of MCP."""
-    mounts: tuple[Path, ...] = ()
-    """Other folders that the session may write to."""
     flows: Flows = field(default_factory=Flows)
 
     def __post_init__(self) -> None:
@@ -81,7 +79,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         how: dict[str, Any] = {"mode": given.mode, "taint": taint, "rules": self.rules, "guards": self.guards}
         verdict = judge(action, facts, grants=given.grants, **how)
         if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow and self.grants:
-            always = self.grants.of(self.workspace)
+            always = self.grants.of(self.spec.workspace)
             verdict = judge(action, facts, grants=given.grants | always, **how)
         if connects and isinstance(verdict, Ask):
             return replace(verdict, reason=f"code wants {facts.target}")
@@ -121,7 +119,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         return reach == "workspace" or (action.tool == SHELL and reach in ("files", "outside"))
 
     def is_protected_edit(self, action: CallTool) -> bool:
-        return bool(self.registry.get(action.tool) and find_protected_file(action, self.workspace))
+        return bool(self.registry.get(action.tool) and find_protected_file(action, self.spec.workspace))
 
     def find_destinations(self, action: Action) -> frozenset[Destination]:
         """What it was judged by, and may reach without being asked again."""
@@ -151,7 +149,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         if action.tool == SHELL:
             where = "host" if reach == "host" else "sandbox"
             return shell_facts(str(action.given.get("command", "")), where=where)[0]
-        if path := find_protected_file(action, self.workspace):
+        if path := find_protected_file(action, self.spec.workspace):
             return Facts(effect="once", reach="protected", target=path)
         if reach == "network":
             return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
@@ -208,8 +206,8 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     async def _preview_call(self, action: CallTool) -> str:
         if action.tool == SHELL:
             return await self._command(action)
-        if find_protected_file(action, self.workspace):
-            return plan_edit(action, self.workspace).diff()
+        if find_protected_file(action, self.spec.workspace):
+            return plan_edit(action, self.spec.workspace).diff()
         tool = self.registry.get(action.tool)
         if tool and tool.held and self.servers:
             return f"{self.servers.show_difference(tool.server)}\n\n{_arguments(action)}"
@@ -253,8 +251,10 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
 
     def _show_named_files(self, command: str, workdir: str) -> list[str]:
         """Raises NotShown."""
-        folder = self.workspace / workdir
-        files = files_named(command, folder, (self.workspace, *self.mounts))
+        folder = self.spec.workspace / workdir
+        files = files_named(
+            command, folder, (self.spec.workspace, *(mount.path for mount in self.spec.mounts if mount.writable))
+        )
         if len(files) > MOST:
             raise NotShown(f"this command names more than {MOST} files; name fewer, or the folder they are in")
         return list(describe_named_files(files, folder))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -19,42 +19,49 @@ from pinfold.app.models.session_models import BreakerStore, NoModel, SpendingLed
 from pinfold.app.session.action_runner import SandboxActionRunner
 from pinfold.app.session.build_session import (
     ModelSwitcher,
-    build_server_context,
-    build_session_parts,
+    build_runner,
+    build_spec,
+    fill_from_past,
+    opened_event,
     resolve_sandbox,
-    servers_for,
+    start_servers,
 )
 from pinfold.app.session.checkpoints import Checkpoints
+from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
-from pinfold.app.session.session_queries import Sight, query_session, report_restored
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
 from pinfold.engine import Core, Engine, Hooks, OpenAction, Performed, State, fold
 from pinfold.events import (
+    FLOW,
     Action,
+    ActionFinished,
     ActionId,
+    ActionStarted,
     BlobId,
     Command,
     Entry,
     Event,
     Json,
-    Mode,
     Noticed,
     SessionChanged,
     SessionId,
-    SessionOpened,
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import destination_of
 from pinfold.policy import Guards
-from pinfold.sandbox import Variable
-from pinfold.text import cap_text
+from pinfold.sandbox import SandboxUnavailable, Variable
+from pinfold.text import cap_text, first_line, join_numbers
+from pinfold.tools import Tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
 
 logger = logging.getLogger(__name__)
+Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
+_WORDS = 120
+"""Characters of what a tool says of itself that are listed."""
 CHECK_SAID = 2000
 """Characters of what a check said that are recorded."""
 
@@ -62,13 +69,13 @@ CHECK_SAID = 2000
 class LiveSession:
     """Front ends have two calls: `submit` and `subscribe`."""
 
-    def __init__(self, log: Log, engine: Engine, hands: SandboxActionRunner, hooks: Hooks, began: int) -> None:
+    def __init__(self, log: Log, engine: Engine, runner: SandboxActionRunner, hooks: Hooks, began: int) -> None:
         self.session = log.session
         self.began = began
         """The last event before this process became the owner."""
         self.log = log
         self._engine = engine
-        self._hands = hands
+        self._runner = runner
         self._hooks = hooks
         self._watched: anyio.Event | None = None
         """Set once a caller waits."""
@@ -92,7 +99,7 @@ class LiveSession:
             seq=seq,
             model=core.model.name,
             mode=core.state.mode,
-            sandbox=self._hands.provider.name,
+            sandbox=self._runner.provider.name,
             title=core.state.title,
             context=getattr(core.model, "context", None) or 0,
             turn=last.id if last else None,
@@ -116,7 +123,7 @@ class LiveSession:
 
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
-        self._hands.judging.guards = guards
+        self._runner.judging.guards = guards
 
     async def act(self, id_: ActionId, action: Action) -> Performed:
         """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
@@ -129,15 +136,35 @@ class LiveSession:
     @property
     def servers(self) -> SessionServers | None:
         """Of MCP; None where none is named."""
-        return self._hands.servers
+        return self._runner.servers
 
     async def save(self) -> None:
         """Have its variables on disk, as they are after the last cell that has ended."""
-        await self._hands.save()
+        await self._runner.save()
 
     async def query(self, what: Sight) -> Json:
-        """Raises SandboxUnavailable, ConfigError."""
-        return await query_session(self._hands, self._engine.core.state, what)
+        """Plain data for front ends. Raises SandboxUnavailable, ConfigError."""
+        match what:
+            case "variables":
+                return [msgspec.structs.asdict(one) for one in await self.variables()]
+            case "tools":
+                return [
+                    {"name": tool.name, "server": server, "effect": tool.effect, "words": _summary(tool)}
+                    for server, tools in self._runner.registry.servers.items()
+                    for tool in tools
+                ]
+            case "servers":
+                return self.servers.list_status() if self.servers else []
+            case "grants":
+                judging = self._runner.judging
+                scopes = {
+                    "session": sorted(self._engine.core.state.granted),
+                    "always": sorted(judging.grants.of(self._runner.spec.workspace)) if judging.grants else (),
+                    "this run": [f"{FLOW}{to}" for to in (*judging.flows.hosts, *judging.flows.tools)],
+                }
+                return [{"pattern": one, "scope": scope} for scope, patterns in scopes.items() for one in patterns]
+            case _:
+                assert_never(what)
 
     async def blob(self, id_: BlobId) -> bytes:
         """Raises BlobMissing."""
@@ -145,7 +172,7 @@ class LiveSession:
 
     async def variables(self) -> tuple[Variable, ...]:
         """Raises SandboxUnavailable."""
-        return await (await self._hands.ensure_session()).variables()
+        return await (await self._runner.ensure_session()).variables()
 
     @contextmanager
     def allow_asking(self) -> Generator[None]:
@@ -162,7 +189,7 @@ class LiveSession:
 
     async def passes(self, check: str) -> bool:
         """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""
-        outcome = await self._hands.shell(check)
+        outcome = await self._runner.shell(check)
         said = (outcome.stdout + outcome.stderr).decode("utf-8", "replace").strip()
         how = {"ok": "passed", "timeout": "did not end in time"}.get(outcome.status, f"failed ({outcome.code})")
         text = f"The check `{check}` {how}."
@@ -173,7 +200,7 @@ class LiveSession:
         """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
         if self._engine.is_busy:
             raise CheckpointError("a cell or a turn is under way; interrupt it, or wait for its end")
-        return str(await self._hands.restore(number))
+        return str(await self._runner.restore(number))
 
     async def is_wanted(self) -> bool:
         """Whether anything is left to do, or anyone but the hooks listens."""
@@ -232,39 +259,40 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         began = log.seq
         imported = folder is not None and is_imported(folder)
         # A stranger's log does not choose where and how code runs here.
-        past = None if imported or state.opened is None else _restore_mode(state.opened, state.mode)
-        ground = await resolve_sandbox(options, past, folder)
-        if ground.scratch:
-            ends.callback(ground.scratch.remove)
+        past = None if imported or state.opened is None else msgspec.structs.replace(state.opened, mode=state.mode)
+        options = fill_from_past(options, past, folder)
+        ground = await resolve_sandbox(options, folder, ends)
+        spec = build_spec(options, ground, log)
         asked = select_models(options.model, past.model if past else "", entries, options.calling)
-        switching = ModelSwitcher(asked, options.calling)
+        switching = ModelSwitcher(asked, options)
         ends.push_async_callback(switching.close)
         async with background() as tasks:
-            servers, wrong = await servers_for(
-                options.toolbox, build_server_context(options, log, past, ground, asked), tasks
+            around = ServerContext(spec=spec, provider=ground.provider, asked=asked, calling=options.calling, log=log)
+            servers, wrong = await start_servers(options.toolbox, around, tasks)
+            runner, faults = build_runner(options, spec, log, ground, small=asked.profile == "small", servers=servers)
+            switching.runner = runner
+            ends.push_async_callback(runner.close)
+            tasks.start_soon(runner.way.serve)  # before the sandbox, which is given it, comes back
+            marked = await _mark_outside_files(runner, session, imported or state.untrusted)
+            opened = msgspec.structs.replace(
+                opened_event(options, runner, switching),
+                imported=imported,
+                untrusted=bool(marked),
+                **await _report_restored(runner, state, entries),
             )
-            made = build_session_parts(options, log, past, ground, asked, servers=servers)
-            switching.made, hands = made, made.hands
-            ends.push_async_callback(hands.close)
-            tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
-            marked = await _mark_outside_files(hands, session, imported or state.untrusted)
-            back = {**await report_restored(hands, state, entries), "imported": imported, "untrusted": bool(marked)}
-            opened = msgspec.structs.replace(made.opened, **back)
-            core = _core(options, log, hands, state, switching)
-            if hands.spec.writable:
-                hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
+            core = _core(options, log, runner, state, switching)
+            if spec.writable:
+                runner.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
             del entries
             engine = Engine(core)
             await core.record(
                 opened,
-                *_opening_events(
-                    options, (*ground.notices, *marked, *asked.notices, *wrong, *made.faults), damage, state
-                ),
+                *_opening_events(options, (*ground.notices, *marked, *asked.notices, *wrong, *faults), damage, state),
             )
             await engine.recover()
             if folder is not None and imported:
                 (folder / IMPORTED).unlink(missing_ok=True)
-            live = LiveSession(log, engine, hands, options.hooks, began)
+            live = LiveSession(log, engine, runner, options.hooks, began)
             logger.info("%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox)
             if damage:
                 logger.error("%s: %s", session, damage)
@@ -277,21 +305,21 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         logger.info("%s closed", session)
 
 
-async def _mark_outside_files(hands: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
+async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
     """A notice of files that hold outside text. Files the session writes are marked once it is untrusted."""
-    hands.writer = Writer(session, hands.spec.writable_places, hands.spec.places)
-    found = await anyio.to_thread.run_sync(hands.writer.find_marked)
+    runner.writer = Writer(session, runner.spec.writable_places, runner.spec.places)
+    found = await anyio.to_thread.run_sync(runner.writer.find_marked)
     if found or untrusted:
-        await anyio.to_thread.run_sync(hands.writer.turn_untrusted)
-    return (notice(found, hands.spec.workspace),) if found else ()
+        await anyio.to_thread.run_sync(runner.writer.turn_untrusted)
+    return (notice(found, runner.spec.workspace),) if found else ()
 
 
-def _core(options: Options, log: Log, hands: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
+def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
     asked = switching.asked
     return Core(
         journal=log,
         model=asked.model,
-        hands=hands,
+        hands=runner,
         fallbacks=asked.fallbacks,
         escalate=asked.escalate,
         ledger=SpendingLedger(),
@@ -307,10 +335,6 @@ def _core(options: Options, log: Log, hands: SandboxActionRunner, state: State, 
     )
 
 
-def _restore_mode(opened: SessionOpened, mode: Mode) -> SessionOpened:
-    return msgspec.structs.replace(opened, mode=mode)
-
-
 def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:
     events: list[Event] = []
     title = options.title or state.title
@@ -323,3 +347,42 @@ def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, st
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""
         said.append(f"The log was damaged: {damage}. The rest is intact{kept}.")
     return [*events, *(Noticed(text=text) for text in said)]
+
+
+async def _report_restored(runner: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Any]:
+    """The fields of SessionOpened that say what became of the variables."""
+    if not state.cells:
+        return {}
+    try:
+        back = await runner.restore_variables()
+    except SandboxUnavailable as error:
+        return {"lost": (f"all Python variables ({error})",)}
+    if back is None:
+        return {"lost": ("all Python variables",)}
+    lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
+    if back.missing:
+        names = ", ".join(sorted(_find_changed_names(entries, {*back.missing})))
+        lost.append(f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}")
+    # Names that begin with `_` are not listed among variables, and a loss is said of any.
+    listed = [it for it in back.labels if not it.name.startswith("_")]
+    return {
+        "restored": tuple(it.name for it in listed if it.status == "restored"),
+        "replayed": tuple(it.name for it in listed if it.status == "replayed"),
+        "lost": tuple(lost),
+    }
+
+
+def _find_changed_names(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
+    """Names that these cells have added or changed, as far as was seen."""
+    ids: set[ActionId] = set()
+    names: set[str] = set()
+    for event in (entry.event for entry in entries):
+        if isinstance(event, ActionStarted) and event.cell in cells:
+            ids.add(event.id)
+        elif isinstance(event, ActionFinished) and event.id in ids and event.variables:
+            names |= {*event.variables.added, *event.variables.changed}
+    return names
+
+
+def _summary(tool: Tool[..., Any]) -> str:
+    return first_line(tool.schema.description, _WORDS)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from pinfold.app.config.schema import LimitsConfig
 from pinfold.engine import Performed
 from pinfold.events import Changed, Effect
 from pinfold.sandbox import Answer, Display, Outcome, Session, Variable
@@ -38,22 +39,15 @@ _NO_DATA = ("module", "function", "builtin_function_or_method", "type")
 """Types of variables that are not reported."""
 
 
-class OutputLimits(Struct, frozen=True, kw_only=True):
-    """How much of a result the model sees, where the user has said it. All of it is kept, and the model can read it."""
-
-    output_bytes: int | None = None
-    output_lines: int | None = None
-    output_tokens: int | None = None
-
-    def cut(self, text: str, most: int, whole: str) -> str:
-        """`most`: characters, in any case. `whole` names where all of it can be found."""
-        if self.output_lines is not None:
-            text = capped_lines(text, self.output_lines, whole=whole)
-        tokens = None if self.output_tokens is None else BYTES_PER_TOKEN * self.output_tokens
-        sizes = [size for size in (self.output_bytes, tokens) if size is not None]
-        if sizes and (length := len(text.encode("utf-8", "replace"))) > min(sizes):
-            most = min(most, len(text) * min(sizes) // length)
-        return cap_text(text, most, whole=whole)
+def cut_result(text: str, limits: LimitsConfig, most: int, whole: str) -> str:
+    """As much of a result as the model sees; `most`: characters, in any case. `whole` names where all of it can be found."""
+    if limits.output_lines is not None:
+        text = capped_lines(text, limits.output_lines, whole=whole)
+    tokens = None if limits.output_tokens is None else BYTES_PER_TOKEN * limits.output_tokens
+    sizes = [size for size in (limits.output_bytes, tokens) if size is not None]
+    if sizes and (length := len(text.encode("utf-8", "replace"))) > min(sizes):
+        most = min(most, len(text) * min(sizes) // length)
+    return cap_text(text, most, whole=whole)
 
 
 def diff_variables(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:

@@ -8,25 +8,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct, convert, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from pinfold.app.config.databases import keep_passwords
 from pinfold.app.config.layers import Loaded, load_config
-from pinfold.app.config.schema import RunConfig
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import CallOptions
 from pinfold.app.paths import default_workspace, is_too_wide, refuse_closed_folders, suggest_path, workspace_at
 from pinfold.app.session.answers import AnswerForm
 from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS, Flows
-from pinfold.app.session.observations import OutputLimits
 from pinfold.app.session.toolbox import ToolOptions
 from pinfold.app.trust.instructions import Instruction, instructions
-from pinfold.app.trust.project_files import SERVERS, TOOLS
 from pinfold.app.trust.secrets import hide_process_secrets, secrets_in
 from pinfold.engine import Budget, Hooks, Model
 from pinfold.events import Json, Mode, SessionId, TurnId
 from pinfold.log import summarise
-from pinfold.policy import Guards, strict
 from pinfold.sandbox import Capabilities, Limits, Mount, Provider, data_places, not_mountable
 from pinfold.text import keep_own_secret
 
@@ -225,11 +221,6 @@ def _load_config(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     return loaded
 
 
-def _guards(run: RunConfig) -> Guards:
-    guards = strict() if run.guards == "strict" else Guards()
-    return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
-
-
 def _instruction_options(loaded: Loaded, workspace: Path | None, notice: str | None = None) -> dict[str, Any]:
     """What the model is told by files, and what the user is told of those it is not."""
     wanted, said = instructions(workspace, loaded.obeyed)
@@ -249,15 +240,5 @@ def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
         "budget": convert({**asdict(config.run), **asdict(config.budget)}, Budget),
         "settings": config.model.settings(),
         "calling": calling,
-        "toolbox": ToolOptions(
-            enable=config.tools.enable,
-            disable=config.tools.disable,
-            hosts=config.network.allow,
-            flows=Flows.from_flags(flags),
-            output=convert(asdict(config.limits), OutputLimits),
-            guards=_guards(config.run),
-            declared=tuple((name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")),
-            mcp=loaded.obeyed.get(SERVERS),
-            data=config.data,
-        ),
+        "toolbox": ToolOptions(loaded=loaded, flows=Flows.from_flags(flags)),
     }

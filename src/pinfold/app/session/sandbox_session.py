@@ -24,7 +24,7 @@ from pinfold.app.session.options import data_inside
 from pinfold.app.session.protected_files import add_closing_notices
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.untrusted_files import Writer
-from pinfold.engine import Journal, Performed, Rewound
+from pinfold.engine import Performed, Rewound
 from pinfold.events import (
     BlobId,
     Changed,
@@ -34,7 +34,7 @@ from pinfold.events import (
     Redo,
     Undo,
 )
-from pinfold.log import BlobMissing, Blobs, LogUnwritable
+from pinfold.log import BlobMissing, Log, LogUnwritable
 from pinfold.sandbox import (
     CommandOutcome,
     GuardedSession,
@@ -59,8 +59,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
     spec: Spec
     way: SessionEgress
     privacy: Privacy
-    journal: Journal
-    blobs: Blobs
+    log: Log
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
     glances: bool = False
@@ -109,7 +108,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
                 if writable := [str(mount.path) for mount in self.spec.mounts if mount.writable]:
                     lines.append(f"Undo does not cover {', '.join(writable)}.")
             if lines:
-                await self.journal.append(*(Noticed(text=line) for line in lines))
+                await self.log.append(*(Noticed(text=line) for line in lines))
         return self._session
 
     async def close(self) -> None:
@@ -118,7 +117,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
             await session.close()
             if isinstance(session, GuardedSession):
                 add_closing_notices(session.parting, is_broken=bool(session.lost_files))
-                await self.journal.append(*(Noticed(text=line) for line in session.parting))
+                await self.log.append(*(Noticed(text=line) for line in session.parting))
         for close in self.closing:
             await close()
         if self.writer:
@@ -241,12 +240,12 @@ class SandboxSession(Struct, kw_only=True, dict=True):
 
     def _store_content(self, content: bytes | None) -> BlobId | None:
         try:
-            return None if content is None else self.blobs.put(content)
+            return None if content is None else self.log.blobs.put(content)
         except LogUnwritable:  # the change itself is told
             return None
 
     def picture(self, blob: BlobId) -> bytes | None:
         try:
-            return self.blobs.get(blob)
+            return self.log.blobs.get(blob)
         except BlobMissing:
             return None

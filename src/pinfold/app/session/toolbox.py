@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -15,20 +15,55 @@ import anyio
 import anyio.abc
 from msgspec import Struct, field
 
-from pinfold.app.config.databases import DataConfig
+from pinfold.app.config.layers import Loaded
+from pinfold.app.config.schema import Config
 from pinfold.app.paths import config_dir
-from pinfold.app.session.action_context import current_action
-from pinfold.app.session.egress import Flows, RunningAction, SessionEgress
-from pinfold.app.session.observations import OutputLimits
+from pinfold.app.session.egress import Flows, SessionEgress, current_action
+from pinfold.app.trust.project_files import SERVERS, TOOLS
 from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
-from pinfold.policy import Guards
-from pinfold.sandbox import CommandOutcome, Spec
+from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session, Spec
 from pinfold.tools import SHOWN, BadCall, Registry, Tool
 from pinfold.tools.ports import Fetched, Inside, Kept
 
 if TYPE_CHECKING:
+    from pinfold.net import Destination, How
     from pinfold.net import Fetched as Page
+
+
+class SessionCommands:
+    """Programs that tools run inside. The first of an action that counts as a cell is that cell."""
+
+    def __init__(self, started: Callable[[], Awaitable[Session]]) -> None:
+        self._started = started
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        workdir: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> CommandOutcome:
+        """Raises BadCall where this sandbox cannot."""
+        session = await self._started()
+        what = current_action()
+        more: dict[str, Any] = {"on_output": what.on_output} if what else {}
+        if what and what.read_only:
+            if not session.capabilities.read_only_commands:
+                what.stopped = "impossible"
+                return CommandOutcome(status="error", read_only="impossible")
+            more["read_only"] = True
+        if what and what.cell is not None and isinstance(session, Resumable):
+            more["cell"], what.cell = what.cell, None
+        try:
+            ran = await session.command(argv, timeout_s=timeout_s, stdin=stdin, workdir=workdir, env=env, **more)
+        except (NotSupported, FileRefused) as error:
+            raise BadCall(str(error)) from error
+        if what and ran.read_only in ("refused", "impossible"):
+            what.stopped = ran.read_only
+        return ran
 
 
 class WebAccess:
@@ -55,12 +90,19 @@ class WebAccess:
                 headers = {**self._told(to.host), **headers}
         except NetError as error:
             raise BadCall(str(error)) from error
-        running = RunningAction(what.ask_to_connect, cleared={*what.cleared})
+        cleared = {*what.cleared}
+
+        async def gate(destination: Destination, how: How) -> str | None:
+            refused = None if destination in cleared else await what.ask_to_connect(destination, how)
+            if refused is None:
+                cleared.add(destination)
+            return refused
+
         said = sum(map(len, (*headers, *headers.values()))) + len(body or b"")
         try:
             page = await fetch(
                 url,
-                egress=self._way.egress_for(running),
+                egress=self._way.egress(gate),
                 method=method,
                 headers=headers,
                 body=body,
@@ -68,7 +110,7 @@ class WebAccess:
             )
         except NetError as error:
             # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
-            gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in running.cleared else ()
+            gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in cleared else ()
             raise BadCall(str(error), sent=gone) from error
         charset = f"; charset={page.charset}" if page.charset else ""
         return Fetched(
@@ -97,28 +139,27 @@ def _list_sent(page: Page, said: int) -> tuple[Sent, ...]:
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    enable: tuple[str, ...] | None = None
-    """Names or patterns; None: all."""
-    disable: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    """That may be reached without asking, where the mode says so."""
+    loaded: Loaded = field(default_factory=lambda: Loaded(config=Config(), origins={}))
+    """The configuration, and the trusted files of the workspace."""
     flows: Flows = field(default_factory=Flows)
-    output: OutputLimits = field(default_factory=OutputLimits)
-    guards: Guards = field(default_factory=Guards)
-    declared: tuple[tuple[str, bytes], ...] = ()
-    """YAML files of the workspace that are trusted, by name."""
     carries: bool = False
     """Clients of a server may copy files in and out: `put_file`, `get_file`."""
     remembers: bool = False
     """Notes may be kept, though the session is not."""
-    mcp: bytes | None = None
-    """`.mcp.json` of the workspace, if it is trusted."""
     more_mcp: tuple[str, bytes] | None = None
     """Servers that the caller names: where, and what such a file would hold."""
-    data: Mapping[str, DataConfig] = field(default_factory=dict[str, DataConfig])
-    """Databases of the user's, by name."""
     served: tuple[Tool[..., Any], ...] = ()
     """Tools of servers that are known already, one server after the other."""
+
+    @property
+    def declared(self) -> list[tuple[str, bytes]]:
+        """YAML files of the workspace that are trusted, by name."""
+        return [(name, data) for name, data in self.loaded.obeyed.items() if name.startswith(f"{TOOLS}/")]
+
+    @property
+    def mcp(self) -> bytes | None:
+        """`.mcp.json` of the workspace, if it is trusted."""
+        return self.loaded.obeyed.get(SERVERS)
 
 
 class _HostSecrets:
@@ -179,7 +220,8 @@ def build_registry(
     options: ToolOptions, tools: Iterable[Tool[..., Any]], handed: Iterable[str], *, small: bool
 ) -> Registry:
     shown = select_shown_tools(small=small, handed=handed)
-    registry = Registry(tools, enable=options.enable, disable=options.disable, shown=shown)
+    config = options.loaded.config.tools
+    registry = Registry(tools, enable=config.enable, disable=config.disable, shown=shown)
     for server, served in groupby(options.served, key=lambda tool: tool.server):
         registry.put(server, served)
     return registry

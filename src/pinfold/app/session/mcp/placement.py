@@ -107,7 +107,7 @@ def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
             installed = [program.resolve(), *(one for one in installed if _is_harmless(one, workspace))]
     needed = [*installed, *named]
     env = dict(spec.env)
-    paths = [str(program.parent), *_shebang_folders(program), env.get("PATH", ""), _INSIDE_PATH]
+    paths = [str(program.parent), *(str(one.parent) for one in _shebang(program)), env.get("PATH", ""), _INSIDE_PATH]
     env["PATH"] = ":".join(filter(None, dict.fromkeys(paths)))
     if Path(_CERTIFICATES).is_file():
         # Certificates of its own are hidden inside as everything that looks like a key is.
@@ -241,10 +241,6 @@ def _shebang(program: Path) -> list[Path]:
     return list(dict.fromkeys([path, path.resolve()])) if path else []
 
 
-def _shebang_folders(program: Path) -> list[str]:
-    return [str(one.parent) for one in _shebang(program)]
-
-
 def _find_named_paths(spec: ServerSpec, cwd: Path) -> Iterator[Path]:
     """What its arguments name that is there."""
     for arg in spec.args:
@@ -261,19 +257,19 @@ def _project_of(path: Path) -> Path:
     if "node_modules" in path.parts:
         return _home_of(path)
     for folder in path.parents:
-        if is_too_wide(folder.resolve()) or _is_closed(folder):
+        if _is_off_limits(folder):
             break
         if any((folder / mark).is_file() for mark in _MARKS):
             return folder
-    return path if is_too_wide(path.parent.resolve()) or _is_closed(path.parent) else path.parent
+    return path if _is_off_limits(path.parent) else path.parent
 
 
-def _is_closed(folder: Path) -> bool:
+def _is_off_limits(folder: Path) -> bool:
     try:
         refuse_closed_folders(folder.resolve())
     except ConfigError:
         return True
-    return False
+    return is_too_wide(folder.resolve())
 
 
 def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple[Mount, ...]:
@@ -283,9 +279,7 @@ def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple
     kept: list[Mount] = [workspace]
     paths = {one for path in needed for one in (path, path.resolve())}
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):
-        if any(path.is_relative_to(one) for one in _SYSTEM):
-            continue
-        if any(path.is_relative_to(mount.path) for mount in kept):
+        if any(path.is_relative_to(one) for one in (*_SYSTEM, *(mount.path for mount in kept))):
             continue
         mount = Mount(path=path)
         if why := _why_not(mount):

@@ -9,12 +9,12 @@ import math
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, ValidationError, convert
 
 from pinfold.app.models.session_models import CallOptions, SessionModels, SpendingLedger
-from pinfold.app.session.action_context import ActionContext, current_action
+from pinfold.app.session.egress import ActionContext, current_action
 from pinfold.engine import Journal, Performed
 from pinfold.events import (
     AssistantMessage,
@@ -31,7 +31,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model import destination_of
-from pinfold.sandbox import Limits, Provider
+from pinfold.sandbox import Provider, Spec
 from pinfold.text import cap_text
 
 SAMPLING = "sampling"
@@ -158,21 +158,26 @@ async def _field(what: ActionContext, question: str, field: Field) -> dict[str, 
     return None
 
 
+class _Text(Struct, tag="text", tag_field="type"):
+    text: str
+
+
+class _Said(Struct):
+    content: _Text | list[_Text]
+    role: Json = "user"
+
+
 def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None:
     """None if they hold more than text."""
+    try:
+        said = convert(given, list[_Said])
+    except ValidationError:
+        return None
     found: list[Message] = []
-    for one in given:
-        content: Any = one.get("content")
-        parts = cast("list[Any]", content) if isinstance(content, list) else [content]
-        texts: list[str] = []
-        for part in parts:
-            match part:
-                case {"type": "text", "text": str(text)}:
-                    texts.append(text)
-                case _:
-                    return None
-        text = "\n".join(texts)
-        found.append(AssistantMessage(text=text) if one.get("role") == "assistant" else UserMessage(text=text))
+    for one in said:
+        parts = one.content if isinstance(one.content, list) else [one.content]
+        text = "\n".join(part.text for part in parts)
+        found.append(AssistantMessage(text=text) if one.role == "assistant" else UserMessage(text=text))
     return tuple(found) or None
 
 
@@ -194,7 +199,7 @@ class Field(Struct, frozen=True, kw_only=True):
     is_required: bool
 
     def value(self, words: str) -> Json:
-        """Raises NotThat."""
+        """Raises InvalidAnswer."""
         said = words.strip()
         if self.kind == "array":
             return [self._one(part.strip()) for part in said.split(",") if part.strip()]
@@ -206,78 +211,78 @@ class Field(Struct, frozen=True, kw_only=True):
             if not found:
                 raise InvalidAnswer(f"choose one of {', '.join(self.options)}")
             return found[0]
-        match self.kind:
-            case "integer" | "number":
-                return _number(said, whole=self.kind == "integer")
-            case _:
-                return said
+        return _number(said, whole=self.kind == "integer") if self.kind in ("integer", "number") else said
+
+
+class _Choice(Struct):
+    const: Json = UNSET
+    title: Json = UNSET
+
+
+class _Property(Struct, rename="camel"):
+    """What a schema says of a field."""
+
+    type: Json = "string"
+    title: Json = None
+    description: Json = None
+    default: Json = UNSET
+    items: Json = None
+    one_of: list[_Choice] | None = None
+    any_of: list[_Choice] | None = None
+    enum: list[Json] = []
+    enum_names: list[Json] | None = None
+
+    def question(self, name: str) -> str:
+        words = [str(text) for text in (self.title, self.description) if text]
+        if self.default is not UNSET:
+            words.append(f"(else {self.default!r})")
+        return cap_text(": ".join([name, *words]), _QUESTION_LENGTH)
+
+    def options(self) -> dict[str, Json]:
+        if self.type == "boolean":
+            return {"yes": True, "no": False}
+        if self.type == "array":
+            return convert(self.items, _Property).options() if isinstance(self.items, Mapping) else {}
+        choices = self.one_of if self.one_of is not None else self.any_of
+        if choices is not None:
+            named = [one for one in choices if one.const is not UNSET]
+            return {str(one.const if one.title is UNSET else one.title): one.const for one in named}
+        shown = self.enum if self.enum_names is None else self.enum_names
+        return {str(name): value for name, value in zip(shown, self.enum, strict=False)}
+
+
+class _Form(Struct):
+    properties: dict[str, _Property] = {}
+    required: list[Json] = []
 
 
 def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
     """None for a form that cannot be asked as questions."""
-    given: Json = schema.get("properties", {})
-    if not isinstance(given, Mapping):
-        return None
-    properties = cast("Mapping[str, Json]", given)
-    if len(properties) > MOST_FIELDS:
-        return None
-    required = schema.get("required")
-    needed = cast("list[Json]", required) if isinstance(required, list) else []
-    found: list[Field] = []
-    for name, content in properties.items():
-        if not isinstance(content, Mapping):
+    try:
+        form = convert(schema, _Form)
+        if len(form.properties) > MOST_FIELDS:
             return None
-        about = cast("Mapping[str, Json]", content)
-        found.append(
+        return tuple(
             Field(
                 name=name,
-                question=_field_question(name, about),
-                kind=str(about.get("type", "string")),
-                options=_field_options(about),
-                is_required=name in needed,
+                question=about.question(name),
+                kind=str(about.type),
+                options=about.options(),
+                is_required=name in form.required,
             )
+            for name, about in form.properties.items()
         )
-    return tuple(found)
-
-
-def _field_question(name: str, about: Mapping[str, Json]) -> str:
-    words = [str(about[key]) for key in ("title", "description") if about.get(key)]
-    if "default" in about:
-        words.append(f"(else {about['default']!r})")
-    return cap_text(": ".join([name, *words]), _QUESTION_LENGTH)
-
-
-def _field_options(about: Mapping[str, Json]) -> dict[str, Json]:
-    if about.get("type") == "boolean":
-        return {"yes": True, "no": False}
-    inside: Any = about.get("items") if about.get("type") == "array" else about
-    if not isinstance(inside, Mapping):
-        return {}
-    table = cast("Mapping[str, Json]", inside)
-    for key in ("oneOf", "anyOf"):
-        titled = table.get(key)
-        if isinstance(titled, list):
-            choices = [
-                cast("Mapping[str, Json]", one)
-                for one in cast("list[Any]", titled)
-                if isinstance(one, Mapping) and "const" in one
-            ]
-            return {str(one.get("title", one["const"])): one["const"] for one in choices}
-    values = table.get("enum")
-    if not isinstance(values, list):
-        return {}
-    listed, names = cast("list[Json]", values), table.get("enumNames")
-    shown: Sequence[Json] = cast("list[Json]", names) if isinstance(names, list) else listed
-    return {str(name): value for name, value in zip(shown, listed, strict=False)}
+    except ValidationError:
+        return None
 
 
 def _number(said: str, *, whole: bool) -> int | float:
     try:
         number = int(said) if whole else float(said)
     except ValueError:
-        raise InvalidAnswer("a whole number is wanted" if whole else "a number is wanted") from None
+        number = math.nan
     if not math.isfinite(number):
-        raise InvalidAnswer("a number is wanted")
+        raise InvalidAnswer("a whole number is wanted" if whole else "a number is wanted")
     return number
 
 
@@ -286,15 +291,14 @@ def is_yes(words: str) -> bool:
 
 
 class ServerContext(Struct, frozen=True, kw_only=True):
-    workspace: Path
+    spec: Spec
     provider: Provider
-    limits: Limits
     asked: SessionModels
     calling: CallOptions
-    journal: Journal
+    log: Journal
 
     async def notice(self, line: str) -> None:
-        await self.journal.append(Noticed(text=line))
+        await self.log.append(Noticed(text=line))
 
     async def answer(self, request: Request) -> tuple[Reply, str, tuple[Sent, ...]]:
         """Its model's reply. Raises PinfoldError."""

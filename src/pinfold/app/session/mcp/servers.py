@@ -214,16 +214,16 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
     world = World(
         pins=FilePins(named.specs),
         credentials=StoredCredentials(named.specs),
-        programs=Programs(around.workspace, around.provider, around.limits),
+        programs=Programs(around.spec.workspace, around.provider, around.spec.limits),
         person=asking,
         sampler=asking,
-        roots=(around.workspace,),
+        roots=(around.spec.workspace,),
         on_changed=on_tools_changed,
         notice=notify,
     )
     servers = Servers(named.specs, world)
     async with heard, said, servers:
-        mine = SessionServers(named, servers, asking, notify, project_file(around.workspace))
+        mine = SessionServers(named, servers, asking, notify, project_file(around.spec.workspace))
         task_status.started(mine)
         async for line in heard:
             try:
