@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,8 +27,11 @@ async def background() -> AsyncGenerator[TaskGroup]:
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
+        while isinstance(error, BaseExceptionGroup):
+            inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+            if len(inner) > 1:
+                break
+            error = inner[0]
         raise error  # noqa: B904 - it keeps its own cause
 
 

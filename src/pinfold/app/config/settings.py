@@ -48,9 +48,9 @@ def set_value(key: str, text: str | None, *, project: Path | None = None) -> Cha
     if project is not None and path.is_symlink():
         raise ConfigError(f"{path} is a link; what is behind it is changed by hand")
     with hold_file_lock(path) if project is None else contextlib.nullcontext():
-        text_before = _content(path)
-        document = _parse_document(text_before, path)
-        before = _put(document, key.split("."), value, remove=text is None)
+        document = _read_document(path)
+        text_before = document.as_string()
+        before = _put(document, key.split("."), value)
         written = document.as_string()
         data = written.encode()
         if project is None:
@@ -80,33 +80,28 @@ def _read(key: str, text: str, field: Any) -> Json:
         raise ConfigError(f"{key} cannot be {text!r}: {problem}") from error
 
 
-def _content(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; mend it: pinfold config edit") from error
-
-
-def _parse_document(text: str, path: Path) -> Json:
+def _read_document(path: Path) -> Json:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        return tomlkit.parse(text)
+        return tomlkit.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return tomlkit.document()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; mend it: pinfold config edit") from error
     except TOMLKitError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}; mend it: pinfold config edit") from error
 
 
-def _put(document: Json, parts: list[str], value: Json, *, remove: bool) -> Json:
-    """The value that was there."""
+def _put(document: Json, parts: list[str], value: Json) -> Json:
+    """None takes it out. Returns the value that was there."""
     import tomlkit
 
     table = document
     for place, part in enumerate(parts[:-1]):
         if part not in table:
-            if remove:
+            if value is None:
                 return None
             # `[data.NAME]` alone, without a `[data]` that has nothing in it.
             is_outer = place < len(parts) - 2
@@ -114,7 +109,7 @@ def _put(document: Json, parts: list[str], value: Json, *, remove: bool) -> Json
         table = table[part]
     before = table.get(parts[-1])
     before = before.unwrap() if hasattr(before, "unwrap") else before
-    if remove:
+    if value is None:
         table.pop(parts[-1], None)
     else:
         table[parts[-1]] = value

@@ -123,8 +123,7 @@ def list_model_names() -> list[str]:
     from pinfold.app.config.layers import load_config
 
     config = load_config().config
-    held = _keys()
-    keys = [f"{provider}:" for provider in _ELSEWHERE if any(map(held.get, key_variables(provider)))]
+    keys = [f"{key.provider}:" for key in models_here().keys]
     names = [config.model.name, *config.models.aliases, *CATALOGUE, *keys]
     return list(dict.fromkeys(filter(None, names)))
 

@@ -27,6 +27,7 @@ from pinfold.app.session.observations import (
     observation,
     report_failure,
 )
+from pinfold.app.session.protected_files import apply_edit, find_protected_file
 from pinfold.app.session.sandbox_session import SandboxSession
 from pinfold.app.session.toolbox import select_shown_tools
 from pinfold.app.trust.redacting_log import remove_own_secrets
@@ -135,7 +136,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             on_call=on_call,
             on_output=on_output,
             cell=cell,
-            cleared=self.judging.find_destinations(action),
+            cleared=frozenset(filter(None, [self.judging.destination(action)])),
             wanted=self.way.wanted,
             # A workspace that cannot be written needs no further protection.
             read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
@@ -270,7 +271,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     async def _call_tool(self, action: CallTool) -> Performed:
         try:
-            if self.judging.is_protected_edit(action):
+            if self.registry.get(action.tool) and find_protected_file(action, self.spec.workspace):
                 return self._edit_protected_file(action)
             result = await self.registry.call(action.tool, action.args)
         except ToolFailed as failure:
@@ -294,8 +295,6 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     def _edit_protected_file(self, action: CallTool) -> Performed:
         """Raises BadCall."""
-        from pinfold.app.session.protected_files import apply_edit, find_protected_file
-
         if (what := current_action()) and what.nested:
             # When the cell ends, everything that steers is put back as it was before.
             raise BadCall("code cannot change a file that steers the agent; call the tool directly")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from pinfold.app.session.environment import install_tool, python_for_cells
 from pinfold.app.session.mcp.server_requests import ServerContext, project_file
 from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
-from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_registry, build_tools
+from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
 from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, Instruction, format_instructions
 from pinfold.app.trust.privacy import Privacy
@@ -39,7 +40,7 @@ from pinfold.sandbox import Mount, Provider, Session, Spec, is_built_in, provide
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.warm_launchers import look_in
-from pinfold.tools import as_tool
+from pinfold.tools import Registry, as_tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -89,15 +90,17 @@ async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitSt
         return ResolvedSandbox(provider=provider, notices=(provider.notice,) if provider.notice else ())
     mounts = options.mounts or ()
     writable = [*filter(None, (options.workspace, *(mount.path for mount in mounts if mount.writable)))]
-    cells = await python_for_cells(options.packages, options.python, make=options.make_environment, writable=writable)
-    provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
+    python, told = await python_for_cells(
+        options.packages, options.python, make=options.make_environment, writable=writable
+    )
+    provider = provider_named(wanted, python=python, allow_unmasked=options.allow_unmasked)
     if isinstance(provider, Auto) and (options.data or mounts):
         await provider.resolve()  # where they are is told to the model first of all
     site = None
     if provider.capabilities.site:
         site = kept / "site" if kept else ends.enter_context(folder("site"))
-    notices = tuple(filter(None, (provider.notice, cells.notice)))
-    return ResolvedSandbox(provider=provider, python=cells.python, site=site, notices=notices)
+    notices = tuple(filter(None, (provider.notice, told)))
+    return ResolvedSandbox(provider=provider, python=python, site=site, notices=notices)
 
 
 def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
@@ -204,7 +207,10 @@ def build_runner(
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )
-    registry = build_registry(toolbox, tools, names, small=small)
+    shown = select_shown_tools(small=small, handed=names)
+    registry = Registry(tools, enable=config.tools.enable, disable=config.tools.disable, shown=shown)
+    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
+        registry.put(server, served)
     if servers:
         servers.register(registry)
     shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "servers": servers, "spec": spec}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ _INSTALL = (
     "Wheels only. It can be imported from the next python call on."
 )
 _PACKAGE = {"type": "object", "properties": {"package": {"type": "string"}}, "required": ["package"]}
-_ONE_PACKAGE: Mapping[str, Any] = {**_PACKAGE, "additionalProperties": False}
 BUILDING = (
     f"building the Python that code runs in, once: {', '.join(PACKAGES[:4])} and the rest ({SIZE}); "
     "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
@@ -51,28 +50,25 @@ _AGAIN_S = 3600.0
 _IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
 
 
-class CellPython(Struct, frozen=True, kw_only=True):
-    """What cells run in."""
-
-    python: Path
-    notice: str | None = None
-    """What the user should know of it."""
-
-
 async def python_for_cells(
-    packages: Iterable[str], python: str, *, make: bool = False, writable: Iterable[Path] = ()
-) -> CellPython:
-    """By configuration; with `make`, an environment that is missing is built first. Raises EnvironmentFailed.
+    packages: tuple[str, ...], python: str, *, make: bool = False, writable: Iterable[Path] = ()
+) -> tuple[Path, str]:
+    """By configuration, and what the user should know of it. With `make`, an environment that is missing is built first.
 
-    `writable`: folders that code of the session can change.
+    `writable`: folders that code of the session can change. Raises EnvironmentFailed, ConfigError.
     """
-    asked = tuple(packages)
-    if make and python:
-        raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
+    if python:
+        if make:
+            raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
+        return python_at(python, writable), ""
     if make:
-        built = await anyio.to_thread.run_sync(build_environment, asked, abandon_on_cancel=True)
-        return CellPython(python=built.python)
-    return _find_python(asked, python, writable)
+        return (await anyio.to_thread.run_sync(build_environment, packages, abandon_on_cancel=True)).python, ""
+    if environment := find(packages):
+        return environment.python, ""
+    if packages:
+        missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
+        return default_python() or running_python().path, missing
+    return running_python().path, NOT_BUILT if is_news("no-environment") else ""
 
 
 def python_at(text: str, writable: Iterable[Path]) -> Path:
@@ -161,17 +157,6 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
     )
 
 
-def _find_python(packages: tuple[str, ...], python: str, writable: Iterable[Path]) -> CellPython:
-    if python:
-        return CellPython(python=python_at(python, writable))
-    if environment := find(packages):
-        return CellPython(python=environment.python)
-    if packages:
-        missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
-        return CellPython(python=default_python() or running_python().path, notice=missing)
-    return CellPython(python=running_python().path, notice=NOT_BUILT if is_news("no-environment") else None)
-
-
 def is_news(what: str) -> bool:
     """Whether this user has not been told yet."""
     told = state_dir() / f"told-{what}"
@@ -181,7 +166,7 @@ def is_news(what: str) -> bool:
     except FileExistsError:
         return False
     except (OSError, ConfigError):
-        return True
+        pass
     return True
 
 
@@ -206,6 +191,5 @@ def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> Tool[...
         timeout_s=INSTALL_S,
         reach="packages",
         goes=lambda args: ("packages", str(args.get("package", ""))),
-        parallel_safe=False,
-        parameters={**_ONE_PACKAGE},
+        parameters={**_PACKAGE, "additionalProperties": False},
     )

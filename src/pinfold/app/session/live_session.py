@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -32,15 +31,13 @@ from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imp
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
-from pinfold.engine import Core, Engine, Hooks, OpenAction, Performed, State, fold
+from pinfold.engine import Core, Engine, Hooks, OpenAction, State, fold
 from pinfold.events import (
     FLOW,
-    Action,
     ActionFinished,
     ActionId,
     ActionStarted,
     BlobId,
-    Command,
     Entry,
     Event,
     Json,
@@ -48,7 +45,7 @@ from pinfold.events import (
     SessionChanged,
     SessionId,
 )
-from pinfold.log import Damage, Log, Subscription
+from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards
 from pinfold.sandbox import SandboxUnavailable, Variable
@@ -81,12 +78,15 @@ class LiveSession:
         """Set once a caller waits."""
         self._watched_seq = 0
         self._attending = 0
-
-    async def submit(self, command: Command) -> None:
-        await self._engine.submit(command)
-
-    def subscribe(self, after: int = 0) -> Subscription:
-        return self.log.subscribe(after)
+        self.submit, self.subscribe = engine.submit, log.subscribe
+        self.act = engine.act
+        """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
+        self.act_beside = engine.act_beside
+        """As `act`, in this task and without waiting for its turn."""
+        self.idle = engine.idle
+        """Wait until nothing that was submitted is left to do."""
+        self.save = runner.save
+        """Have its variables on disk, as they are after the last cell that has ended."""
 
     async def status(self) -> SessionStatus:
         return self.status_after(self.began)
@@ -125,22 +125,10 @@ class LiveSession:
         """From the next action on."""
         self._runner.judging.guards = guards
 
-    async def act(self, id_: ActionId, action: Action) -> Performed:
-        """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
-        return await self._engine.act(id_, action)
-
-    async def act_beside(self, id_: ActionId, action: Action) -> Performed:
-        """As `act`, in this task and without waiting for its turn."""
-        return await self._engine.act_beside(id_, action)
-
     @property
     def servers(self) -> SessionServers | None:
         """Of MCP; None where none is named."""
         return self._runner.servers
-
-    async def save(self) -> None:
-        """Have its variables on disk, as they are after the last cell that has ended."""
-        await self._runner.save()
 
     async def query(self, what: Sight) -> Json:
         """Plain data for front ends. Raises SandboxUnavailable, ConfigError."""
@@ -208,10 +196,6 @@ class LiveSession:
             await self._engine.idle()
         return looked.cancelled_caught or self.log.subscribers > 1
 
-    async def idle(self) -> None:
-        """Wait until nothing that was submitted is left to do."""
-        await self._engine.idle()
-
     async def feed_hooks(self) -> None:
         """Show every event to the hooks, in order, outside the turn's way."""
         async with self.log.subscribe(self.began) as feed:
@@ -232,15 +216,8 @@ class LiveSession:
 
 def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
     """Everything that is in the log, and what it amounts to."""
-    # All that is made here stays: looking for garbage in between costs a quarter of the time and finds none.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        entries = list(log.read(damage=damage))
-        return entries, fold(entries)
-    finally:
-        if collecting:
-            gc.enable()
+    entries = list(log.read(damage=damage))
+    return entries, fold(entries)
 
 
 @asynccontextmanager
@@ -282,7 +259,9 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
             )
             core = _core(options, log, runner, state, switching)
             if spec.writable:
-                runner.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
+                runner.checkpoints = Checkpoints(
+                    log, entries, lambda: core.state, runner.ensure_session, spec.limits.shell_s
+                )
             del entries
             engine = Engine(core)
             await core.record(

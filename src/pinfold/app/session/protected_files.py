@@ -15,8 +15,6 @@ from pinfold.sandbox import FileRefused
 from pinfold.tools import BadCall
 
 _EDITS = ("write_file", "edit_file")
-STEERING = (*_EDITS, "apply_patch")
-"""Tools that may change a file that steers the agent."""
 
 
 class ProtectedEdit(Struct, frozen=True, kw_only=True):

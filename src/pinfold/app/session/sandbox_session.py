@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import anyio
 import anyio.to_thread
@@ -38,7 +38,6 @@ from pinfold.log import BlobMissing, Log, LogUnwritable
 from pinfold.sandbox import (
     CommandOutcome,
     GuardedSession,
-    Limits,
     NotSupported,
     Provider,
     Resumable,
@@ -76,20 +75,12 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         self._variables: dict[str, Variable] = {}
         """After the last cell."""
 
-    @property
-    def limits(self) -> Limits:
-        return self.spec.limits
-
     async def ensure_session(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
-            if self.spec.site:
-                self.spec.site.mkdir(exist_ok=True)
-                # A session of root's runs under an id of its own, and must be able to read it.
-                self.spec.site.chmod(0o755)
-            if self.spec.servers:
-                self.spec.servers.mkdir(exist_ok=True)
-                self.spec.servers.chmod(0o755)
+            for folder in filter(None, (self.spec.site, self.spec.servers)):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o755)  # a session of root's runs under an id of its own, and must be able to read it
             if self.spec.view:
                 self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
@@ -166,7 +157,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         if self.checkpoints is None:
             raise CheckpointError("the workspace may not be changed in mode read-only")
         self.privacy.check_workspace()
-        restored = await self.checkpoints.restore(await self.ensure_session(), number, self.limits.shell_s)
+        restored = await self.checkpoints.restore(number)
         self.privacy.note_own_files()
         return restored
 
@@ -215,16 +206,10 @@ class SandboxSession(Struct, kw_only=True, dict=True):
 
     async def shell(self, command: str) -> CommandOutcome:
         session = await self.ensure_session()
-        return await session.command(["/bin/sh", "-c", command], timeout_s=self.limits.cell_s)
+        return await session.command(["/bin/sh", "-c", command], timeout_s=self.spec.limits.cell_s)
 
-    @asynccontextmanager
-    async def _make_checkpoints(self, what: str) -> AsyncGenerator[None]:
-        """What changes files ends in a checkpoint, if it comes to its end and they are made."""
-        if self.checkpoints:
-            await self.checkpoints.before(await self.ensure_session(), self.limits.shell_s)
-        yield
-        if self.checkpoints:
-            await self.checkpoints.after(await self.ensure_session(), what, self.limits.shell_s)
+    def _make_checkpoints(self, code: str) -> AbstractAsyncContextManager[None]:
+        return self.checkpoints.around(code) if self.checkpoints else nullcontext()
 
     def _with_files(self, performed: Performed) -> Performed:
         """And what became of the workspace's files."""

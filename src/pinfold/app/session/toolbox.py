@@ -7,7 +7,6 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from pinfold.app.trust.project_files import SERVERS, TOOLS
 from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
 from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session, Spec
-from pinfold.tools import SHOWN, BadCall, Registry, Tool
+from pinfold.tools import SHOWN, BadCall, Tool
 from pinfold.tools.ports import Fetched, Inside, Kept
 
 if TYPE_CHECKING:
@@ -216,17 +215,6 @@ def select_shown_tools(*, small: bool, handed: Iterable[str]) -> tuple[str, ...]
     return (*(("python",) if small else SHOWN), *handed)
 
 
-def build_registry(
-    options: ToolOptions, tools: Iterable[Tool[..., Any]], handed: Iterable[str], *, small: bool
-) -> Registry:
-    shown = select_shown_tools(small=small, handed=handed)
-    config = options.loaded.config.tools
-    registry = Registry(tools, enable=config.enable, disable=config.disable, shown=shown)
-    for server, served in groupby(options.served, key=lambda tool: tool.server):
-        registry.put(server, served)
-    return registry
-
-
 KEPT = 1 << 20
 """Bytes of each stream."""
 _KILLED_S = 5.0
@@ -245,46 +233,33 @@ class HostShell:
             )
         except OSError as error:
             return CommandOutcome(status="error", stderr=f"{error.filename}: {error.strerror}\n".encode())
-        out, err = _LimitedOutput(), _LimitedOutput()
+        out, err = bytearray(), bytearray()
+        dropped = 0
+
+        async def read(stream: anyio.abc.ByteReceiveStream | None, kept: bytearray) -> None:
+            nonlocal dropped
+            assert stream
+            async for piece in stream:
+                room = KEPT - len(kept)
+                kept += piece[:room]
+                dropped += max(0, len(piece) - room)
+
         in_time = False
         try:
             with anyio.move_on_after(timeout_s):
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(out.read, process.stdout)
-                    tasks.start_soon(err.read, process.stderr)
+                    tasks.start_soon(read, process.stdout, out)
+                    tasks.start_soon(read, process.stderr, err)
                 await process.wait()
                 in_time = True
         finally:
             with anyio.CancelScope(shield=True):
-                await _kill_group(process)
+                with suppress(ProcessLookupError):  # with everything it started that did not leave its group
+                    os.killpg(process.pid, signal.SIGKILL)
+                with anyio.move_on_after(_KILLED_S):
+                    await process.wait()
+                await process.aclose()
         status = "timeout" if not in_time else "ok" if process.returncode == 0 else "error"
         return CommandOutcome(
-            status=status,
-            code=process.returncode,
-            stdout=bytes(out.kept),
-            stderr=bytes(err.kept),
-            dropped_bytes=out.dropped + err.dropped,
+            status=status, code=process.returncode, stdout=bytes(out), stderr=bytes(err), dropped_bytes=dropped
         )
-
-
-class _LimitedOutput:
-    def __init__(self) -> None:
-        self.kept = bytearray()
-        self.dropped = 0
-
-    async def read(self, stream: anyio.abc.ByteReceiveStream | None) -> None:
-        if stream is None:
-            return
-        async for piece in stream:
-            room = KEPT - len(self.kept)
-            self.kept += piece[:room]
-            self.dropped += max(0, len(piece) - room)
-
-
-async def _kill_group(process: anyio.abc.Process) -> None:
-    """With everything it started that did not leave its group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with anyio.move_on_after(_KILLED_S):
-        await process.wait()
-    await process.aclose()

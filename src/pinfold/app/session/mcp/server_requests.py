@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from msgspec import UNSET, Struct, ValidationError, convert
+from msgspec import Struct, ValidationError, convert
 
 from pinfold.app.models.session_models import CallOptions, SessionModels, SpendingLedger
 from pinfold.app.session.egress import ActionContext, current_action
@@ -214,66 +214,51 @@ class Field(Struct, frozen=True, kw_only=True):
         return _number(said, whole=self.kind == "integer") if self.kind in ("integer", "number") else said
 
 
-class _Choice(Struct):
-    const: Json = UNSET
-    title: Json = UNSET
-
-
-class _Property(Struct, rename="camel"):
-    """What a schema says of a field."""
-
-    type: Json = "string"
-    title: Json = None
-    description: Json = None
-    default: Json = UNSET
-    items: Json = None
-    one_of: list[_Choice] | None = None
-    any_of: list[_Choice] | None = None
-    enum: list[Json] = []
-    enum_names: list[Json] | None = None
-
-    def question(self, name: str) -> str:
-        words = [str(text) for text in (self.title, self.description) if text]
-        if self.default is not UNSET:
-            words.append(f"(else {self.default!r})")
-        return cap_text(": ".join([name, *words]), _QUESTION_LENGTH)
-
-    def options(self) -> dict[str, Json]:
-        if self.type == "boolean":
-            return {"yes": True, "no": False}
-        if self.type == "array":
-            return convert(self.items, _Property).options() if isinstance(self.items, Mapping) else {}
-        choices = self.one_of if self.one_of is not None else self.any_of
-        if choices is not None:
-            named = [one for one in choices if one.const is not UNSET]
-            return {str(one.const if one.title is UNSET else one.title): one.const for one in named}
-        shown = self.enum if self.enum_names is None else self.enum_names
-        return {str(name): value for name, value in zip(shown, self.enum, strict=False)}
-
-
-class _Form(Struct):
-    properties: dict[str, _Property] = {}
-    required: list[Json] = []
-
-
 def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
     """None for a form that cannot be asked as questions."""
-    try:
-        form = convert(schema, _Form)
-        if len(form.properties) > MOST_FIELDS:
-            return None
-        return tuple(
-            Field(
-                name=name,
-                question=about.question(name),
-                kind=str(about.type),
-                options=about.options(),
-                is_required=name in form.required,
-            )
-            for name, about in form.properties.items()
-        )
-    except ValidationError:
+    properties, required = schema.get("properties", {}), _list(schema.get("required"))
+    tables = _table(properties)
+    is_readable = isinstance(properties, Mapping) and all(isinstance(one, Mapping) for one in tables.values())
+    if not is_readable or len(tables) > MOST_FIELDS:
         return None
+    return tuple(
+        Field(
+            name=name,
+            question=_question_for(name, about),
+            kind=str(about.get("type", "string")),
+            options=_options_of(about),
+            is_required=name in required,
+        )
+        for name, about in tables.items()
+    )
+
+
+def _list(value: Json) -> list[Json]:
+    return cast("list[Json]", value) if isinstance(value, list) else []
+
+
+def _table(value: Json) -> Mapping[str, Json]:
+    return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
+
+
+def _question_for(name: str, about: Mapping[str, Json]) -> str:
+    words = [str(about[key]) for key in ("title", "description") if about.get(key)]
+    if "default" in about:
+        words.append(f"(else {about['default']!r})")
+    return cap_text(": ".join([name, *words]), _QUESTION_LENGTH)
+
+
+def _options_of(about: Mapping[str, Json]) -> dict[str, Json]:
+    if about.get("type") == "boolean":
+        return {"yes": True, "no": False}
+    table = _table(about.get("items")) if about.get("type") == "array" else about
+    for key in ("oneOf", "anyOf"):
+        if isinstance(table.get(key), list):
+            choices = [one for one in map(_table, _list(table[key])) if "const" in one]
+            return {str(one.get("title", one["const"])): one["const"] for one in choices}
+    values, names = _list(table.get("enum")), table.get("enumNames")
+    shown = _list(names) if isinstance(names, list) else values
+    return {str(name): value for name, value in zip(shown, values, strict=False)}
 
 
 def _number(said: str, *, whole: bool) -> int | float:

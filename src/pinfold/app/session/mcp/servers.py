@@ -22,10 +22,8 @@ from pinfold.app.session.mcp.pins import FilePins, identity, note_failure, note_
 from pinfold.app.session.mcp.programs import Programs
 from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests, project_file
 from pinfold.app.trust.mcp_reach import is_sandboxed
-from pinfold.engine import Performed
-from pinfold.events import CallTool, Json, PinfoldError
+from pinfold.events import Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
-from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
@@ -48,13 +46,11 @@ class SessionServers:
         self._specs = {spec.name: spec for spec in named.specs}
         self._servers = servers
         self._asking = asking
+        self.names, self.difference = servers.names, servers.difference
+        self.is_sampling, self.run_sampling = asking.is_sampling, asking.run_sampling
         self._registry: Registry | None = None
         self._known: set[str] = set()
         self._shown: dict[str, str] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._servers.names
 
     def spec(self, name: str) -> ServerSpec | None:
         return self._specs.get(name)
@@ -137,12 +133,6 @@ class SessionServers:
                 found.append({"name": name, "state": "failed", "tools": 0, "problem": str(error)})
         return found
 
-    def _accept(self, server: str) -> None:
-        """Raises BadCall where it is not any more what was shown."""
-        if self._shown.get(server) != self.difference(server).text:
-            raise BadCall(f"{server} has changed once more since it was agreed to; nothing was called")
-        self._servers.accept(server)
-
     # For policy
 
     def leaves(self, tool: Tool[..., Any]) -> bool:
@@ -167,19 +157,10 @@ class SessionServers:
         """In a few letters: another program under the same name has another."""
         return identity(self._specs[server])[:8]
 
-    def difference(self, server: str) -> Difference:
-        return self._servers.difference(server)
-
     def show_difference(self, server: str) -> str:
         """How a server has changed, for who decides: a yes is to this and to nothing else."""
         self._shown[server] = text = self.difference(server).text
         return text
-
-    def is_sampling(self, action: CallTool) -> bool:
-        return self._asking.is_sampling(action)
-
-    async def run_sampling(self, action: CallTool) -> Performed:
-        return await self._asking.run_sampling(action)
 
     def _wrap_tool(self, tool: Tool[..., Any]) -> Tool[..., Any]:
         """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
@@ -187,7 +168,9 @@ class SessionServers:
         async def call_tool(**arguments: Any) -> Any:
             with self._asking.track_call(tool.server), self._record_failures():
                 if tool.held:
-                    self._accept(tool.server)
+                    if self._shown.get(tool.server) != self.difference(tool.server).text:
+                        raise BadCall(f"{tool.server} has changed once more since it was agreed to; nothing was called")
+                    self._servers.accept(tool.server)
                 return await tool.function(**arguments)
 
         return replace(tool, function=call_tool)
