@@ -26,13 +26,13 @@ async def background() -> AsyncGenerator[TaskGroup]:
             yield tasks
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
-            if len(inner) > 1:
-                break
-            error = inner[0]
-        raise error  # noqa: B904 - it keeps its own cause
+        raise _only_error(group)  # noqa: B904 - it keeps its own cause
+
+
+def _only_error(error: BaseException) -> BaseException:
+    """The one in a group, however deep; else the group."""
+    inner = cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return _only_error(inner[0]) if len(inner) == 1 else error
 
 
 class LoopThread:

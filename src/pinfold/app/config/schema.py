@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import fields
@@ -179,4 +179,4 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
 """Sections of tables that the user names: `[data.NAME]`."""
-SECTIONS: Mapping[str, type[msgspec.Struct]] = {one.name: NAMED.get(one.name, one.type) for one in fields(Config)}
+SECTIONS = {one.name: cast("type[msgspec.Struct]", NAMED.get(one.name) or one.type) for one in fields(Config)}

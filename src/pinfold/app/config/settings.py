@@ -133,8 +133,6 @@ def _line_of(text: str, key: str) -> int:
         if bare.startswith("[") and not bare.startswith("[["):
             here = [part.strip().strip("\"'") for part in bare[1:].split("]")[0].split(".")]
         name = bare.split("=")[0].strip().strip("\"'")
-        if here == section and name == last:
-            return number
         if [*here, *name.split(".")] == [*section, last]:
             return number
     return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -33,28 +34,9 @@ from pinfold.app.session.toolbox import select_shown_tools
 from pinfold.app.trust.redacting_log import remove_own_secrets
 from pinfold.app.trust.untrusted_files import notice
 from pinfold.engine import Given, OnCall, OnOutput, Performed
-from pinfold.events import (
-    Action,
-    ActionId,
-    Ask,
-    BlobId,
-    Call,
-    CallTool,
-    Changed,
-    DisplayRef,
-    Json,
-    Noticed,
-    RunCell,
-)
+from pinfold.events import Action, ActionId, Ask, BlobId, Call, CallTool, Changed, DisplayRef, Json, Noticed, RunCell
 from pinfold.log import LogUnwritable
-from pinfold.sandbox import (
-    Answer,
-    Freezable,
-    GuardedSession,
-    NotSupported,
-    Outcome,
-    Session,
-)
+from pinfold.sandbox import Answer, Freezable, GuardedSession, NotSupported, Outcome
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.text import cap_text
 from pinfold.tools import BadCall, Registry, ToolFailed
@@ -187,13 +169,10 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         async with nullcontext() if self.way.is_running else self._track_egress(what, reads=reads):
             with action_scope(what):
                 performed = await (self._run(id_, action, what) if is_cell else self._call(action, what))
-        sent = what.sent
         if is_cell:
             performed = add_refusals(performed, what.refused)
         private = reads and self.privacy.holds
-        if what.stopped:
-            performed = replace(performed, stopped=what.stopped)
-        return replace(performed, private=private, sent=(*performed.sent, *sent)) if private or sent else performed
+        return replace(performed, private=private, sent=(*performed.sent, *what.sent), stopped=what.stopped)
 
     @asynccontextmanager
     async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[None]:
@@ -211,19 +190,10 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     async def _run(self, id_: ActionId, action: RunCell, what: ActionContext) -> Performed:
         session = await self.ensure_session()
+        run = session.run
         if self._lasting:
             what.held = self._lasting.pause_clock
-        async with self._make_checkpoints(action.code):
-            outcome = await self._run_in(session, action, what)
-        logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
-        variables = await self._refresh_variables()
-        if len(outcome.stdout) + len(outcome.stderr) < _LARGE:
-            seen = self._record_outcome(outcome, variables)
-        else:  # storing it takes a while, so not in the event loop
-            seen = await anyio.to_thread.run_sync(self._record_outcome, outcome, variables)
-        return seen if outcome.rolled_back else self._with_files(seen)
-
-    async def _run_in(self, session: Session, action: RunCell, what: ActionContext) -> Outcome:
+            run = partial(self._lasting.run, cell=what.cell)
 
         async def answer_call(tool: str, args: Mapping[str, Json]) -> Answer:
             if tool == ASK and self.catalogue:
@@ -234,10 +204,16 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
                 return answer
             return answer_to_cell(await what.on_call(tool, args))
 
-        more: dict[str, Any] = {"on_call": answer_call} if session.capabilities.calls else {}
-        if self._lasting:
-            more["cell"] = what.cell
-        return await session.run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, **more)
+        on_call = answer_call if session.capabilities.calls else None
+        async with self._make_checkpoints(action.code):
+            outcome = await run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, on_call=on_call)
+        logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
+        variables = await self._refresh_variables()
+        if len(outcome.stdout) + len(outcome.stderr) < _LARGE:
+            seen = self._record_outcome(outcome, variables)
+        else:  # storing it takes a while, so not in the event loop
+            seen = await anyio.to_thread.run_sync(self._record_outcome, outcome, variables)
+        return seen if outcome.rolled_back else self._with_files(seen)
 
     @property
     def has_servers(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -46,7 +45,7 @@ class AnswerForm:
         from referencing.exceptions import Unresolvable
 
         try:
-            errors: list[Any] = list(islice(self._validator.iter_errors(value), _FAULTS + 1))
+            errors: list[Any] = list(islice(_validator_of(self._schema).iter_errors(value), _FAULTS + 1))
         except (Unresolvable, RecursionError) as error:
             return f"The schema cannot be applied: {error}"
         if not errors:
@@ -69,10 +68,6 @@ class AnswerForm:
         text = last_object(output) if schema.get("required") else None
         return text if text is not None and not self.fault(text) else None
 
-    @cached_property
-    def _validator(self) -> Any:
-        return _validator_of(self._schema)
-
 
 def read_schema(path: Path) -> Json:
     """Raises ConfigError: it cannot be read, is no JSON, or is no schema."""
@@ -85,11 +80,6 @@ def read_schema(path: Path) -> Json:
         raise ConfigError(f"the schema {path} is not JSON: {error}") from error
     if not isinstance(schema, dict):
         raise ConfigError(f'the schema {path} must be an object, such as {{"type": "object"}}')
-    _check(schema, path)
-    return cast("Json", schema)
-
-
-def _check(schema: Json, path: Path) -> None:
     from jsonschema import SchemaError
     from referencing.exceptions import Unresolvable
 
@@ -107,6 +97,7 @@ def _check(schema: Json, path: Path) -> None:
         ) from error
     except RecursionError as error:
         raise ConfigError(f"the schema {path} is nested too deeply") from error
+    return cast("Json", schema)
 
 
 def _validator_of(schema: Json) -> Any:

@@ -24,13 +24,14 @@ from pinfold.app.session.action_runner import SandboxActionRunner
 from pinfold.app.session.catalogue import Catalogue
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.environment import install_tool, python_for_cells
-from pinfold.app.session.mcp.server_requests import ServerContext, project_file
+from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
 from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, Instruction, format_instructions
 from pinfold.app.trust.privacy import Privacy
+from pinfold.app.trust.project_files import SERVERS
 from pinfold.engine import Choice
 from pinfold.events import SessionOpened
 from pinfold.log import BlobMissing, Blobs, Log
@@ -136,7 +137,7 @@ async def start_servers(
     from pinfold.app.session.mcp.files import load_servers
     from pinfold.app.session.mcp.servers import serve
 
-    named = load_servers(options.mcp, project_file(around.spec.workspace), options.more_mcp)
+    named = load_servers(options.mcp, str(around.spec.workspace / SERVERS), options.more_mcp)
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
 
 
@@ -152,17 +153,6 @@ class _StoredResults:
             return self._blobs.get(blob) if blob else None
         except BlobMissing:
             return None
-
-
-def _build_egress(hosts: tuple[str, ...]) -> SessionEgress:
-    if not hosts:
-        return SessionEgress(())
-    from pinfold.net import BadPattern
-
-    try:
-        return SessionEgress(hosts)
-    except BadPattern as error:
-        raise ConfigError(f"network.allow: {error}") from error
 
 
 def _guards(run: RunConfig) -> Guards:
@@ -181,7 +171,7 @@ def build_runner(
 ) -> tuple[SandboxActionRunner, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
     toolbox, config = options.toolbox, options.toolbox.loaded.config
-    way = _build_egress(config.network.allow)
+    way = SessionEgress(config.network.allow)
 
     async def ensure_session() -> Session:
         return await runner.ensure_session()

@@ -17,6 +17,7 @@ import anyio
 import anyio.lowlevel
 from msgspec import Struct, field
 
+from pinfold.app.errors import ConfigError
 from pinfold.engine import OnCall, OnOutput, Stopped
 from pinfold.events import Json, Sent
 from pinfold.sandbox.kernel.folders import folder
@@ -129,7 +130,7 @@ class SessionEgress:
     """Nothing is loaded before code or a tool connects."""
 
     def __init__(self, allowed: Iterable[str], **how: Any) -> None:
-        """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises BadPattern."""
+        """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises ConfigError."""
         self._allowed = tuple(allowed)
         self._how = how
         self._running: ActionContext | None = None
@@ -145,9 +146,12 @@ class SessionEgress:
 
     @cached_property
     def listed(self) -> AllowList:
-        from pinfold.net import AllowList
+        from pinfold.net import AllowList, BadPattern
 
-        return AllowList(self._allowed)
+        try:
+            return AllowList(self._allowed)
+        except BadPattern as error:
+            raise ConfigError(f"network.allow: {error}") from error
 
     def egress(self, gate: Gate) -> Egress:
         from pinfold.net import Egress

@@ -50,7 +50,6 @@ from pinfold.model import destination_of
 from pinfold.policy import Guards
 from pinfold.sandbox import SandboxUnavailable, Variable
 from pinfold.text import cap_text, first_line, join_numbers
-from pinfold.tools import Tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -137,7 +136,12 @@ class LiveSession:
                 return [msgspec.structs.asdict(one) for one in await self.variables()]
             case "tools":
                 return [
-                    {"name": tool.name, "server": server, "effect": tool.effect, "words": _summary(tool)}
+                    {
+                        "name": tool.name,
+                        "server": server,
+                        "effect": tool.effect,
+                        "words": first_line(tool.description, _WORDS),
+                    }
                     for server, tools in self._runner.registry.servers.items()
                     for tool in tools
                 ]
@@ -361,7 +365,3 @@ def _find_changed_names(entries: Iterable[Entry], cells: Collection[int]) -> set
         elif isinstance(event, ActionFinished) and event.id in ids and event.variables:
             names |= {*event.variables.added, *event.variables.changed}
     return names
-
-
-def _summary(tool: Tool[..., Any]) -> str:
-    return first_line(tool.schema.description, _WORDS)

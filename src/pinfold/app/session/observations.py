@@ -92,7 +92,7 @@ def observation(outcome: Outcome) -> str:
             parts.append(f"[{_NO_WAY_OUT}]")
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
-    parts.extend(f"[{notice}]" for notice in outcome.notices)
+    parts += [f"[{notice}]" for notice in outcome.notices]
     if outcome.rolled_back:
         parts.append(f"[{_ROLLED_BACK}]")
     if outcome.state_lost:
@@ -109,16 +109,12 @@ def _describe_loss(what: str, lost: int, of: int) -> str:
 
 def describe_display(display: Display) -> str:
     """A display in words: its own plain text, or what it is."""
-    pictures = [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items() if _is_picture(mime)]
+    pictures = [mime for mime in display.mime if mime.startswith("image/")]
     plain = display.mime.get("text/plain")
     if plain is None or pictures:
-        forms = pictures or [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items()]
+        forms = [f"{mime}, {len(display.mime[mime]):,} bytes" for mime in pictures or display.mime]
         return f"[shown to the user: {'; '.join(forms)}]"
     return plain.decode("utf-8", "replace")
-
-
-def _is_picture(mime: str) -> bool:
-    return mime.startswith("image/")
 
 
 async def describe_files(session: Session, data: Iterable[str]) -> str:
@@ -146,13 +142,9 @@ def answer_to_cell(performed: Performed) -> Answer:
     """What a cell gets of an action it called for."""
     if performed.whole is not UNSET:  # a command that failed among them: its code is in there
         return Answer(status="ok", value=performed.whole)
-    match performed.outcome:
-        case "ok":
-            return Answer(status="ok", value=performed.observation)
-        case "denied" | "not_run":
-            return Answer(status="refused", value=performed.observation)
-        case _:
-            return Answer(status="failed", value=performed.observation)
+    is_refused = performed.outcome in ("denied", "not_run")
+    status = "ok" if performed.outcome == "ok" else "refused" if is_refused else "failed"
+    return Answer(status=status, value=performed.observation)
 
 
 def report_failure(tool: str, failure: ToolFailed, effect: Effect) -> Performed:

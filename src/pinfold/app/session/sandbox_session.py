@@ -14,26 +14,13 @@ from msgspec.structs import replace
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.session.checkpoints import Checkpoints, Restored
 from pinfold.app.session.egress import SessionEgress
-from pinfold.app.session.observations import (
-    describe_files,
-    diff_variables,
-    file_of,
-    inventory,
-)
+from pinfold.app.session.observations import describe_files, diff_variables, file_of, inventory
 from pinfold.app.session.options import data_inside
 from pinfold.app.session.protected_files import add_closing_notices
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.untrusted_files import Writer
 from pinfold.engine import Performed, Rewound
-from pinfold.events import (
-    BlobId,
-    Changed,
-    FileChange,
-    Noticed,
-    PinfoldError,
-    Redo,
-    Undo,
-)
+from pinfold.events import BlobId, Changed, FileChange, Noticed, PinfoldError, Redo, Undo
 from pinfold.log import BlobMissing, Log, LogUnwritable
 from pinfold.sandbox import (
     CommandOutcome,

@@ -42,9 +42,6 @@ class StoredCredentials:
         _hide(text)
         Secrets().set(_name(server), text, [self._hosts[server]])
 
-    def forget(self, server: str) -> None:
-        self.put(server, None)
-
 
 def _name(server: str) -> str:
     return f"mcp.{server}"[:_NAME]

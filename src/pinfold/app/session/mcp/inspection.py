@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, field
 
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError
@@ -85,7 +85,7 @@ def find_spec(named: NamedServers, name: str) -> ServerSpec:
 def forget(spec: ServerSpec) -> None:
     """What was agreed to, and its sign-in. Raises ConfigError."""
     FilePins((spec,)).forget(spec.name)
-    StoredCredentials((spec,)).forget(spec.name)
+    StoredCredentials((spec,)).put(spec.name, None)
     note_success(spec.name)
 
 
@@ -113,10 +113,6 @@ class ToolOffer(Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, Json]
     effect: Effect
     held: bool
-
-    @property
-    def fields(self) -> dict[str, Json]:
-        return to_builtins(self)
 
 
 class ServerInspector:

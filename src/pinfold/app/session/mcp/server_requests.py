@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import cast
 
 from msgspec import Struct, ValidationError, convert
@@ -21,7 +20,6 @@ from pinfold.events import (
     CallTool,
     Json,
     Message,
-    Noticed,
     PinfoldError,
     Reply,
     Request,
@@ -282,9 +280,6 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     calling: CallOptions
     log: Journal
 
-    async def notice(self, line: str) -> None:
-        await self.log.append(Noticed(text=line))
-
     async def answer(self, request: Request) -> tuple[Reply, str, tuple[Sent, ...]]:
         """Its model's reply. Raises PinfoldError."""
         model = self.asked.model
@@ -296,7 +291,3 @@ class ServerContext(Struct, frozen=True, kw_only=True):
                 out, back = len(plain_json(request).encode()), len(piece.text.encode("utf-8", "replace"))
                 return piece, model.name, (Sent(to=to, out=out, back=back),) if to else ()
         raise RequestFailed("the reply broke off")
-
-
-def project_file(workspace: Path) -> str:
-    return str(workspace / ".mcp.json")

@@ -20,9 +20,10 @@ from pinfold.app.session.mcp.credentials import StoredCredentials
 from pinfold.app.session.mcp.files import NamedServers
 from pinfold.app.session.mcp.pins import FilePins, identity, note_failure, note_success
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests, project_file
+from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests
 from pinfold.app.trust.mcp_reach import is_sandboxed
-from pinfold.events import Json, PinfoldError
+from pinfold.app.trust.project_files import SERVERS
+from pinfold.events import Json, Noticed, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
 from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
@@ -206,10 +207,10 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
     )
     servers = Servers(named.specs, world)
     async with heard, said, servers:
-        mine = SessionServers(named, servers, asking, notify, project_file(around.spec.workspace))
+        mine = SessionServers(named, servers, asking, notify, str(around.spec.workspace / SERVERS))
         task_status.started(mine)
         async for line in heard:
             try:
-                await around.notice(line)
+                await around.log.append(Noticed(text=line))
             except PinfoldError as error:  # the session has more to lose than a line
                 logger.warning("%s (not recorded: %s)", line, error)
