@@ -144,10 +144,9 @@ def refuse_closed_folders(path: Path) -> None:
 
 def _homes() -> set[Path]:
     """The user's home, also as links lead to it; none for a user without one."""
-    try:
+    with contextlib.suppress(RuntimeError):
         return {Path.home(), Path.home().resolve()}
-    except RuntimeError:
-        return set()
+    return set()
 
 
 def is_too_wide(folder: Path) -> bool:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from pathlib import Path
@@ -224,7 +225,6 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: O
 
 
 def _is_there(module: str) -> bool:
-    try:
+    with suppress(ModuleNotFoundError):  # of the package it would be in
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package it would be in
-        return False
+    return False

@@ -97,19 +97,17 @@ def is_usable(model: str, calling: CallOptions) -> bool:
     """Whether a session could begin with it: known, with what it needs installed and its key set. Sends no request."""
     from pinfold.model.chain import check_usable
 
-    try:
+    with contextlib.suppress(ModelError):
         check_usable(model, calling.access())
-    except ModelError:
-        return False
-    return True
+        return True
+    return False
 
 
 def uv_path() -> Path | None:
     """What installs the runtime of a local model, if it is here."""
-    try:
+    with contextlib.suppress(EnvironmentFailed):
         return Path(find_uv())
-    except EnvironmentFailed:
-        return None
+    return None
 
 
 def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:
@@ -189,13 +187,11 @@ def native_form(asked: SessionModels, calling: CallOptions, schema: Json) -> dic
     """The setting by which a provider itself keeps answers to a schema, where that goes together with tools."""
     if schema is None or asked.fallbacks or asked.escalate:  # who stands in may not know it
         return {}
-    try:
-        provider = parse_model_name(asked.model.name, calling.access()).provider
-    except UnknownModel:
-        return {}
-    if provider != "openai":  # local servers that do either, tools or a form, seldom do both
-        return {}
-    return {ANSWER_FORM: schema}
+    with contextlib.suppress(UnknownModel):
+        # Local servers that do either, tools or a form, seldom do both.
+        if parse_model_name(asked.model.name, calling.access()).provider == "openai":
+            return {ANSWER_FORM: schema}
+    return {}
 
 
 class _Spending(Struct, frozen=True, kw_only=True):
@@ -273,10 +269,9 @@ class BreakerStore:
 
 
 def _read(path: Path) -> _StoredLine | None:
-    try:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(path.read_bytes(), type=_StoredLine)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return None
 
 
 _HOSTS = {"anthropic": "api.anthropic.com", "google": "generativelanguage.googleapis.com", "cohere": "api.cohere.com"}
@@ -290,10 +285,10 @@ class ProviderKey(Struct, frozen=True, kw_only=True):
     """The only one it is sent to."""
 
 
-def provider_keys(environment: Mapping[str, str] = os.environ) -> Iterator[ProviderKey]:
+def provider_keys() -> Iterator[ProviderKey]:
     """All there could be; none of a provider whose address the environment changes."""
     for provider, service in SERVICES.items():
-        if not (service.address and environment.get(service.address)):
+        if not (service.address and os.environ.get(service.address)):
             host = urlsplit(service.url).hostname or ""
             yield from (ProviderKey(provider=provider, variable=key, host=host) for key in service.keys)
     for provider, host in _HOSTS.items():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -29,13 +28,12 @@ from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
 from pinfold.app.trust.grants import Grants, user_rules
-from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, Instruction, format_instructions
+from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, format_instructions
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.engine import Choice
-from pinfold.events import SessionOpened
+from pinfold.events import Json, SessionOpened
 from pinfold.log import BlobMissing, Blobs, Log
-from pinfold.model import Profile
 from pinfold.policy import Guards, strict
 from pinfold.sandbox import Mount, Provider, Session, Spec, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder
@@ -148,11 +146,10 @@ class _StoredResults:
         self._blobs = blobs
 
     def get(self, handle: str) -> bytes | None:
-        blob = self._blobs.find(handle)
-        try:
+        with suppress(BlobMissing):
+            blob = self._blobs.find(handle)
             return self._blobs.get(blob) if blob else None
-        except BlobMissing:
-            return None
+        return None
 
 
 def _guards(run: RunConfig) -> Guards:
@@ -241,29 +238,6 @@ You are Pinfold. You solve tasks with Python in the current folder; variables an
 """
 
 
-def system_prompt(
-    workspace: Path,
-    data: Iterable[str] = (),
-    mounts: Iterable[Mount] = (),
-    profile: Profile = "full",
-    catalogue: str = "",
-    *,
-    form: str = "",
-    instructions: tuple[Instruction, ...] = (),
-) -> str:
-    """`data`: the paths by which the session reads it. `catalogue`: a line on tools that are not told in full.
-
-    `form`: what the final answer must be, if not any words will do.
-    """
-    lines = [f"Read-only data: {path}\n" for path in data]
-    lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts]
-    if catalogue and profile != "small":
-        lines.append(f"{catalogue}\n")
-    template = _SMALL if profile == "small" else _PROMPT
-    wanted = format_instructions(instructions, SMALL_BYTES if profile == "small" else ALL_BYTES)
-    return template.format(workspace=workspace, mounts="".join(lines)) + wanted + form
-
-
 class ModelSwitcher:
     """The models a session asks, and what each is told first."""
 
@@ -276,17 +250,16 @@ class ModelSwitcher:
         self._before: list[SessionModels] = []
 
     def prompt(self) -> str:
+        """What the model is told first."""
         assert self.runner is not None
-        spec, form = self.runner.spec, self._options.form
-        return system_prompt(
-            spec.workspace,
-            data_inside(spec.data, self.runner.provider.capabilities),
-            spec.mounts,
-            self.asked.profile,
-            self.runner.registry.catalogue() if self.runner.has_servers else "",
-            form=form.describe_schema() if form else "",
-            instructions=self._options.instructions,
-        )
+        spec, form, is_small = self.runner.spec, self._options.form, self.asked.profile == "small"
+        lines = [f"Read-only data: {path}\n" for path in data_inside(spec.data, self.runner.provider.capabilities)]
+        lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in spec.mounts]
+        if self.runner.has_servers and not is_small and (catalogue := self.runner.registry.catalogue()):
+            lines.append(f"{catalogue}\n")
+        told = (_SMALL if is_small else _PROMPT).format(workspace=spec.workspace, mounts="".join(lines))
+        wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
+        return told + wanted + (form.describe_schema() if form else "")
 
     def choose(self, model: str) -> Choice:
         """Raises ModelError."""
@@ -302,7 +275,10 @@ class ModelSwitcher:
             await asked.close()
 
 
-def opened_event(options: Options, runner: SandboxActionRunner, switching: ModelSwitcher) -> SessionOpened:
+def opened_event(
+    options: Options, runner: SandboxActionRunner, switching: ModelSwitcher, **became: Json
+) -> SessionOpened:
+    """`became`: what became of a session that goes on, by the fields of the event."""
     provider = runner.provider
     return SessionOpened(
         version=__version__,
@@ -314,4 +290,5 @@ def opened_event(options: Options, runner: SandboxActionRunner, switching: Model
         prompt=switching.prompt(),
         data={name: str(path) for name, path in (options.data or {}).items()},
         mounts={str(mount.path): mount.writable for mount in options.mounts or ()},
+        **became,
     )

@@ -19,7 +19,7 @@ from pinfold.app.session import sidegit
 from pinfold.engine import State
 from pinfold.events import Checkpointed, Entry, Noticed, SessionChanged
 from pinfold.log import Log
-from pinfold.sandbox import CommandOutcome, SandboxUnavailable, Session
+from pinfold.sandbox import CommandOutcome, Limits, SandboxUnavailable, Session
 from pinfold.text import first_line, join_names, printable, redact
 
 logger = logging.getLogger(__name__)
@@ -90,14 +90,14 @@ class Checkpoints:
         past: Iterable[Entry],
         state: Callable[[], State],
         session: Callable[[], Awaitable[Session]],
-        limit_s: float,
+        limits: Limits,
     ) -> None:
         self._id = journal.session
         self._journal = journal
         self._made = {made.number: made for made in checkpoints_in(past)}
         self._state = state
         self._session = session
-        self._limit_s = limit_s
+        self._limit_s = limits.shell_s
         self._repository: _Repository | None = None
         self._given_up = False
         """And it has been said why."""

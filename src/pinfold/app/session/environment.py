@@ -113,10 +113,9 @@ def _imports(code: str) -> set[str]:
 
 
 def _has_failed_lately() -> bool:
-    try:
+    with suppress(OSError):
         return time.time() - _failure_marker().stat().st_mtime < _AGAIN_S
-    except OSError:
-        return False
+    return False
 
 
 def _failure_marker() -> Path:
@@ -160,13 +159,11 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
 def is_news(what: str) -> bool:
     """Whether this user has not been told yet."""
     told = state_dir() / f"told-{what}"
-    try:
-        private_dir(told.parent)
-        told.touch(exist_ok=False)
-    except FileExistsError:
+    if told.exists():
         return False
-    except (OSError, ConfigError):
-        pass
+    with suppress(OSError, ConfigError):
+        private_dir(told.parent)
+        told.touch()
     return True
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Map
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -248,24 +248,21 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         switching = ModelSwitcher(asked, options)
         ends.push_async_callback(switching.close)
         async with background() as tasks:
-            around = ServerContext(spec=spec, provider=ground.provider, asked=asked, calling=options.calling, log=log)
-            servers, wrong = await start_servers(options.toolbox, around, tasks)
+            servers, wrong = await start_servers(
+                options.toolbox,
+                ServerContext(spec=spec, provider=ground.provider, asked=asked, calling=options.calling, log=log),
+                tasks,
+            )
             runner, faults = build_runner(options, spec, log, ground, small=asked.profile == "small", servers=servers)
             switching.runner = runner
             ends.push_async_callback(runner.close)
             tasks.start_soon(runner.way.serve)  # before the sandbox, which is given it, comes back
             marked = await _mark_outside_files(runner, session, imported or state.untrusted)
-            opened = msgspec.structs.replace(
-                opened_event(options, runner, switching),
-                imported=imported,
-                untrusted=bool(marked),
-                **await _report_restored(runner, state, entries),
-            )
+            back = await _report_restored(runner, state, entries)
+            opened = opened_event(options, runner, switching, imported=imported, untrusted=bool(marked), **back)
             core = _core(options, log, runner, state, switching)
             if spec.writable:
-                runner.checkpoints = Checkpoints(
-                    log, entries, lambda: core.state, runner.ensure_session, spec.limits.shell_s
-                )
+                runner.checkpoints = Checkpoints(log, entries, lambda: core.state, runner.ensure_session, spec.limits)
             del entries
             engine = Engine(core)
             await core.record(
@@ -332,7 +329,7 @@ def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, st
     return [*events, *(Noticed(text=text) for text in said)]
 
 
-async def _report_restored(runner: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Any]:
+async def _report_restored(runner: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Json]:
     """The fields of SessionOpened that say what became of the variables."""
     if not state.cells:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 import anyio
 import anyio.to_thread
@@ -111,15 +111,13 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         if session is None:
             raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
         before = session.path
-        if isinstance(command, Undo):
-            said = await session.undo(command.to, command.what)
-        else:
-            said = await session.redo()
+        is_undo = isinstance(command, Undo)
+        said = await (session.undo(command.to, command.what) if is_undo else session.redo())
         self.privacy.note_own_files()
         await self._refresh_variables()
         after = session.path
         to = after[-1] if after else 0
-        if isinstance(command, Undo) and command.what == "files":
+        if is_undo and command.what == "files":
             to = command.to if command.to is not None else (0, *before)[-2]
         return Rewound(
             to=to,
@@ -211,13 +209,11 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         return replace(performed, files=files, more_files=changed.more)
 
     def _store_content(self, content: bytes | None) -> BlobId | None:
-        try:
+        with suppress(LogUnwritable):  # the change itself is told
             return None if content is None else self.log.blobs.put(content)
-        except LogUnwritable:  # the change itself is told
-            return None
+        return None
 
     def picture(self, blob: BlobId) -> bytes | None:
-        try:
+        with suppress(BlobMissing):
             return self.log.blobs.get(blob)
-        except BlobMissing:
-            return None
+        return None

@@ -72,8 +72,7 @@ class ServerRequests:
             return None
         filled: dict[str, Json] = {}
         if not fields:
-            words = await _ask_user(what, f"{server} asks: {message}", ("yes", "no"))
-            return filled if words is not None and is_yes(words) else None
+            return filled if await _agrees(what, f"{server} asks: {message}") else None
         for field in fields:
             found = await _field(what, f"{server} asks: {message}\n{field.question}", field)
             if found is None:
@@ -85,9 +84,7 @@ class ServerRequests:
         what = self._current_call(server)
         if what is None:
             return False
-        question = f"{server} wants you to open a page in your browser: {why}\n{url}\nWill you?"
-        words = await _ask_user(what, question, ("yes", "no"))
-        return words is not None and is_yes(words)
+        return await _agrees(what, f"{server} wants you to open a page in your browser: {why}\n{url}\nWill you?")
 
     async def sample(
         self, server: str, messages: Sequence[Mapping[str, Json]], *, system: str, max_tokens: int
@@ -138,6 +135,11 @@ async def _ask_user(what: ActionContext, question: str, options: Sequence[str]) 
     with what.held():
         performed = await what.on_call(_QUESTION, {"question": question, "options": list(options)})
     return performed.observation if performed.outcome == "ok" else None
+
+
+async def _agrees(what: ActionContext, question: str) -> bool:
+    words = await _ask_user(what, question, ("yes", "no"))
+    return words is not None and is_yes(words)
 
 
 async def _field(what: ActionContext, question: str, field: Field) -> dict[str, Json] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -116,12 +116,10 @@ class SessionServers:
 
     def note_failures(self) -> None:
         for name in self.names:
-            try:
+            with suppress(ConfigError):
                 status = self._servers.status(name)
-            except ConfigError:
-                continue
-            if status.why:
-                note_failure(name, status.why, status.retry_in_s)
+                if status.why:
+                    note_failure(name, status.why, status.retry_in_s)
 
     def list_status(self) -> list[Json]:
         """For the user: how each of them is."""
@@ -149,10 +147,9 @@ class SessionServers:
         )
 
     def _is_agreed_to(self, server: str) -> bool:
-        try:
+        with suppress(ConfigError):
             return self._servers.is_trusted(server)
-        except ConfigError:
-            return False
+        return False
 
     def identity(self, server: str) -> str:
         """In a few letters: another program under the same name has another."""
