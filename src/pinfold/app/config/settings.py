@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
+from msgspec import Struct
 
 from pinfold.app.config.layers import check_project, check_user, config_file, load_config, parse_value
 from pinfold.app.config.schema import NAMED, SECTIONS
@@ -18,8 +18,7 @@ from pinfold.app.trust.project_files import SETTINGS
 from pinfold.events import Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     path: Path
     line: int
     """Where the key is now; 0 if it is no longer there."""

@@ -194,11 +194,6 @@ def native_form(asked: SessionModels, calling: CallOptions, schema: Json) -> dic
     return {}
 
 
-class _Spending(Struct, frozen=True, kw_only=True):
-    tokens: int
-    cost: float | None = None
-
-
 class SpendingLedger:
     """What this user spent today, in all sessions: a line for each reply, in a file for each day (UTC)."""
 
@@ -206,7 +201,7 @@ class SpendingLedger:
         self._folder = state_dir() / "spent"
 
     def add(self, usage: Usage, cost: float | None) -> None:
-        line = msgspec.json.encode(_Spending(tokens=usage.total, cost=cost)) + b"\n"
+        line = msgspec.json.encode(Spent(tokens=usage.total, cost=cost)) + b"\n"
         # What cannot be counted must not stop the turn that was just paid for.
         with contextlib.suppress(OSError, ConfigError):
             private_dir(self._folder)
@@ -214,11 +209,11 @@ class SpendingLedger:
                 file.write(line)
 
     def today(self) -> Spent:
-        spent: list[_Spending] = []
+        spent: list[Spent] = []
         with contextlib.suppress(OSError):
             for line in self._today().read_bytes().splitlines():
                 with contextlib.suppress(msgspec.MsgspecError):
-                    spent.append(msgspec.json.decode(line, type=_Spending))
+                    spent.append(msgspec.json.decode(line, type=Spent))
         costs = [one.cost for one in spent if one.cost is not None]
         cost = sum(costs, 0.0) if len(costs) == len(spent) else None
         return Spent(tokens=sum(one.tokens for one in spent), cost=cost)

@@ -41,28 +41,6 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     commit: str
 
 
-class Restored(Struct, frozen=True, kw_only=True):
-    """What came of going back to a checkpoint."""
-
-    number: int
-    before: int
-    """The checkpoint that holds the files as they were until then."""
-    changed: int
-    """How many files were written or removed."""
-    left: tuple[str, ...] = ()
-    """Paths that stayed as they are: something stands there that no checkpoint holds."""
-
-    def __str__(self) -> str:
-        if not self.changed and not self.left:
-            return f"the files are those of checkpoint {self.number} already"
-        text = f"checkpoint {self.number} is restored, files changed: {self.changed}"
-        text += f"; what was there before is checkpoint {self.before}"
-        if not self.left:
-            return text
-        named = join_names([*map(printable, self.left)], _NAMED)
-        return f"{text}. Left as they are, because no checkpoint holds what is there: {named}"
-
-
 def checkpoints_in(entries: Iterable[Entry]) -> tuple[Checkpoint, ...]:
     """Those a session has made, the first one first."""
     return tuple(
@@ -114,8 +92,8 @@ class Checkpoints:
         if self._state().checkpoints and self._repository is not None:
             await self._try_checkpoint(f"Cell {self._state().cells}: {printable(redact(first_line(code, 72)))}")
 
-    async def restore(self, number: int) -> Restored:
-        """Bring the files back. Raises CheckpointError, and then nothing is lost: what was there is in a checkpoint."""
+    async def restore(self, number: int) -> str:
+        """Bring the files back; what came of it, in words. Raises CheckpointError, and then nothing is lost: what was there is in a checkpoint."""
         target = self._made.get(number)
         if target is None:
             known = f"there are 1 to {max(self._made)}" if self._made else "none was made"
@@ -125,7 +103,15 @@ class Checkpoints:
         changed, left = await self._apply(present, target.commit)
         if changed:
             await self._make(f"Checkpoint {number} restored", restored=number)
-        return Restored(number=number, before=before, changed=changed, left=left)
+        if not changed and not left:
+            return f"the files are those of checkpoint {number} already"
+        text = (
+            f"checkpoint {number} is restored, files changed: {changed}; what was there before is checkpoint {before}"
+        )
+        if not left:
+            return text
+        named = join_names([*map(printable, left)], _NAMED)
+        return f"{text}. Left as they are, because no checkpoint holds what is there: {named}"
 
     def _follow(self, entry: Entry) -> None:
         if isinstance(entry.event, SessionChanged) and entry.event.checkpoints is not None:

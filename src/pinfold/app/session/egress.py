@@ -18,7 +18,7 @@ import anyio.lowlevel
 from msgspec import Struct, field
 
 from pinfold.app.errors import ConfigError
-from pinfold.engine import OnCall, OnOutput, Stopped
+from pinfold.engine import OnCall, OnOutput, Performed, Stopped
 from pinfold.events import Json, Sent
 from pinfold.sandbox.kernel.folders import folder
 
@@ -63,14 +63,17 @@ class ActionContext(Struct, kw_only=True):
 
     async def ask_to_connect(self, to: Destination, how: How) -> str | None:
         """Have a connection judged, as a part of this action: why it may not be made, if so."""
-        args: dict[str, Json] = {"host": to.host, "port": to.port, "how": how}
-        self.wanted.append(args)
+        performed = await self.call_part(NETWORK, {"host": to.host, "port": to.port, "how": how}, self.wanted)
+        return None if performed.outcome == "ok" else performed.error or performed.observation
+
+    async def call_part(self, tool: str, args: dict[str, Json], wanted: list[dict[str, Json]]) -> Performed:
+        """Carry a part of this action to its end, its clock standing still. It is in `wanted` meanwhile."""
+        wanted.append(args)
         try:
             with self.held():
-                performed = await self.on_call(NETWORK, args)
+                return await self.on_call(tool, args)
         finally:
-            self.wanted.remove(args)
-        return None if performed.outcome == "ok" else performed.error or performed.observation
+            wanted.remove(args)
 
     @property
     def sent(self) -> tuple[Sent, ...]:

@@ -94,7 +94,9 @@ def packages_to_build(
 
     With `code`, that is all it will run. A scripted or recorded model is no reason to build: those work offline.
     """
-    named = _imports(code or "")
+    # By their look, since code with magics cannot be parsed.
+    lists = (match[1].split(" import ")[0].split(",") for match in re.finditer(_IMPORTED, code or ""))
+    named = {words[0].partition(".")[0] for parts in lists for part in parts if (words := part.split())}
     if model.startswith(("scripted:", "replay:")) or (code is not None and not named):
         return None
     from pinfold.app.config.layers import load_config
@@ -104,12 +106,6 @@ def packages_to_build(
     if not is_needed or wanted.build == "off" or wanted.python or not is_built_in(wanted.provider):
         return None
     return wanted.packages if find(wanted.packages) is None and not _has_failed_lately() else None
-
-
-def _imports(code: str) -> set[str]:
-    """The first words of modules; by their look, since code with magics cannot be parsed."""
-    parts = (part for match in re.finditer(_IMPORTED, code) for part in match[1].split(" import ")[0].split(","))
-    return {words[0].partition(".")[0] for part in parts if (words := part.split())}
 
 
 def _has_failed_lately() -> bool:

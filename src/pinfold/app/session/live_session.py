@@ -192,7 +192,7 @@ class LiveSession:
         """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
         if self._engine.is_busy:
             raise CheckpointError("a cell or a turn is under way; interrupt it, or wait for its end")
-        return str(await self._runner.restore(number))
+        return await self._runner.restore(number)
 
     async def is_wanted(self) -> bool:
         """Whether anything is left to do, or anyone but the hooks listens."""

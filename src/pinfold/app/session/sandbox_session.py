@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.errors import CheckpointError, ConfigError
-from pinfold.app.session.checkpoints import Checkpoints, Restored
+from pinfold.app.session.checkpoints import Checkpoints
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.observations import describe_files, diff_variables, file_of, inventory
 from pinfold.app.session.options import data_inside
@@ -137,8 +137,8 @@ class SandboxSession(Struct, kw_only=True, dict=True):
             logger.info("cell %d is not run again: %s", cell, error)
             return None
 
-    async def restore(self, number: int) -> Restored:
-        """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
+    async def restore(self, number: int) -> str:
+        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
         if self.checkpoints is None:
             raise CheckpointError("the workspace may not be changed in mode read-only")
         self.privacy.check_workspace()

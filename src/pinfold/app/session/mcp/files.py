@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, hold_file_lock, read_private, write_private
@@ -22,8 +23,7 @@ from pinfold.tools.mcp.spec import ServerSpec, module_name
 _KEY = "mcpServers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedServers:
+class NamedServers(Struct, frozen=True, kw_only=True):
     """Servers a session may use, and one line for each that it may not."""
 
     specs: tuple[ServerSpec, ...] = ()
@@ -153,8 +153,7 @@ def _edit_entries() -> Generator[dict[str, Json]]:
         write_private(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryOptions:
+class EntryOptions(Struct, frozen=True, kw_only=True):
     what: tuple[str, ...]
     """A URL, or a command and its arguments."""
     env: tuple[str, ...] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,8 +52,7 @@ class AbsentPerson:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerListing:
+class ServerListing(Struct, frozen=True, kw_only=True):
     """A server as it is known without starting it."""
 
     spec: ServerSpec

@@ -11,8 +11,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import is_too_wide, refuse_closed_folders
@@ -61,8 +62,7 @@ def describe_place(spec: ServerSpec) -> str:
     return f"a sandbox of its own (reach {spec.reach})" if is_sandboxed(spec) else "this machine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """How to start it."""
 
     argv: tuple[str, ...]
@@ -77,9 +77,7 @@ def launch_on_host(spec: ServerSpec, workspace: Path) -> Launch:
     env["PATH"] = _search_path_outside(workspace, env.get("PATH", os.defpath))
     env |= spec.env
     # Never in the workspace: `python -m` and `npx` run what they find in the folder they start in.
-    cwd = Path(spec.cwd).expanduser() if spec.cwd else Path.home()
-    if not cwd.is_absolute():
-        cwd = Path.home() / cwd
+    cwd = Path.home() / Path(spec.cwd).expanduser()
     program = _find_program(spec, cwd, env["PATH"])
     if inside := _from_workspace(spec, program, cwd, workspace):
         raise BadCall(
@@ -91,7 +89,10 @@ def launch_on_host(spec: ServerSpec, workspace: Path) -> Launch:
 
 def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
     """Raises BadCall."""
-    cwd = _folder(spec, workspace)
+    # With a way out never in the workspace, for the reason that holds on this machine.
+    cwd = (Path("/") if spec.hosts else workspace) / Path(spec.cwd).expanduser()
+    if not cwd.is_dir():
+        raise BadCall(f"{spec.name}: the folder {cwd} does not exist; change `cwd` in {spec.origin}")
     path = os.environ.get("PATH", os.defpath)
     program = _find_program(spec, cwd, _search_path_outside(workspace, path) if spec.hosts else path)
     if spec.hosts and (inside := _from_workspace(spec, program, cwd, workspace)):
@@ -118,15 +119,6 @@ def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
 
 
 _INSIDE_PATH = "/usr/local/bin:/usr/bin:/bin"
-
-
-def _folder(spec: ServerSpec, workspace: Path) -> Path:
-    # With a way out never in the workspace, for the reason that holds on this machine.
-    start = Path("/") if spec.hosts else workspace
-    cwd = start / Path(spec.cwd).expanduser() if spec.cwd else start
-    if not cwd.is_dir():
-        raise BadCall(f"{spec.name}: the folder {cwd} does not exist; change `cwd` in {spec.origin}")
-    return cwd
 
 
 def _find_program(spec: ServerSpec, cwd: Path, path: str) -> Path:

@@ -93,12 +93,7 @@ class ServerRequests:
         if what is None or _messages(messages) is None:
             return None
         args: dict[str, Json] = {"messages": list(messages), "system": system, "max_tokens": max_tokens}
-        self._wanted.append(args)
-        try:
-            with what.held():
-                performed = await what.on_call(f"{server}.{SAMPLING}", args)
-        finally:
-            self._wanted.remove(args)
+        performed = await what.call_part(f"{server}.{SAMPLING}", args, self._wanted)
         match performed.whole:
             case {"text": str(text), "model": str(model)} if performed.outcome == "ok":
                 return text, model
@@ -132,8 +127,7 @@ class ServerRequests:
 
 
 async def _ask_user(what: ActionContext, question: str, options: Sequence[str]) -> str | None:
-    with what.held():
-        performed = await what.on_call(_QUESTION, {"question": question, "options": list(options)})
+    performed = await what.call_part(_QUESTION, {"question": question, "options": list(options)}, [])
     return performed.observation if performed.outcome == "ok" else None
 
 
