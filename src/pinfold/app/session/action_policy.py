@@ -50,7 +50,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     handed: frozenset[str] = frozenset()
     """Tools the user handed over in person."""
     rules: Rules = field(default_factory=Rules)
-    grants: Grants | None = None
+    grants: Grants
     """For always."""
     guards: Guards = field(default_factory=Guards)
     servers: SessionServers | None = None
@@ -79,7 +79,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return Deny(NO_TUNNELS.format(facts.target.partition(":")[0]), rule="taint")
         decide = partial(judge, action, facts, mode=given.mode, rules=self.rules, guards=self.guards)
         verdict = decide(grants=given.grants, taint=taint)
-        if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow and self.grants:
+        if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow:
             verdict = decide(grants=given.grants | self.grants.of(self.spec.workspace), taint=taint)
         if connects and isinstance(verdict, Ask):
             return replace(verdict, reason=f"code wants {facts.target}")

@@ -91,14 +91,12 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             yield
 
     async def grant(self, pattern: str) -> None:
-        if self.judging.grants:
-            self.judging.grants.add(pattern, self.spec.workspace)
+        self.judging.grants.add(pattern, self.spec.workspace)
 
     @property
     def grants_at(self) -> str:
         # A scratch folder is never a workspace again.
-        lasts = self.spec.workspace.parent != scratch_of("")
-        return str(self.judging.grants.file) if self.judging.grants and lasts else ""
+        return str(self.judging.grants.file) if self.spec.workspace.parent != scratch_of("") else ""
 
     async def perform(
         self,

@@ -29,8 +29,6 @@ _GONE = 3
 """What COMPARE exits with when there is no such commit."""
 _NAMED = 5
 """Paths that are told one by one."""
-_NO_COMMANDS = "this sandbox cannot run programs beside cells"
-_NO_GIT = "there is no git in the session"
 _NO_REPOSITORY = "the workspace is no git repository that the session can see (`git init` makes one)"
 
 
@@ -133,11 +131,13 @@ class Checkpoints:
 
     async def _find_repository(self) -> _Repository:
         if not (await self._session()).capabilities.commands:
-            raise CheckpointError(_NO_COMMANDS)
+            raise CheckpointError("this sandbox cannot run programs beside cells")
         outcome = await self._run(sidegit.BEGIN, [], sidegit.git_environment())
         if outcome.status != "ok":
             missing = b"git: not found" in outcome.stderr or b"git: command not found" in outcome.stderr
-            raise CheckpointError(_NO_GIT if missing or outcome.code is None else _NO_REPOSITORY)
+            raise CheckpointError(
+                "there is no git in the session" if missing or outcome.code is None else _NO_REPOSITORY
+            )
         gitdir, *keys = outcome.stdout.decode("utf-8", "surrogateescape").split("\0")
         drivers = {key[len("filter.") :].rpartition(".")[0] for key in keys if key.startswith("filter.")}
         return _Repository(environment=sidegit.git_environment(gitdir, sorted(drivers - {""})))

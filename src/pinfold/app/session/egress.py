@@ -6,7 +6,7 @@ Nothing here decides: a new destination becomes an action like any other, and po
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
@@ -107,10 +107,6 @@ class Flows(Struct, frozen=True, kw_only=True, dict=True):
     """As in `network.allow`."""
     tools: tuple[str, ...] = ()
     """Names or patterns."""
-
-    @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> Flows:
-        return cls(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
 
     def allows(self, tool: str, to: Destination | None) -> bool:
         """Send by this tool, to this destination where it has one."""

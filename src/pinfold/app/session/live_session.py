@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Map
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -51,9 +51,6 @@ from pinfold.policy import Guards
 from pinfold.sandbox import SandboxUnavailable, Variable
 from pinfold.text import cap_text, first_line, join_numbers
 
-if TYPE_CHECKING:
-    from pinfold.app.session.mcp.servers import SessionServers
-
 logger = logging.getLogger(__name__)
 Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
 _WORDS = 120
@@ -77,6 +74,8 @@ class LiveSession:
         """Set once a caller waits."""
         self._watched_seq = 0
         self._attending = 0
+        self.servers = runner.servers
+        """Of MCP; None where none is named."""
         self.submit, self.subscribe = engine.submit, log.subscribe
         self.act = engine.act
         """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
@@ -124,11 +123,6 @@ class LiveSession:
         """From the next action on."""
         self._runner.judging.guards = guards
 
-    @property
-    def servers(self) -> SessionServers | None:
-        """Of MCP; None where none is named."""
-        return self._runner.servers
-
     async def query(self, what: Sight) -> Json:
         """Plain data for front ends. Raises SandboxUnavailable, ConfigError."""
         match what:
@@ -151,7 +145,7 @@ class LiveSession:
                 judging = self._runner.judging
                 scopes = {
                     "session": sorted(self._engine.core.state.granted),
-                    "always": sorted(judging.grants.of(self._runner.spec.workspace)) if judging.grants else (),
+                    "always": sorted(judging.grants.of(self._runner.spec.workspace)),
                     "this run": [f"{FLOW}{to}" for to in (*judging.flows.hosts, *judging.flows.tools)],
                 }
                 return [{"pattern": one, "scope": scope} for scope, patterns in scopes.items() for one in patterns]

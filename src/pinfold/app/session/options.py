@@ -220,6 +220,7 @@ def _options(
     calling = CallOptions.of(config, loaded.keys())
     keep_passwords(config.data)
     keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
+    flows = Flows(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
     wanted, said = instructions(place, loaded.obeyed)
     return Options(
         **chosen,
@@ -231,5 +232,5 @@ def _options(
         budget=convert({**asdict(config.run), **asdict(config.budget)}, Budget),
         settings=config.model.settings(),
         calling=calling,
-        toolbox=ToolOptions(loaded=loaded, flows=Flows.from_flags(flags)),
+        toolbox=ToolOptions(loaded=loaded, flows=flows),
     )

@@ -6,7 +6,7 @@ Each becomes an action of that call, so policy, approval and record are those of
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -23,7 +23,6 @@ from pinfold.events import (
     PinfoldError,
     Reply,
     Request,
-    RequestFailed,
     Sent,
     UserMessage,
     plain_json,
@@ -35,15 +34,21 @@ from pinfold.text import cap_text
 SAMPLING = "sampling"
 _QUESTION = "ask_user"
 _TRIES = 3
-Answer = Callable[[Request], Awaitable[tuple[Reply, str, tuple[Sent, ...]]]]
-"""A model's reply, its name, and what left this machine for it. Raises PinfoldError."""
+
+
+class ServerContext(Struct, frozen=True, kw_only=True):
+    spec: Spec
+    provider: Provider
+    asked: SessionModels
+    calling: CallOptions
+    log: Journal
 
 
 class ServerRequests:
     """Person and Sampler of the servers of one session."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, around: ServerContext) -> None:
+        self._around = around
         self._running: dict[str, list[ActionContext]] = {}
         self._wanted: list[dict[str, Json]] = []
         """Requests that wait to be judged: nothing else may be asked under that name."""
@@ -112,18 +117,26 @@ class ServerRequests:
         request = Request(
             system=str(args["system"]), messages=messages, settings={"max_tokens": int(args["max_tokens"])}
         )
+        model, access = self._around.asked.model, self._around.calling.access()
+        why = "the reply broke off"
         try:
-            reply, model, sent = await self._answer(request)
+            async for reply in model.stream(request):
+                if isinstance(reply, Reply):
+                    if not reply.from_cache:
+                        SpendingLedger().add(reply.usage, reply.cost)
+                    to = destination_of(model.name, access=access)
+                    out, back = len(plain_json(request).encode()), len(reply.text.encode("utf-8", "replace"))
+                    return Performed(
+                        outcome="ok",
+                        observation=reply.text,
+                        whole={"text": reply.text, "model": model.name},
+                        usage=reply.usage,
+                        cost=reply.cost,
+                        sent=(Sent(to=to, out=out, back=back),) if to else (),
+                    )
         except PinfoldError as error:
-            return Performed(outcome="error", observation=f"no model answered: {error}")
-        return Performed(
-            outcome="ok",
-            observation=reply.text,
-            whole={"text": reply.text, "model": model},
-            usage=reply.usage,
-            cost=reply.cost,
-            sent=sent,
-        )
+            why = str(error)
+        return Performed(outcome="error", observation=f"no model answered: {why}")
 
 
 async def _ask_user(what: ActionContext, question: str, options: Sequence[str]) -> str | None:
@@ -267,23 +280,3 @@ def _number(said: str, *, whole: bool) -> int | float:
 
 def is_yes(words: str) -> bool:
     return words.strip().lower() in _YES
-
-
-class ServerContext(Struct, frozen=True, kw_only=True):
-    spec: Spec
-    provider: Provider
-    asked: SessionModels
-    calling: CallOptions
-    log: Journal
-
-    async def answer(self, request: Request) -> tuple[Reply, str, tuple[Sent, ...]]:
-        """Its model's reply. Raises PinfoldError."""
-        model = self.asked.model
-        async for piece in model.stream(request):
-            if isinstance(piece, Reply):
-                if not piece.from_cache:
-                    SpendingLedger().add(piece.usage, piece.cost)
-                to = destination_of(model.name, access=self.calling.access())
-                out, back = len(plain_json(request).encode()), len(piece.text.encode("utf-8", "replace"))
-                return piece, model.name, (Sent(to=to, out=out, back=back),) if to else ()
-        raise RequestFailed("the reply broke off")

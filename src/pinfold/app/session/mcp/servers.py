@@ -177,7 +177,7 @@ class SessionServers:
 async def serve(named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]) -> None:
     """For as long as the session lives."""
     said, heard = anyio.create_memory_object_stream[str](_SPARE)
-    asking = ServerRequests(around.answer)
+    asking = ServerRequests(around)
     mine: SessionServers | None = None
 
     def on_tools_changed(name: str) -> None:
