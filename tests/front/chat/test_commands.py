@@ -13,7 +13,7 @@ import pytest
 from tests.front.chat.headless_chat import Talking, calling, cell, events_of, saying, talking
 
 from pinfold.app import RemoteSession, SessionStore, fork
-from pinfold.app.session.mcp.files import load_user_servers, user_file
+from pinfold.app.session.mcp.files import load_servers, user_file
 from pinfold.app.session.mcp.pins import FilePins
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.project_files import read_project_files

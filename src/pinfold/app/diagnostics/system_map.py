@@ -252,7 +252,7 @@ def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
         try:
             spec = Spec(workspace=options.workspace or place, site=place)
             ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
-            hands, faults = build_runner(options, spec, log, ground)
+            hands, faults = build_runner(options, spec, log, ground, small=False, servers=None)
         finally:
             log.close()
     return hands.registry, faults

@@ -158,13 +158,7 @@ def _guards(run: RunConfig) -> Guards:
 
 
 def build_runner(
-    options: Options,
-    spec: Spec,
-    log: Log,
-    ground: ResolvedSandbox,
-    *,
-    small: bool = False,
-    servers: SessionServers | None = None,
+    options: Options, spec: Spec, log: Log, ground: ResolvedSandbox, *, small: bool, servers: SessionServers | None
 ) -> tuple[SandboxActionRunner, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
     toolbox, config = options.toolbox, options.toolbox.loaded.config
