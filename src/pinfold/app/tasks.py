@@ -31,8 +31,10 @@ async def background() -> AsyncGenerator[TaskGroup]:
 
 def _only_error(error: BaseException) -> BaseException:
     """The one in a group, however deep; else the group."""
-    inner = cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
-    return _only_error(inner[0]) if len(inner) == 1 else error
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return _only_error(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
 class LoopThread:
