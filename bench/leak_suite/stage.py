@@ -20,7 +20,7 @@ from pinfold import Agent, Approval
 from pinfold.app import Decision
 from pinfold.app.clients.session_fork import fork
 from pinfold.app.paths import config_dir, state_dir
-from pinfold.app.session import build_runner
+from pinfold.app.session import build_session
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.egress import NETWORK, SessionEgress
 from pinfold.app.storage.session_reader import read_session
@@ -72,13 +72,13 @@ def own_folders(base: Path) -> Generator[None]:
 @contextmanager
 def built_with(outside: World, way: type[SessionEgress], judging: type[ActionPolicy]) -> Generator[None]:
     """Sessions find the listeners where the internet would be. `way` and `judging` may be weaker than the product's."""
-    kept = build_runner.SessionEgress, build_runner.ActionPolicy
+    kept = build_session.SessionEgress, build_session.ActionPolicy
     made = partial(way, resolver=outside.resolve, why_not=why_not)
-    build_runner.SessionEgress, build_runner.ActionPolicy = cast(Any, made), judging  # pyright: ignore[reportPrivateImportUsage]
+    build_session.SessionEgress, build_session.ActionPolicy = cast(Any, made), judging  # pyright: ignore[reportPrivateImportUsage]
     try:
         yield
     finally:
-        build_runner.SessionEgress, build_runner.ActionPolicy = kept  # pyright: ignore[reportPrivateImportUsage]
+        build_session.SessionEgress, build_session.ActionPolicy = kept  # pyright: ignore[reportPrivateImportUsage]
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app.session.observations import OutputLimits, observation
+from pinfold.app.config.schema import LimitsConfig
+from pinfold.app.session.observations import cut_result, observation
 from pinfold.sandbox import Display, Outcome
 from pinfold.text import capped_lines
 
@@ -41,7 +42,7 @@ def test_the_value_is_not_told_twice() -> None:
 )
 def test_a_result_is_cut_to_what_the_user_said(limits: dict[str, int], whole: bool) -> None:
     text = "".join(f"line {number} ä\n" for number in range(100))
-    shown = OutputLimits(**limits).cut(text, 10_000, "there")
+    shown = cut_result(text, LimitsConfig(**limits), 10_000, "there")
     assert (shown == text) == whole
     if not whole:
         assert "left out; all of it: there ...]" in shown

@@ -145,7 +145,7 @@ class EchoHands:
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
         return tool is not None and tool.parallel_safe
 
-    def is_step(self, action: Action) -> bool:
+    def counts_as_cell(self, action: Action) -> bool:
         return isinstance(action, RunCell)
 
     def judge(self, action: Action, given: Given) -> Verdict:

@@ -14,11 +14,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pinfold.app.clients.agent import Agent, RunResult
     from pinfold.app.clients.session_fork import fork
-    from pinfold.app.clients.submit import Opening, Submission, event_of, follow, is_end, rewind, submit_and_follow
-    from pinfold.app.config.layers import Loaded, config_schema, load_config
-    from pinfold.app.config.schema import ChatConfig, Config, PictureMode
+    from pinfold.app.clients.submit import Opening, event_of, follow, is_end, rewind, submit_and_follow
+    from pinfold.app.config.layers import config_schema, load_config
+    from pinfold.app.config.schema import PictureMode
     from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
-    from pinfold.app.ownership.owner import Feed, Link, RemoteSession, acquire, configure, connect, rename, revoke
+    from pinfold.app.ownership.owner import Link, RemoteSession, acquire, configure, connect, rename, revoke
     from pinfold.app.paths import (
         current_folder,
         forget_scratch,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pinfold.app.tasks import background
     from pinfold.app.trust.privacy import OutboundTotal, sum_outbound
     from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words
-    from pinfold.model import BUILTIN, record
+    from pinfold.model import BUILTIN
     from pinfold.sandbox import parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
 

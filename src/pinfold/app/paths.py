@@ -9,7 +9,7 @@ import itertools
 import os
 import stat
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TypeVar
 
@@ -136,27 +136,21 @@ def refuse_closed_folders(path: Path) -> None:
     for own in (config_dir().resolve(), data_dir().resolve(), state_dir().resolve()):
         if path.is_relative_to(own) or own.is_relative_to(path):
             raise ConfigError(f"{path} cannot be used: Pinfold's own files are in {own}; name another folder")
-    for place in _key_places():
+    keys = [home / name for home in _homes() for name in _KEYS]
+    for place in (*keys, *map(Path.resolve, keys)):
         if path.is_relative_to(place) or (place.is_relative_to(path) and place.exists()):
             raise ConfigError(f"{path} cannot be used: keys of yours are in {place}; name another folder")
 
 
-def _key_places() -> Iterator[Path]:
-    try:
-        homes = {Path.home(), Path.home().resolve()}
-    except RuntimeError:  # a user without a home
-        return
-    for home in homes:
-        for name in _KEYS:
-            yield home / name
-            yield (home / name).resolve()
+def _homes() -> set[Path]:
+    """The user's home, also as links lead to it; none for a user without one."""
+    with contextlib.suppress(RuntimeError):
+        return {Path.home(), Path.home().resolve()}
+    return set()
 
 
 def is_too_wide(folder: Path) -> bool:
-    try:
-        return folder in (Path("/"), Path.home().resolve())
-    except RuntimeError:  # a user without a home
-        return folder == Path("/")
+    return folder == Path("/") or folder in _homes()
 
 
 def scratch_of(session: str) -> Path:
@@ -261,10 +255,8 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
                 os.fchmod(fd, mode)
                 os.fsync(fd)
             Path(name).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        finally:
+            Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}; nothing is changed") from error
 

@@ -26,20 +26,15 @@ async def background() -> AsyncGenerator[TaskGroup]:
             yield tasks
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        errors = _leaves(group)
-        if len(errors) == 1:
-            raise errors[0]  # noqa: B904 - it keeps its own cause
-        raise
+        raise _only_error(group)  # noqa: B904 - it keeps its own cause
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            leaves += _leaves(cast("BaseExceptionGroup[BaseException]", error))
-        else:
-            leaves.append(error)
-    return leaves
+def _only_error(error: BaseException) -> BaseException:
+    """The one in a group, however deep; else the group."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return _only_error(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
 class LoopThread:
@@ -71,10 +66,9 @@ class LoopThread:
             return future.result()
         except PinfoldError as error:  # whose words say all: what led to it here is of no use to the caller
             raise error.with_traceback(None) from None
-        except BaseException:
-            if future.cancel():
+        finally:
+            if future.cancel():  # it has not ended yet
                 ended.wait(_STOP_S)
-            raise
 
     def end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

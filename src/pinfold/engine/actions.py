@@ -274,7 +274,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
 
 def _number(core: Core, item: OpenAction) -> int | None:
     """The cell an action is. A call from a cell belongs to that cell and is undone with it."""
-    if not core.hands.is_step(item.proposed.action):
+    if not core.hands.counts_as_cell(item.proposed.action):
         return None
     if item.proposed.parent is None:
         return core.state.cells + 1

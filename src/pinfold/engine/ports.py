@@ -157,7 +157,7 @@ class Hands(Protocol):
 
     def parallel_safe(self, action: Action) -> bool: ...
 
-    def is_step(self, action: Action) -> bool:
+    def counts_as_cell(self, action: Action) -> bool:
         """True if it counts as a cell, which can be undone."""
         ...
 

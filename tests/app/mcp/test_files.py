@@ -16,7 +16,6 @@ from pinfold.app.session.mcp.files import (
     EntryOptions,
     build_entry,
     load_servers,
-    load_user_servers,
     remove_entry,
     spec_of,
     user_file,
@@ -85,7 +84,7 @@ def test_only_a_server_of_the_users_own_stands_in_the_place_of_pinfolds_tools() 
         "/w/.mcp.json: web is not used: Pinfold's own tools have that name"
     ]
     write_entry("web", entries["web"])
-    assert [spec.name for spec in load_user_servers().specs] == ["web"]
+    assert [spec.name for spec in load_servers().specs] == ["web"]
 
 
 def test_variables_are_filled_in_from_secrets_then_from_the_environment_then_by_default(
@@ -109,7 +108,7 @@ def test_one_bad_entry_spoils_no_other() -> None:
     table = json.loads(user_file().read_bytes())
     table["mcpServers"] |= {"bad": {}, "unset": {"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}}
     user_file().write_text(json.dumps(table), "utf-8")
-    found = load_user_servers()
+    found = load_servers()
     assert [spec.name for spec in found.specs] == ["good"]
     assert len(found.faults) == 2
 

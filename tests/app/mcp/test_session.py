@@ -21,7 +21,7 @@ from tests.fork_server import forked
 from pinfold import Agent, Approval, Decision
 from pinfold.app import new_session_options, open_session
 from pinfold.app.errors import ConfigError
-from pinfold.app.session.mcp.files import find_project_server, load_servers, load_user_servers, user_file
+from pinfold.app.session.mcp.files import find_project_server, load_servers, user_file
 from pinfold.app.session.mcp.pins import FilePins
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.mcp_reach import grant_reach
@@ -163,7 +163,7 @@ async def test_each_mode_treats_servers_as_the_table_says(
     for trusted in (False, True):
         asked = Asked(True)
         if trusted:
-            FilePins(load_user_servers().specs).trust("notes")
+            FilePins(load_servers().specs).trust("notes")
         events = await run(workspace, script, *replies, mode=mode, approve=asked)
         was_asked = [cast(CallTool, one.action).tool for one in asked.approvals]
         want = (untrusted, only_reads if trusted else untrusted)
@@ -241,7 +241,7 @@ async def test_a_server_that_changes_while_the_user_looks_has_no_yes(
     # The first call may have gone to the server that was ended; the second meets the one that nobody has seen.
     assert "ok" not in outcomes(events)[-2:]
     assert kept(folder) == []
-    assert "What nobody has seen" not in str(FilePins(load_user_servers().specs).get("notes"))
+    assert "What nobody has seen" not in str(FilePins(load_servers().specs).get("notes"))
 
 
 @pytest.mark.parametrize("mode", ["read-only", "ask", "auto", "full"])
@@ -287,10 +287,10 @@ async def test_what_is_agreed_to_for_always_is_about_one_program(workspace: Path
     await see(workspace, script)
     always = Asked(Decision(allow=True, scope="always"))
     await run(workspace, script, calls("notes.note", text="a"), approve=always)
-    FilePins(load_user_servers().specs).trust("notes")
+    FilePins(load_servers().specs).trust("notes")
     for env, is_same in (({"API_TOKEN": "tok-0123456789"}, True), ({"PYTHONPATH": "/elsewhere"}, False)):
         configured(folder, env=env)
-        assert FilePins(load_user_servers().specs).is_trusted("notes") == is_same
+        assert FilePins(load_servers().specs).is_trusted("notes") == is_same
         await see(workspace, script)
         no = Asked(False)
         await run(workspace, script, calls("notes.note", text="b"), approve=no)
@@ -326,7 +326,7 @@ async def test_what_a_server_gives_taints_and_then_nothing_leaves_unseen(
     (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
     configured(folder)
     await see(workspace, script)
-    FilePins(load_user_servers().specs).trust("notes")
+    FilePins(load_servers().specs).trust("notes")
     asked = Asked(False)
     replies = cell("print(open('diary.txt').read())"), calls("notes.look"), calls("notes.look")
     events = await run(workspace, script, *replies, mode="auto", approve=asked)
@@ -338,7 +338,7 @@ async def test_what_a_server_gives_taints_and_then_nothing_leaves_unseen(
     entry_args = [str(NOTES), str(workspace)]
     configured(folder, reach="workspace", args=entry_args)
     await see(workspace, script)
-    FilePins(load_user_servers().specs).trust("notes")
+    FilePins(load_servers().specs).trust("notes")
     events = await run(workspace, script, *replies, mode="auto", approve=Asked(False))
     assert outcomes(events) == ["ok", "ok", "ok"]
 
@@ -370,7 +370,7 @@ async def test_a_yes_to_a_destination_holds_for_the_session_and_is_kept_nowhere(
     (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
     configured(folder)
     await see(workspace, script)
-    FilePins(load_user_servers().specs).trust("notes")
+    FilePins(load_servers().specs).trust("notes")
     asked = Asked(Decision(allow=True, scope="always"), False)
     steps = (
         cell("print(open('diary.txt').read())"),
@@ -397,7 +397,7 @@ async def test_with_nobody_there_a_flow_that_was_given_beforehand_lets_tools_be_
     (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
     configured(folder)
     await see(workspace, script)
-    FilePins(load_user_servers().specs).trust("notes")
+    FilePins(load_servers().specs).trust("notes")
     reads = cell("print(open('diary.txt').read())")
     steps = reads, calls("notes.look"), calls("notes.look"), calls("notes.note", text="x")
     assert outcomes(await run(workspace, script, *steps, mode="auto", flows=flows)) == ends
@@ -412,7 +412,7 @@ async def test_a_tool_that_only_reads_what_is_here_does_not_leave_if_it_is_trust
     configured(folder)
     await see(workspace, script)
     if is_trusted:
-        FilePins(load_user_servers().specs).trust("notes")
+        FilePins(load_servers().specs).trust("notes")
     reads = cell("print(open('diary.txt').read())")
     events = await run(workspace, script, reads, *(calls("notes.count") for _ in range(3)), mode="auto")
     assert outcomes(events) == ["ok", end, end, end], seen(events)
@@ -461,7 +461,7 @@ async def test_with_nobody_there_a_server_gets_no_answer_of_any_kind(
     assert seen(await run(workspace, script, asking, mode="full"))[-1] == "decline\n"
     assert "and did not" in seen(await run(workspace, script, visiting, mode="full"))[-1]
     # In mode auto, policy asks about the model's words, and nobody is there to say yes.
-    FilePins(load_user_servers().specs).trust("notes")
+    FilePins(load_servers().specs).trust("notes")
     events = await run(workspace, script, thinking, mode="auto")
     assert "nobody is there to ask" in seen(events)[-1]
 
@@ -605,7 +605,7 @@ async def test_a_folders_servers_get_no_variables_of_the_users(
 async def test_pins_lie_where_no_session_can_be_pointed(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
-    pins = FilePins(load_user_servers().specs).folder
+    pins = FilePins(load_servers().specs).folder
     (file,) = pins.glob("*.json")
     assert file.stat().st_mode & 0o777 == 0o600
     model = script({"text": "hi"})
@@ -621,7 +621,7 @@ async def test_pins_lie_where_no_session_can_be_pointed(workspace: Path, script:
 async def test_a_damaged_pin_offers_nothing_and_says_so(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
-    (file,) = FilePins(load_user_servers().specs).folder.glob("*.json")
+    (file,) = FilePins(load_servers().specs).folder.glob("*.json")
     file.write_bytes(b"{")
     events = await run(workspace, script, cell("import servers.notes"), calls("notes.note", text="a"), mode="full")
     assert any("is damaged; remove it" in text for text in seen(events))

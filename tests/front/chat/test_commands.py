@@ -13,7 +13,7 @@ import pytest
 from tests.front.chat.headless_chat import Talking, calling, cell, events_of, saying, talking
 
 from pinfold.app import RemoteSession, SessionStore, fork
-from pinfold.app.session.mcp.files import load_user_servers, user_file
+from pinfold.app.session.mcp.files import load_servers, user_file
 from pinfold.app.session.mcp.pins import FilePins
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.project_files import read_project_files
@@ -376,7 +376,7 @@ async def test_a_server_is_listed_and_what_it_offers_agreed_to(
         shown = await chat.type("/mcp trust notes", "y")
         assert "notes says of its tools:" in shown
         assert "notes is trusted until it changes" in shown
-        assert FilePins(load_user_servers().specs).is_trusted("notes")
+        assert FilePins(load_servers().specs).is_trusted("notes")
         assert "no MCP server is called 'nobody'" in await chat.type("/mcp trust nobody")
         assert "write /mcp" in await chat.type("/mcp restart")
 

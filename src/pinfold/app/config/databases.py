@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.trust.secrets import Secrets, is_recognisable
+from pinfold.events import Json
 from pinfold.text import keep_own_secret
 from pinfold.tools import BadCall, Tool
 from pinfold.tools.sql.sources import (
@@ -47,7 +48,7 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __repr__(self) -> str:
         return f"DataConfig(url={show_address(self.url)!r})"
 
-    def rows(self) -> dict[str, Any]:
+    def rows(self) -> dict[str, Json]:
         """Without its password, for showing it."""
         told = msgspec.to_builtins(self)
         is_open = not self.password or _REFERENCE.fullmatch(self.password)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
+from msgspec.structs import fields
 
 from pinfold.app.config.databases import DataConfig
-from pinfold.events import Mode
+from pinfold.events import Json, Mode
 from pinfold.sandbox import Limits, default_memory
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -25,7 +26,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_tokens: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    extra: dict[str, Any] = {}
+    extra: dict[str, Json] = {}
     protocol: Literal["auto", "native", "text"] = "auto"
     """How it calls tools."""
     profile: Literal["auto", "full", "small"] = "auto"
@@ -35,7 +36,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cache: bool = True
     """Whether replies to deterministic requests are remembered."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         given = {name: getattr(self, name) for name in _SETTINGS}
         return {**{name: value for name, value in given.items() if value not in (None, ())}, **self.extra}
 
@@ -125,7 +126,7 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     file_mb: int = 64
 
     def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:  # noqa: B008 - frozen
-        sizes = {"memory": self.memory_mb, "output": self.output_mb, "file": self.file_mb, "disk": more.disk_mb}
+        sizes = {"memory": self.memory_mb, "stream": self.output_mb, "file": self.file_mb, "disk": more.disk_mb}
         in_bytes = {f"{name}_bytes": None if size is None else size << 20 for name, size in sizes.items()}
         return msgspec.convert({**msgspec.structs.asdict(self), **in_bytes}, Limits)
 
@@ -178,3 +179,4 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
 """Sections of tables that the user names: `[data.NAME]`."""
+SECTIONS = {one.name: cast("type[msgspec.Struct]", NAMED.get(one.name) or one.type) for one in fields(Config)}

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
+from msgspec import Struct
 
-from pinfold.app.config.layers import check_project, check_user, load_config
-from pinfold.app.config.schema import NAMED, Config
+from pinfold.app.config.layers import check_project, check_user, config_file, load_config, parse_value
+from pinfold.app.config.schema import NAMED, SECTIONS
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, hold_file_lock, private_dir, write_whole
 from pinfold.app.trust.project_files import SETTINGS
+from pinfold.events import Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     path: Path
     line: int
     """Where the key is now; 0 if it is no longer there."""
-    before: Any
-    after: Any
+    before: Json
+    after: Json
     """None: not set there."""
     wins: str = ""
     """What sets the same key and goes before this, if anything does."""
 
 
-def config_file() -> Path:
-    return config_dir() / "config.toml"
-
-
-def value_of(key: str, workspace: Path) -> tuple[Any, str]:
+def value_of(key: str, workspace: Path) -> tuple[Json, str]:
     """What is in force, and where it comes from. Raises ConfigError."""
     loaded = load_config(workspace)
     for dotted, value, origin in loaded.rows():
@@ -51,10 +46,10 @@ def set_value(key: str, text: str | None, *, project: Path | None = None) -> Cha
     path = config_file() if project is None else project / SETTINGS
     if project is not None and path.is_symlink():
         raise ConfigError(f"{path} is a link; what is behind it is changed by hand")
-    with _hold_config_lock(path, project):
-        text_before = _content(path)
-        document = _parse_document(text_before, path)
-        before = _put(document, key.split("."), value, remove=text is None)
+    with hold_file_lock(path) if project is None else contextlib.nullcontext():
+        document = _read_document(path)
+        text_before = document.as_string()
+        before = _put(document, key.split("."), value)
         written = document.as_string()
         data = written.encode()
         if project is None:
@@ -70,67 +65,42 @@ def replace_config(data: bytes) -> None:
     """Replace the user's file by this. Raises ConfigError, and then nothing is changed."""
     path = config_file()
     check_user(data, path)
-    with _hold_config_lock(path, None):
+    with hold_file_lock(path):
         _write(path, data)
 
 
-def _read(key: str, text: str, field: Any) -> Any:
-    """As TOML would have it, else as words; lists also with commas. Raises ConfigError."""
-    import tomllib
-
-    tries: list[Any] = []
-    with contextlib.suppress(tomllib.TOMLDecodeError):
-        tries.append(tomllib.loads(f"value = {text}")["value"])
-    tries += [text, [part.strip() for part in text.split(",") if part.strip()]]
-    problem = ""
-    for given in tries:
-        try:
-            msgspec.convert(given, field)
-        except msgspec.ValidationError as error:
-            problem = problem or str(error)
-        else:
-            return given
-    if get_origin(field) is Literal:
-        problem = f"it is one of {', '.join(map(str, get_args(field)))}"
-    raise ConfigError(f"{key} cannot be {text!r}: {problem}")
-
-
-@contextlib.contextmanager
-def _hold_config_lock(path: Path, project: Path | None) -> Generator[None]:
-    if project is not None:
-        yield
-        return
-    with hold_file_lock(path):
-        yield
-
-
-def _content(path: Path) -> str:
+def _read(key: str, text: str, field: Any) -> Json:
+    """Raises ConfigError."""
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; mend it: pinfold config edit") from error
+        return parse_value(text, field)
+    except msgspec.ValidationError as error:
+        is_choice = get_origin(field) is Literal
+        problem = f"it is one of {', '.join(map(str, get_args(field)))}" if is_choice else str(error)
+        raise ConfigError(f"{key} cannot be {text!r}: {problem}") from error
 
 
-def _parse_document(text: str, path: Path) -> Any:
+def _read_document(path: Path) -> Json:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        return tomlkit.parse(text)
+        return tomlkit.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return tomlkit.document()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; mend it: pinfold config edit") from error
     except TOMLKitError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}; mend it: pinfold config edit") from error
 
 
-def _put(document: Any, parts: list[str], value: Any, *, remove: bool) -> Any:
-    """The value that was there."""
+def _put(document: Json, parts: list[str], value: Json) -> Json:
+    """None takes it out. Returns the value that was there."""
     import tomlkit
 
     table = document
     for place, part in enumerate(parts[:-1]):
         if part not in table:
-            if remove:
+            if value is None:
                 return None
             # `[data.NAME]` alone, without a `[data]` that has nothing in it.
             is_outer = place < len(parts) - 2
@@ -138,7 +108,7 @@ def _put(document: Any, parts: list[str], value: Any, *, remove: bool) -> Any:
         table = table[part]
     before = table.get(parts[-1])
     before = before.unwrap() if hasattr(before, "unwrap") else before
-    if remove:
+    if value is None:
         table.pop(parts[-1], None)
     else:
         table[parts[-1]] = value
@@ -162,8 +132,6 @@ def _line_of(text: str, key: str) -> int:
         if bare.startswith("[") and not bare.startswith("[["):
             here = [part.strip().strip("\"'") for part in bare[1:].split("]")[0].split(".")]
         name = bare.split("=")[0].strip().strip("\"'")
-        if here == section and name == last:
-            return number
         if [*here, *name.split(".")] == [*section, last]:
             return number
     return 0
@@ -183,26 +151,24 @@ def all_keys() -> list[str]:
     """Every key that can be set, but those below names of the user's own."""
     return [
         f"{section}.{field.name}"
-        for section in Config.__struct_fields__
+        for section, table in SECTIONS.items()
         if section not in NAMED
-        for field in msgspec.structs.fields(getattr(Config(), section))
+        for field in msgspec.structs.fields(table)
     ]
 
 
 def _type_of(key: str) -> Any:
     """Raises ConfigError, which names the nearest."""
     section, _, inner = key.partition(".")
+    fields = msgspec.structs.fields(SECTIONS[section]) if section in SECTIONS else ()
     if section in NAMED:
         name, _, inner = inner.partition(".")
-        fields = msgspec.structs.fields(NAMED[section])
-        for field in fields:
-            if name and field.name == inner:
+        for field in fields if name else ():
+            if field.name == inner:
                 return field.type
-        raise ConfigError(
-            f"there is no key {key!r}; write {section}.NAME.KEY, with one of "
-            + ", ".join(field.name for field in fields)
-        )
-    for field in msgspec.structs.fields(getattr(Config(), section, None) or Config()):
+        names = ", ".join(field.name for field in fields)
+        raise ConfigError(f"there is no key {key!r}; write {section}.NAME.KEY, with one of {names}")
+    for field in fields:
         if field.name == inner:
             return field.type
         # `[models.aliases]`, `[model.extra]`: tables whose keys are the user's own.

@@ -19,7 +19,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
 from pinfold.app.paths import config_dir, data_dir, state_dir
-from pinfold.app.session.build_runner import build_runner
+from pinfold.app.session.build_session import ResolvedSandbox, build_runner
 from pinfold.app.session.memory_tools import memory_file
 from pinfold.app.session.options import Options, new_session_options
 from pinfold.app.storage.session_store import SessionStore
@@ -251,9 +251,8 @@ def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
         log = RedactingLog(place, new_session_id())
         try:
             spec = Spec(workspace=options.workspace or place, site=place)
-            auto = provider_named("auto")
-            python = Path("python")
-            hands, faults = build_runner(options.toolbox, (), spec, log, provider=auto, python=python, small=False)
+            ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
+            hands, faults = build_runner(options, spec, log, ground, small=False, servers=None)
         finally:
             log.close()
     return hands.registry, faults

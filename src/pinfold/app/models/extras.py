@@ -13,16 +13,17 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import parse_qs
 
 from msgspec import Struct
 
 from pinfold.app.models.session_models import CallOptions
-from pinfold.events import PinfoldError
+from pinfold.events import Json, PinfoldError
 from pinfold.model import NotInstalled
 from pinfold.sandbox.environment import EnvironmentFailed, OnProgress, Progress, running_python
 from pinfold.sandbox.environment.uv import explain_failure, find_uv, progress_of_uv, run, uv_variables
@@ -102,7 +103,11 @@ def extra_for(model: str, calling: CallOptions) -> str | None:
 def add_extras(names: Sequence[str], on_progress: OnProgress) -> None:
     """Install them beside Pinfold and see that they can be imported. Blocks. Raises ExtraFailed."""
     here = installation()
-    _refuse_read_only(here)
+    folder = here.folder / ".venv" if here.kind == "checkout" else here.folder
+    if not os.access(folder, os.W_OK):
+        raise ExtraFailed(
+            f"{folder} cannot be written to; add it as the user who owns it, or install Pinfold for yourself"
+        )
     on_progress(Progress(phase="resolve"))
     try:
         _WAYS[here.kind](names, here, progress_of_uv(on_progress))
@@ -111,14 +116,6 @@ def add_extras(names: Sequence[str], on_progress: OnProgress) -> None:
     importlib.invalidate_caches()
     for name in names:
         _check_imports(name)
-
-
-def _refuse_read_only(here: Installation) -> None:
-    folder = here.folder / ".venv" if here.kind == "checkout" else here.folder
-    if not os.access(folder, os.W_OK):
-        raise ExtraFailed(
-            f"{folder} cannot be written to; add it as the user who owns it, or install Pinfold for yourself"
-        )
 
 
 def _check_imports(name: str) -> None:
@@ -172,7 +169,7 @@ def _into_uv_tool(names: Sequence[str], here: Installation, on_line: OnLine) -> 
     _run(command, places, on_line)
 
 
-def _requirement(entry: Mapping[str, Any], extras: Iterable[str]) -> str:
+def _requirement(entry: Mapping[str, Json], extras: Iterable[str]) -> str:
     """An entry of uv's receipt as a requirement is written."""
     named = entry["name"] + (f"[{','.join(dict.fromkeys(extras))}]" if extras else "")
     if place := entry.get("path") or entry.get("directory"):
@@ -228,7 +225,6 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: O
 
 
 def _is_there(module: str) -> bool:
-    try:
+    with suppress(ModuleNotFoundError):  # of the package it would be in
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package it would be in
-        return False
+    return False

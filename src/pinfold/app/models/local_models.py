@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import load_stored_keys, uv_path
@@ -57,8 +59,7 @@ async def serve_model(
     await serve(serving, folder=folder, state=state, uv=uv_path(), notice=notice, on_ready=on_ready)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltinModel:
+class BuiltinModel(Struct, frozen=True, kw_only=True):
     """A model that Pinfold runs itself."""
 
     weights: Weights
@@ -66,16 +67,14 @@ class BuiltinModel:
     """None if it is not here yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """A provider that can be reached with a key of the user's, by the variable that holds it."""
 
     provider: str
     variable: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reachable:
+class Reachable(Struct, frozen=True, kw_only=True):
     """Everything that could answer."""
 
     inside: tuple[BuiltinModel, ...]
@@ -123,8 +122,7 @@ def list_model_names() -> list[str]:
     from pinfold.app.config.layers import load_config
 
     config = load_config().config
-    held = _keys()
-    keys = [f"{provider}:" for provider in _ELSEWHERE if any(map(held.get, key_variables(provider)))]
+    keys = [f"{key.provider}:" for key in models_here().keys]
     names = [config.model.name, *config.models.aliases, *CATALOGUE, *keys]
     return list(dict.fromkeys(filter(None, names)))
 
@@ -137,8 +135,7 @@ SUGGESTED = {
 """A model to begin with, by provider, in the order they are offered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChoice:
+class ModelChoice(Struct, frozen=True, kw_only=True):
     name: str
     why: str
     """For the user."""

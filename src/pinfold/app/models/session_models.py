@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,10 +21,10 @@ from msgspec.structs import asdict, replace
 from pinfold._version import __version__
 from pinfold.app.config.schema import Config
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import cache_dir, config_dir, data_dir, private_dir, state_dir
+from pinfold.app.paths import cache_dir, data_dir, private_dir, state_dir
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
-from pinfold.events import BadEvent, Entry, Json, ModelFailed, ModelReplied, PinfoldError, Usage, parse_json, plain_json
+from pinfold.events import Entry, Json, ModelFailed, ModelReplied, PinfoldError, Reply, Usage
 from pinfold.model import (
     ANSWER_FORM,
     DIRECT,
@@ -83,7 +83,9 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
     def missing_key(self, model: str) -> ProviderKey | None:
         """What the provider of this model wants and was not given. Raises UnknownModel."""
-        return missing_key(parse_model_name(model, self.access()).provider, self.keys)
+        provider = parse_model_name(model, self.access()).provider
+        wanted = [key for key in provider_keys() if key.provider == provider]
+        return wanted[0] if wanted and not any(self.keys.get(key.variable) for key in wanted) else None
 
     def access(self) -> Access:
         replies = cache_dir() / "replies" / __version__ if self.cache else None
@@ -95,26 +97,17 @@ def is_usable(model: str, calling: CallOptions) -> bool:
     """Whether a session could begin with it: known, with what it needs installed and its key set. Sends no request."""
     from pinfold.model.chain import check_usable
 
-    try:
+    with contextlib.suppress(ModelError):
         check_usable(model, calling.access())
-    except ModelError:
-        return False
-    return True
+        return True
+    return False
 
 
 def uv_path() -> Path | None:
     """What installs the runtime of a local model, if it is here."""
-    try:
+    with contextlib.suppress(EnvironmentFailed):
         return Path(find_uv())
-    except EnvironmentFailed:
-        return None
-
-
-def load_stored_keys() -> dict[str, str]:
-    """Keys of providers that the user keeps as secrets, by variable. Where there are none, nothing is loaded."""
-    if not (config_dir() / "secrets.json").exists():
-        return {}
-    return read_secret_keys()
+    return None
 
 
 def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:
@@ -133,7 +126,7 @@ class NoModel:
         self.name = name
         self.problem = problem
 
-    def stream(self, request: object) -> AsyncIterator[Any]:  # noqa: ARG002
+    def stream(self, request: object) -> AsyncIterator[Reply]:  # noqa: ARG002
         raise self.problem
 
 
@@ -149,13 +142,8 @@ class SessionModels(Struct, frozen=True, kw_only=True):
 
     async def close(self) -> None:
         for model in (self.model, *self.fallbacks, self.escalate):
-            if isinstance(model, _Closable):
-                await model.aclose()
-
-
-@runtime_checkable
-class _Closable(Protocol):
-    async def aclose(self) -> None: ...
+            if close := getattr(model, "aclose", None):
+                await close()
 
 
 def select_models(
@@ -199,13 +187,11 @@ def native_form(asked: SessionModels, calling: CallOptions, schema: Json) -> dic
     """The setting by which a provider itself keeps answers to a schema, where that goes together with tools."""
     if schema is None or asked.fallbacks or asked.escalate:  # who stands in may not know it
         return {}
-    try:
-        provider = parse_model_name(asked.model.name, calling.access()).provider
-    except UnknownModel:
-        return {}
-    if provider != "openai":  # local servers that do either, tools or a form, seldom do both
-        return {}
-    return {ANSWER_FORM: schema}
+    with contextlib.suppress(UnknownModel):
+        # Local servers that do either, tools or a form, seldom do both.
+        if parse_model_name(asked.model.name, calling.access()).provider == "openai":
+            return {ANSWER_FORM: schema}
+    return {}
 
 
 class SpendingLedger:
@@ -215,37 +201,25 @@ class SpendingLedger:
         self._folder = state_dir() / "spent"
 
     def add(self, usage: Usage, cost: float | None) -> None:
-        line = plain_json({"tokens": usage.total, "cost": cost}) + "\n"
+        line = msgspec.json.encode(Spent(tokens=usage.total, cost=cost)) + b"\n"
         # What cannot be counted must not stop the turn that was just paid for.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ConfigError):
             private_dir(self._folder)
-            with self._today().open("a", encoding="utf-8") as file:
+            with self._today().open("ab") as file:
                 file.write(line)
 
     def today(self) -> Spent:
-        tokens, cost = 0, 0.0
-        known = True
-        for line in self._lines():
-            match line:
-                case {"tokens": int(some), "cost": float(price) | int(price)}:
-                    tokens, cost = tokens + some, cost + price
-                case {"tokens": int(some)}:
-                    tokens, known = tokens + some, False
-                case _:
-                    pass
-        return Spent(tokens=tokens, cost=cost if known else None)
+        spent: list[Spent] = []
+        with contextlib.suppress(OSError):
+            for line in self._today().read_bytes().splitlines():
+                with contextlib.suppress(msgspec.MsgspecError):
+                    spent.append(msgspec.json.decode(line, type=Spent))
+        costs = [one.cost for one in spent if one.cost is not None]
+        cost = sum(costs, 0.0) if len(costs) == len(spent) else None
+        return Spent(tokens=sum(one.tokens for one in spent), cost=cost)
 
     def _today(self) -> Path:
         return self._folder / f"{datetime.now(UTC):%Y-%m-%d}.jsonl"
-
-    def _lines(self) -> Iterator[object]:
-        try:
-            lines = self._today().read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
-            return
-        for line in lines:
-            with contextlib.suppress(BadEvent):
-                yield parse_json(line)
 
 
 class _StoredLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,10 +264,9 @@ class BreakerStore:
 
 
 def _read(path: Path) -> _StoredLine | None:
-    try:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(path.read_bytes(), type=_StoredLine)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return None
 
 
 _HOSTS = {"anthropic": "api.anthropic.com", "google": "generativelanguage.googleapis.com", "cohere": "api.cohere.com"}
@@ -307,29 +280,23 @@ class ProviderKey(Struct, frozen=True, kw_only=True):
     """The only one it is sent to."""
 
 
-def provider_keys(environment: Mapping[str, str] = os.environ) -> Iterator[ProviderKey]:
+def provider_keys() -> Iterator[ProviderKey]:
     """All there could be; none of a provider whose address the environment changes."""
     for provider, service in SERVICES.items():
-        if not (service.address and environment.get(service.address)):
+        if not (service.address and os.environ.get(service.address)):
             host = urlsplit(service.url).hostname or ""
             yield from (ProviderKey(provider=provider, variable=key, host=host) for key in service.keys)
     for provider, host in _HOSTS.items():
         yield from (ProviderKey(provider=provider, variable=key, host=host) for key in DIRECT[provider])
 
 
-def read_secret_keys() -> dict[str, str]:
-    """By variable."""
+def load_stored_keys() -> dict[str, str]:
+    """Keys of providers that the user keeps as secrets, by variable."""
     found: dict[str, str] = {}
     with contextlib.suppress(ConfigError):  # `pinfold secret list` says what is wrong with it
         secrets = Secrets()
         kept = {one.name for one in secrets.all()}
-        for key in provider_keys():
+        for key in provider_keys() if kept else ():
             if key.variable in kept and (value := secrets.get(key.variable, key.host)):
                 found[key.variable] = value
     return found
-
-
-def missing_key(provider: str, keys: Mapping[str, str]) -> ProviderKey | None:
-    """What this provider wants and is not among the keys."""
-    wanted = [key for key in provider_keys() if key.provider == provider]
-    return wanted[0] if wanted and not any(keys.get(key.variable) for key in wanted) else None

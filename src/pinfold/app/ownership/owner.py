@@ -25,9 +25,8 @@ from pinfold.app.ownership.ipc import (
     send_request,
 )
 from pinfold.app.paths import private_dir
-from pinfold.app.session.live_session import LiveSession, load, open_session
+from pinfold.app.session.live_session import LiveSession, Sight, load, open_session
 from pinfold.app.session.options import Options, SessionStatus
-from pinfold.app.session.session_queries import Sight
 from pinfold.app.storage.lock import claim, holder_of
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused

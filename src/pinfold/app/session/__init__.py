@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pinfold.app.session.answers import read_schema
     from pinfold.app.session.checkpoints import checkpoints_in
     from pinfold.app.session.environment import BUILDING, build_for_session, packages_to_build
+    from pinfold.app.session.live_session import Sight
     from pinfold.app.session.options import Mount, refuse_overlap
-    from pinfold.app.session.session_queries import Sight
 
 __getattr__ = lazy_names(__name__)

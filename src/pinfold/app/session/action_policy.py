@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
@@ -11,13 +11,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
-from pinfold.app.session.protected_files import STEERING, find_protected_file, plan_edit
+from pinfold.app.session.protected_files import find_protected_file, plan_edit
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
 from pinfold.app.trust.privacy import Privacy
 from pinfold.engine import Given, NotShown, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
+from pinfold.sandbox import Spec
 from pinfold.text import first_line
 from pinfold.tools import BadCall, Registry, Tool, ToolFailed
 from pinfold.tools.ports import Inside
@@ -42,20 +43,18 @@ NO_TUNNELS = (
 
 class ActionPolicy(Struct, kw_only=True, dict=True):
     registry: Registry
-    workspace: Path
+    spec: Spec
     way: SessionEgress
     privacy: Privacy
     inside: Inside
     handed: frozenset[str] = frozenset()
     """Tools the user handed over in person."""
     rules: Rules = field(default_factory=Rules)
-    grants: Grants | None = None
+    grants: Grants
     """For always."""
     guards: Guards = field(default_factory=Guards)
     servers: SessionServers | None = None
     """Of MCP."""
-    mounts: tuple[Path, ...] = ()
-    """Other folders that the session may write to."""
     flows: Flows = field(default_factory=Flows)
 
     def __post_init__(self) -> None:
@@ -63,8 +62,6 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         """True if the session had read outside text at the last verdict."""
         self.has_met_outside_text = False
         """Set outside of any call, as by a file of another session; recorded when the action ends."""
-        self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
-        """Of tools that do the same whatever they are given."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
@@ -72,39 +69,32 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         connects = isinstance(action, CallTool) and action.tool == NETWORK
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
-        facts = Facts(effect="once", reach="workspace") if given.stopped else self._with_flow(action)
+        facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
+        if isinstance(action, CallTool) and facts.leaves:
+            facts = replace(facts, may_leave=self.flows.allows(action.tool, self.destination(action)))
         self.is_untrusted = given.untrusted or self.has_met_outside_text
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
         if connects and taint.is_full and given.mode != "full" and not facts.may_leave:
             return Deny(NO_TUNNELS.format(facts.target.partition(":")[0]), rule="taint")
-        how: dict[str, Any] = {"mode": given.mode, "taint": taint, "rules": self.rules, "guards": self.guards}
-        verdict = judge(action, facts, grants=given.grants, **how)
-        if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow and self.grants:
-            always = self.grants.of(self.workspace)
-            verdict = judge(action, facts, grants=given.grants | always, **how)
+        decide = partial(judge, action, facts, mode=given.mode, rules=self.rules, guards=self.guards)
+        verdict = decide(grants=given.grants, taint=taint)
+        if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow:
+            verdict = decide(grants=given.grants | self.grants.of(self.spec.workspace), taint=taint)
         if connects and isinstance(verdict, Ask):
             return replace(verdict, reason=f"code wants {facts.target}")
         if given.stopped and isinstance(verdict, Ask) and isinstance(action, CallTool):
             return replace(verdict, reason=_why_stopped(action, given.stopped))
-        return ask_if_changed(
-            action, self._limit_grant_offer(verdict, action, facts, given, how), self.registry, self.servers
-        )
-
-    def _limit_grant_offer(
-        self, verdict: Verdict, action: Action, facts: Facts, given: Given, how: dict[str, Any]
-    ) -> Verdict:
-        """A yes for longer is offered only where it covers the same call next time: a grant, or else a flow."""
-        if not isinstance(verdict, Ask) or not verdict.pattern:
-            return verdict
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
-        taint: Taint = how["taint"]
-        if tool is not None and tool.trust == "untrusted":  # of what it gives
-            taint = replace(taint, untrusted=True)
-        then: dict[str, Any] = {**how, "taint": taint}
-        again = judge(action, facts, grants=given.grants | {verdict.pattern}, **then)
-        if isinstance(again, Ask):
-            return replace(verdict, pattern=again.pattern if again.is_flow else "", is_flow=again.is_flow)
+        # A yes for longer is offered only where it covers the same call next time: a grant, or else a flow.
+        if isinstance(verdict, Ask) and verdict.pattern:
+            if tool is not None and tool.trust == "untrusted":  # of what it gives
+                taint = replace(taint, untrusted=True)
+            again = decide(grants=given.grants | {verdict.pattern}, taint=taint)
+            if isinstance(again, Ask):
+                verdict = replace(verdict, pattern=again.pattern if again.is_flow else "", is_flow=again.is_flow)
+        if self.servers and tool and tool.held and not isinstance(verdict, Deny):
+            return _ask_about_change(tool, self.servers)
         return verdict
 
     def effect(self, action: Action) -> Effect:
@@ -113,26 +103,12 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return "once"
         return self.facts(action).effect
 
-    def is_step(self, action: Action) -> bool:
+    def counts_as_cell(self, action: Action) -> bool:
         """Whether it may change the workspace from inside the session, so that an undo takes it back."""
         if isinstance(action, RunCell):
             return True
         reach = self.facts(action).reach
         return reach == "workspace" or (action.tool == SHELL and reach in ("files", "outside"))
-
-    def is_protected_edit(self, action: CallTool) -> bool:
-        return bool(self.registry.get(action.tool) and find_protected_file(action, self.workspace))
-
-    def find_destinations(self, action: Action) -> frozenset[Destination]:
-        """What it was judged by, and may reach without being asked again."""
-        to = self.destination(action)
-        return frozenset((to,)) if to else frozenset()
-
-    def _with_flow(self, action: Action) -> Facts:
-        facts = self.facts(action)
-        if not isinstance(action, CallTool) or not facts.leaves:
-            return facts
-        return replace(facts, may_leave=self.flows.allows(action.tool, self.destination(action)))
 
     def facts(self, action: Action) -> Facts:
         if isinstance(action, RunCell):
@@ -144,28 +120,18 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return facts
         if tool is None:
             return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
-        known = self._known.get(tool.name)
-        if known and known[0] is tool:
-            return known[1]
         reach, target = tool.reach_of(action.given)
         if action.tool == SHELL:
             where = "host" if reach == "host" else "sandbox"
             return shell_facts(str(action.given.get("command", "")), where=where)[0]
-        if path := find_protected_file(action, self.workspace):
+        if path := find_protected_file(action, self.spec.workspace):
             return Facts(effect="once", reach="protected", target=path)
         if reach == "network":
             return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
-        facts = Facts(
-            effect=tool.effect,
-            reach=reach,
-            target=target,
-            handed=tool.name in self.handed,
-            # The name of a package goes to the index, and a name can say anything.
-            leaves=reach in ("outside", "packages") and tool.effect != "pure",
-        )
-        if tool.goes is None and tool.name not in STEERING:
-            self._known[tool.name] = tool, facts
-        return facts
+        # The name of a package goes to the index, and a name can say anything.
+        leaves = reach in ("outside", "packages") and tool.effect != "pure"
+        handed = tool.name in self.handed
+        return Facts(effect=tool.effect, reach=reach, target=target, handed=handed, leaves=leaves)
 
     def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:
         listed = to is not None and self.way.listed.lists(to)
@@ -208,8 +174,8 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     async def _preview_call(self, action: CallTool) -> str:
         if action.tool == SHELL:
             return await self._command(action)
-        if find_protected_file(action, self.workspace):
-            return plan_edit(action, self.workspace).diff()
+        if find_protected_file(action, self.spec.workspace):
+            return plan_edit(action, self.spec.workspace).diff()
         tool = self.registry.get(action.tool)
         if tool and tool.held and self.servers:
             return f"{self.servers.show_difference(tool.server)}\n\n{_arguments(action)}"
@@ -253,8 +219,10 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
 
     def _show_named_files(self, command: str, workdir: str) -> list[str]:
         """Raises NotShown."""
-        folder = self.workspace / workdir
-        files = files_named(command, folder, (self.workspace, *self.mounts))
+        folder = self.spec.workspace / workdir
+        files = files_named(
+            command, folder, (self.spec.workspace, *(mount.path for mount in self.spec.mounts if mount.writable))
+        )
         if len(files) > MOST:
             raise NotShown(f"this command names more than {MOST} files; name fewer, or the folder they are in")
         return list(describe_named_files(files, folder))
@@ -304,11 +272,8 @@ def server_facts(action: CallTool, tool: Tool[..., Any] | None, servers: Session
     return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(tool))
 
 
-def ask_if_changed(action: Action, verdict: Verdict, registry: Registry, servers: SessionServers | None) -> Verdict:
+def _ask_about_change(tool: Tool[..., Any], servers: SessionServers) -> Verdict:
     """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""
-    tool = registry.get(action.tool) if isinstance(action, CallTool) else None
-    if servers is None or tool is None or not tool.held or isinstance(verdict, Deny):
-        return verdict
     server = tool.server
     if len(servers.difference(server).text) > _SHOWN_DIFFERENCE:
         return Deny(

@@ -4,60 +4,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, assert_never
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-from msgspec import field
 from msgspec.structs import replace
 
+from pinfold.app.config.schema import LimitsConfig
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import scratch_of
-from pinfold.app.session.action_context import ActionContext, action_scope, current_action
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.catalogue import ASK, Catalogue
-from pinfold.app.session.egress import NETWORK, RunningAction
+from pinfold.app.session.egress import NETWORK, ActionContext, action_scope, current_action
 from pinfold.app.session.observations import (
     NO_NETWORK,
     OBSERVATION,
-    OutputLimits,
     add_refusals,
     answer_to_cell,
+    cut_result,
     needs_network,
     observation,
     report_failure,
 )
+from pinfold.app.session.protected_files import apply_edit, find_protected_file
 from pinfold.app.session.sandbox_session import SandboxSession
 from pinfold.app.session.toolbox import select_shown_tools
 from pinfold.app.trust.redacting_log import remove_own_secrets
 from pinfold.app.trust.untrusted_files import notice
 from pinfold.engine import Given, OnCall, OnOutput, Performed
-from pinfold.events import (
-    Action,
-    ActionId,
-    Ask,
-    BlobId,
-    Call,
-    CallTool,
-    Changed,
-    DisplayRef,
-    Effect,
-    Json,
-    Noticed,
-    RunCell,
-    ToolSchema,
-    Verdict,
-)
+from pinfold.events import Action, ActionId, Ask, BlobId, Call, CallTool, Changed, DisplayRef, Json, Noticed, RunCell
 from pinfold.log import LogUnwritable
-from pinfold.sandbox import (
-    Answer,
-    Freezable,
-    GuardedSession,
-    NotSupported,
-    Outcome,
-    Session,
-)
+from pinfold.sandbox import Answer, Freezable, GuardedSession, NotSupported, Outcome
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.text import cap_text
 from pinfold.tools import BadCall, Registry, ToolFailed
@@ -81,36 +60,24 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     """Of MCP."""
     catalogue: Catalogue | None = None
     """What code finds in `servers`."""
-    output: OutputLimits = field(default_factory=OutputLimits)
+    output: LimitsConfig = LimitsConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        policy = self.judging
+        self.effect, self.judge, self.preview_action = policy.effect, policy.judge, policy.preview_action
+        self.schemas, self.counts_as_cell = self.registry.schemas, policy.counts_as_cell
         self._hinted: set[str] = set()
         """Tools the model has been told of."""
         self._used: set[str] = set()
         """Servers that were called."""
 
-    def schemas(self) -> tuple[ToolSchema, ...]:
-        return self.registry.schemas()
-
     def action(self, call: Call) -> Action:
         return self.registry.action(call.tool, call.args)
-
-    def effect(self, action: Action) -> Effect:
-        return self.judging.effect(action)
 
     def parallel_safe(self, action: Action) -> bool:
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
         return tool is not None and tool.parallel_safe
-
-    def is_step(self, action: Action) -> bool:
-        return self.judging.is_step(action)
-
-    def judge(self, action: Action, given: Given) -> Verdict:
-        return self.judging.judge(action, given)
-
-    async def preview_action(self, action: Action) -> str:
-        return await self.judging.preview_action(action)
 
     @asynccontextmanager
     async def freeze_session(self, action: Action, given: Given) -> AsyncGenerator[None]:
@@ -124,14 +91,12 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             yield
 
     async def grant(self, pattern: str) -> None:
-        if self.judging.grants:
-            self.judging.grants.add(pattern, self.spec.workspace)
+        self.judging.grants.add(pattern, self.spec.workspace)
 
     @property
     def grants_at(self) -> str:
         # A scratch folder is never a workspace again.
-        lasts = self.spec.workspace.parent != scratch_of("")
-        return str(self.judging.grants.file) if self.judging.grants and lasts else ""
+        return str(self.judging.grants.file) if self.spec.workspace.parent != scratch_of("") else ""
 
     async def perform(
         self,
@@ -151,7 +116,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             on_call=on_call,
             on_output=on_output,
             cell=cell,
-            cleared=self.judging.find_destinations(action),
+            cleared=frozenset(filter(None, [self.judging.destination(action)])),
             wanted=self.way.wanted,
             # A workspace that cannot be written needs no further protection.
             read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
@@ -178,7 +143,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
                 return
             said = notice(found, self.spec.workspace)
         await self._note_outside_text()
-        await self.journal.append(Noticed(text=said))
+        await self.log.append(Noticed(text=said))
 
     async def _note_outside_text(self) -> None:
         """Later actions are judged accordingly at once; the log records it when this action ends."""
@@ -192,41 +157,23 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             return Performed(outcome="ok", observation="", untrusted=True)
         if self.servers and isinstance(action, CallTool) and self.servers.is_sampling(action):
             return await self.servers.run_sampling(action)
-        reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
-        if reads and (not isinstance(action, RunCell) or "/mnt" in action.code):
-            await self._write_server_modules()
-        if self.way.is_running:  # what it is a part of has seen to the rest
-            sent = ()
-            with action_scope(what):
-                performed = await self._dispatch_action(id_, action, what)
-        else:
-            async with self._track_egress(what, reads=reads) as running:
-                performed = await self._dispatch_action(id_, action, what)
-                if isinstance(action, RunCell):
-                    performed = add_refusals(performed, running.refused)
-            sent = running.list_sent()
-        private = reads and self.privacy.holds
-        if what.stopped:
-            performed = replace(performed, stopped=what.stopped)
-        return replace(performed, private=private, sent=(*performed.sent, *sent)) if private or sent else performed
-
-    async def _write_server_modules(self) -> None:
-        """Only before code that may read them: it takes longer than many cells."""
-        if self.catalogue and self.spec.servers:
+        is_cell = isinstance(action, RunCell)
+        reads = is_cell or self.judging.facts(action).reach in _READING
+        # Only before code that may read them: writing them takes longer than many cells.
+        if self.catalogue and self.spec.servers and reads and (not is_cell or "/mnt" in action.code):
             is_met = self.judging.has_met_outside_text
             await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
-
-    async def _dispatch_action(self, id_: ActionId, action: Action, what: ActionContext) -> Performed:
-        match action:
-            case RunCell():
-                return await self._run(id_, action, what)
-            case CallTool():
-                return await self._call(action, what)
-            case _:
-                assert_never(action)
+        # What an action is a part of has seen to its way out.
+        async with nullcontext() if self.way.is_running else self._track_egress(what, reads=reads):
+            with action_scope(what):
+                performed = await (self._run(id_, action, what) if is_cell else self._call(action, what))
+        if is_cell:
+            performed = add_refusals(performed, what.refused)
+        private = reads and self.privacy.holds
+        return replace(performed, private=private, sent=(*performed.sent, *what.sent), stopped=what.stopped)
 
     @asynccontextmanager
-    async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[RunningAction]:
+    async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[None]:
         """Close all connections at the end of an action that may have read the user's files, however it ends."""
         if reads and self.privacy.about_to_read():
             await self.way.disconnect_all()  # what is connected was let through while there was nothing to tell
@@ -236,25 +183,15 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
                 self.privacy.note_own_files()
             return reads and self.privacy.holds
 
-        async with self.way.track_action(what.ask_to_connect, cut=must_disconnect) as running:
-            with action_scope(what):
-                yield running
+        async with self.way.track_action(what, cut=must_disconnect):
+            yield
 
     async def _run(self, id_: ActionId, action: RunCell, what: ActionContext) -> Performed:
         session = await self.ensure_session()
+        run = session.run
         if self._lasting:
             what.held = self._lasting.pause_clock
-        async with self._make_checkpoints(action.code):
-            outcome = await self._run_in(session, action, what)
-        logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
-        variables = await self._refresh_variables()
-        if len(outcome.stdout) + len(outcome.stderr) < _LARGE:
-            seen = self._record_outcome(outcome, variables)
-        else:  # storing it takes a while, so not in the event loop
-            seen = await anyio.to_thread.run_sync(self._record_outcome, outcome, variables)
-        return seen if outcome.rolled_back else self._with_files(seen)
-
-    async def _run_in(self, session: Session, action: RunCell, what: ActionContext) -> Outcome:
+            run = partial(self._lasting.run, cell=what.cell)
 
         async def answer_call(tool: str, args: Mapping[str, Json]) -> Answer:
             if tool == ASK and self.catalogue:
@@ -265,10 +202,16 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
                 return answer
             return answer_to_cell(await what.on_call(tool, args))
 
-        more: dict[str, Any] = {"on_call": answer_call} if session.capabilities.calls else {}
-        if self._lasting:
-            more["cell"] = what.cell
-        return await session.run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, **more)
+        on_call = answer_call if session.capabilities.calls else None
+        async with self._make_checkpoints(action.code):
+            outcome = await run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, on_call=on_call)
+        logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
+        variables = await self._refresh_variables()
+        if len(outcome.stdout) + len(outcome.stderr) < _LARGE:
+            seen = self._record_outcome(outcome, variables)
+        else:  # storing it takes a while, so not in the event loop
+            seen = await anyio.to_thread.run_sync(self._record_outcome, outcome, variables)
+        return seen if outcome.rolled_back else self._with_files(seen)
 
     @property
     def has_servers(self) -> bool:
@@ -302,7 +245,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     async def _call_tool(self, action: CallTool) -> Performed:
         try:
-            if self.judging.is_protected_edit(action):
+            if self.registry.get(action.tool) and find_protected_file(action, self.spec.workspace):
                 return self._edit_protected_file(action)
             result = await self.registry.call(action.tool, action.args)
         except ToolFailed as failure:
@@ -314,7 +257,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             self._used.add(tool.server)
         shown, blobs = self._limit_output(result.text, tool.max_output if tool else OBSERVATION)
         if result.notices:
-            await self.journal.append(*(Noticed(text=text) for text in result.notices))
+            await self.log.append(*(Noticed(text=text) for text in result.notices))
         return Performed(
             outcome=result.outcome,
             observation=shown,
@@ -326,8 +269,6 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     def _edit_protected_file(self, action: CallTool) -> Performed:
         """Raises BadCall."""
-        from pinfold.app.session.protected_files import apply_edit, find_protected_file
-
         if (what := current_action()) and what.nested:
             # When the cell ends, everything that steers is put back as it was before.
             raise BadCall("code cannot change a file that steers the agent; call the tool directly")
@@ -338,7 +279,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     def _record_outcome(self, outcome: Outcome, variables: Changed | None) -> Performed:
         shown, blobs = self._limit_output(observation(outcome))
         displays = tuple(
-            DisplayRef(mime={mime: self.blobs.put(data) for mime, data in display.mime.items()})
+            DisplayRef(mime={mime: self.log.blobs.put(data) for mime, data in display.mime.items()})
             for display in outcome.displays
         )
         return Performed(
@@ -356,11 +297,11 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         )
 
     def _limit_output(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:
-        if self.output.cut(text, limit, "") == text:
+        if cut_result(text, self.output, limit, "") == text:
             return text, ()
         try:
-            blob = self.blobs.put(text.encode("utf-8", "surrogatepass"))
+            blob = self.log.blobs.put(text.encode("utf-8", "surrogatepass"))
         except LogUnwritable:
             # What happened is known and must be recorded; only the whole text cannot be kept.
-            return self.output.cut(text, limit, "not kept, the disk is full"), ()
-        return self.output.cut(text, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)
+            return cut_result(text, self.output, limit, "not kept, the disk is full"), ()
+        return cut_result(text, self.output, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)

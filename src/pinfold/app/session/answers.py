@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import read_limited
 from pinfold.events import Json
 from pinfold.text import cap_text
+from pinfold.text.answer_forms import json_in, last_object, parse_json
 
 LARGEST = 256 << 10
 """Bytes of a schema: the model is told all of it."""
@@ -37,8 +37,6 @@ class AnswerForm:
 
     def fault(self, text: str) -> str:
         """What is wrong with an answer, for the model; empty if it is valid."""
-        from pinfold.text.answer_forms import json_in, parse_json
-
         try:
             value = parse_json(json_in(text))
         except ValueError as error:
@@ -46,7 +44,7 @@ class AnswerForm:
         from referencing.exceptions import Unresolvable
 
         try:
-            errors: list[Any] = list(islice(self._validator.iter_errors(value), _FAULTS + 1))
+            errors: list[Any] = list(islice(_validator_of(self._schema).iter_errors(value), _FAULTS + 1))
         except (Unresolvable, RecursionError) as error:
             return f"The schema cannot be applied: {error}"
         if not errors:
@@ -57,39 +55,24 @@ class AnswerForm:
 
     def finish_answer(self, text: str) -> str:
         """The JSON of an answer without fault, as it was written."""
-        from pinfold.text.answer_forms import json_in
-
         return json_in(text)
 
     def find_printed(self, output: str) -> str | None:
         """What code has printed as the answer. An object with keys that the schema names: less could be anything."""
-        from pinfold.text.answer_forms import last_object
-
         schema = cast("dict[str, Json]", self._schema)
         text = last_object(output) if schema.get("required") else None
         return text if text is not None and not self.fault(text) else None
-
-    @cached_property
-    def _validator(self) -> Any:
-        return _validator_of(self._schema)
 
 
 def read_schema(path: Path) -> Json:
     """Raises ConfigError: it cannot be read, is no JSON, or is no schema."""
     data = read_limited(path, LARGEST, f"is too large for a schema: the limit is {LARGEST >> 10} kB")
-    from pinfold.text.answer_forms import parse_json
-
     try:
         schema = parse_json(data.decode("utf-8"))
     except ValueError as error:
         raise ConfigError(f"the schema {path} is not JSON: {error}") from error
     if not isinstance(schema, dict):
         raise ConfigError(f'the schema {path} must be an object, such as {{"type": "object"}}')
-    _check(schema, path)
-    return cast("Json", schema)
-
-
-def _check(schema: Json, path: Path) -> None:
     from jsonschema import SchemaError
     from referencing.exceptions import Unresolvable
 
@@ -107,6 +90,7 @@ def _check(schema: Json, path: Path) -> None:
         ) from error
     except RecursionError as error:
         raise ConfigError(f"the schema {path} is nested too deeply") from error
+    return cast("Json", schema)
 
 
 def _validator_of(schema: Json) -> Any:

@@ -1,34 +1,45 @@
-"""From options and a session's past to its parts: where cells run, the tools, the models, the system prompt."""
+"""From options and a session's past to its parts: where cells run, the tools, policy before them, models, the system prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anyio.abc import TaskGroup
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold._version import __version__
+from pinfold.app.config.databases import ConfiguredDatabases
+from pinfold.app.config.schema import RunConfig
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.session_models import CallOptions, SessionModels, select_models
+from pinfold.app.models.session_models import SessionModels, select_models
 from pinfold.app.paths import config_dir, input_of, up_dir, warm_dir
+from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.action_runner import SandboxActionRunner
-from pinfold.app.session.build_runner import build_runner
-from pinfold.app.session.environment import python_for_cells
-from pinfold.app.session.mcp.server_requests import ServerContext, project_file
+from pinfold.app.session.catalogue import Catalogue
+from pinfold.app.session.egress import SessionEgress
+from pinfold.app.session.environment import install_tool, python_for_cells
+from pinfold.app.session.mcp.server_requests import ServerContext
+from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
-from pinfold.app.session.toolbox import ToolOptions
-from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, Instruction, format_instructions
+from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
+from pinfold.app.trust.grants import Grants, user_rules
+from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, format_instructions
+from pinfold.app.trust.privacy import Privacy
+from pinfold.app.trust.project_files import SERVERS
 from pinfold.engine import Choice
-from pinfold.events import Mode, SessionOpened
-from pinfold.log import Log
-from pinfold.model import Profile
-from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
-from pinfold.sandbox.kernel.folders import TemporaryFolder
+from pinfold.events import Json, SessionOpened
+from pinfold.log import BlobMissing, Blobs, Log
+from pinfold.policy import Guards, strict
+from pinfold.sandbox import Mount, Provider, Session, Spec, is_built_in, provider_named
+from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.launcher import look_in
+from pinfold.tools import Registry, as_tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -43,50 +54,79 @@ class ResolvedSandbox(Struct, frozen=True, kw_only=True):
     site: Path | None = None
     """Where packages are installed for this session alone."""
     notices: tuple[str, ...] = ()
-    scratch: TemporaryFolder | None = None
-    """Goes with a session that leaves nothing behind."""
 
 
-async def resolve_sandbox(options: Options, past: SessionOpened | None, folder: Path | None) -> ResolvedSandbox:
+def fill_from_past(options: Options, past: SessionOpened | None, kept: Path | None) -> Options:
+    """With what the session had wherever nothing is asked for now. `kept` is its folder. Raises ConfigError."""
+    had = past or SessionOpened(version="", workspace="", model="", mode="auto", sandbox="auto")
+    workspace = options.workspace or (Path(past.workspace) if past else None)
+    if workspace is None or not workspace.is_dir():
+        raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
+    data, mounts = options.data, options.mounts
+    if data is None:
+        data = {name: _resolve_piped_input(Path(path), kept) for name, path in had.data.items()}
+    if mounts is None:
+        mounts = tuple(Mount(path=Path(path), writable=writable) for path, writable in had.mounts.items())
+    refuse_overlap(mounts, workspace)
+    mode, sandbox = options.mode or had.mode, options.sandbox or had.sandbox
+    return replace(options, workspace=workspace, mode=mode, sandbox=sandbox, data=data, mounts=mounts)
+
+
+def _resolve_piped_input(path: Path, kept: Path | None) -> Path:
+    """What was piped into the session that this one was forked from is here too, and may be gone there."""
+    if kept is None or path.parent.name != input_of(kept).name:
+        return path
+    ours = input_of(kept) / path.name
+    return ours if ours.exists() else path
+
+
+async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitStack) -> ResolvedSandbox:
+    """`ends` removes what a session without a folder leaves."""
     look_in(up_dir(), warm_dir())
-    wanted = options.sandbox or (past.sandbox if past else "auto")
+    wanted = options.sandbox or "auto"
     if not isinstance(wanted, str) or not is_built_in(wanted):
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted
         return ResolvedSandbox(provider=provider, notices=(provider.notice,) if provider.notice else ())
-    writable = [workspace_of(options, past), *(mount.path for mount in options.mounts or () if mount.writable)]
-    cells = await python_for_cells(options.packages, options.python, make=options.make_environment, writable=writable)
-    provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
-    if isinstance(provider, Auto) and _has_mounts(options, past):
+    mounts = options.mounts or ()
+    writable = [*filter(None, (options.workspace, *(mount.path for mount in mounts if mount.writable)))]
+    python, told = await python_for_cells(
+        options.packages, options.python, make=options.make_environment, writable=writable
+    )
+    provider = provider_named(wanted, python=python, allow_unmasked=options.allow_unmasked)
+    if isinstance(provider, Auto) and (options.data or mounts):
         await provider.resolve()  # where they are is told to the model first of all
-    notices = tuple(filter(None, (provider.notice, cells.notice)))
-    if not provider.capabilities.site:
-        return ResolvedSandbox(provider=provider, python=cells.python, notices=notices)
-    if folder:
-        return ResolvedSandbox(provider=provider, python=cells.python, site=folder / "site", notices=notices)
-    scratch = TemporaryFolder("site")
-    return ResolvedSandbox(provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch)
+    site = None
+    if provider.capabilities.site:
+        site = kept / "site" if kept else ends.enter_context(folder("site"))
+    notices = tuple(filter(None, (provider.notice, told)))
+    return ResolvedSandbox(provider=provider, python=python, site=site, notices=notices)
 
 
-def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
-    data = options.data if options.data is not None else past and past.data
-    mounts = options.mounts if options.mounts is not None else past and past.mounts
-    return bool(data or mounts)
-
-
-def build_server_context(
-    options: Options, log: Log, past: SessionOpened | None, ground: ResolvedSandbox, asked: SessionModels
-) -> ServerContext:
-    return ServerContext(
-        workspace=workspace_of(options, past),
-        provider=ground.provider,
+def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
+    """Of options that `fill_from_past` has filled. Raises ConfigError for what this sandbox cannot keep to."""
+    name, can = ground.provider.name, ground.provider.capabilities
+    can_write, can_mount = options.mode != "read-only", can.mounts or (can.isolated and not can.remote)
+    if not can_write and not can.isolated:
+        raise ConfigError(f"{name} cannot keep the workspace read-only; choose another mode or sandbox")
+    if options.data and not can_mount:
+        raise ConfigError(f"{name} cannot mount data; put the files into the workspace")
+    if options.mounts and not can_mount:
+        raise ConfigError(f"{name} cannot keep to what is mounted; leave --mount out or choose another sandbox")
+    assert options.workspace is not None
+    return Spec(
+        workspace=options.workspace,
+        writable=can_write,
+        data=options.data or {},
+        mounts=tuple(replace(mount, writable=mount.writable and can_write) for mount in options.mounts or ()),
         limits=options.limits,
-        asked=asked,
-        calling=options.calling,
-        journal=log,
+        site=ground.site,
+        servers=ground.site / ".servers" if ground.site else None,
+        view=options.view,
+        state=log.folder / "state" if log.folder else None,
     )
 
 
-async def servers_for(
+async def start_servers(
     options: ToolOptions, around: ServerContext, tasks: TaskGroup
 ) -> tuple[SessionServers | None, tuple[str, ...]]:
     """The MCP servers, which live among `tasks`, and a line for each that cannot be used. Raises ConfigError."""
@@ -95,109 +135,86 @@ async def servers_for(
     from pinfold.app.session.mcp.files import load_servers
     from pinfold.app.session.mcp.servers import serve
 
-    named = load_servers(options.mcp, project_file(around.workspace), options.more_mcp)
+    named = load_servers(options.mcp, str(around.spec.workspace / SERVERS), options.more_mcp)
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
 
 
-def workspace_of(options: Options, past: SessionOpened | None) -> Path:
-    workspace = options.workspace or (Path(past.workspace) if past else None)
-    if workspace is None or not workspace.is_dir():
-        raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
-    return workspace
+class _StoredResults:
+    """Results that were too long to be shown, by the handle that was."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def get(self, handle: str) -> bytes | None:
+        with suppress(BlobMissing):
+            blob = self._blobs.find(handle)
+            return self._blobs.get(blob) if blob else None
+        return None
 
 
-class SessionParts(Struct, frozen=True, kw_only=True):
-    hands: SandboxActionRunner
-    opened: SessionOpened
-    prompt: Callable[[Profile], str]
-    """What a model of this kind is told first."""
-    faults: tuple[str, ...] = ()
-    """A line for each tool that could not be had."""
+def _guards(run: RunConfig) -> Guards:
+    guards = strict() if run.guards == "strict" else Guards()
+    return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
 
 
-def build_session_parts(
-    options: Options,
-    log: Log,
-    past: SessionOpened | None,
-    ground: ResolvedSandbox,
-    asked: SessionModels,
-    *,
-    servers: SessionServers | None,
-) -> SessionParts:
-    provider, small = ground.provider, asked.profile == "small"
-    workspace = workspace_of(options, past)
-    mode: Mode = options.mode or (past.mode if past else "auto")
-    can_write = mode != "read-only"
-    if not can_write and not provider.capabilities.isolated:
-        raise ConfigError(f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox")
-    data = _data(options, past, provider, log.folder)
-    mounts = _mounts(options, past, provider, workspace)
-    allowed = tuple(replace(mount, writable=mount.writable and can_write) for mount in mounts)
-    spec = Spec(
-        workspace=workspace,
-        writable=can_write,
-        data=data,
-        mounts=allowed,
-        limits=options.limits,
-        site=ground.site,
-        servers=ground.site / ".servers" if ground.site else None,
-        view=options.view,
-        state=log.folder / "state" if log.folder else None,
+def build_runner(
+    options: Options, spec: Spec, log: Log, ground: ResolvedSandbox, *, small: bool, servers: SessionServers | None
+) -> tuple[SandboxActionRunner, tuple[str, ...]]:
+    """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
+    toolbox, config = options.toolbox, options.toolbox.loaded.config
+    way = SessionEgress(config.network.allow)
+
+    async def ensure_session() -> Session:
+        return await runner.ensure_session()
+
+    async def about_to_read() -> None:
+        if privacy.mark_exposed():
+            await way.disconnect_all()  # connections were allowed while there was nothing to tell
+
+    inside = SessionCommands(ensure_session)
+    handed = [as_tool(tool) for tool in options.tools]
+    names = frozenset(tool.name for tool in handed)
+    folders = (spec.workspace, *(mount.path for mount in spec.mounts if mount.writable))
+    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+    databases = ConfiguredDatabases(config.data, folders, about_to_read) if config.data else None
+    own = [install_tool(spec.site, ground.python, folders)] if spec.site and ground.python else []
+    own += databases.tools() if databases else []
+    own += memory_tools(
+        partial(open_memory, spec.workspace, log.session),
+        can_write=spec.writable and (toolbox.remembers or log.folder is not None),
+        is_untrusted=lambda: judging.is_untrusted,
+        about_to_read=about_to_read,
     )
-    given = (options.toolbox, options.tools, spec, log)
-    hands, faults = build_runner(*given, provider=provider, python=ground.python, small=small, servers=servers)
-
-    told = options.form.describe_schema() if options.form else ""
-
-    def prompt(profile: Profile) -> str:
-        catalogue = hands.registry.catalogue() if hands.has_servers else ""
-        shown, wanted = data_inside(data, provider.capabilities), options.instructions
-        return system_prompt(workspace, shown, allowed, profile, catalogue, form=told, instructions=wanted)
-
-    opened = SessionOpened(
-        version=__version__,
-        workspace=str(workspace),
-        model=asked.model.name,
-        mode=mode,
-        # What was asked for, not what came of it: where the session goes on, something else may be had.
-        sandbox="auto" if isinstance(provider, Auto) else provider.name,
-        prompt=prompt(asked.profile),
-        data={name: str(path) for name, path in data.items()},
-        mounts={str(mount.path): mount.writable for mount in mounts},
+    tools, faults = build_tools(
+        toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )
-    return SessionParts(hands=hands, opened=opened, prompt=prompt, faults=faults)
-
-
-def _data(options: Options, past: SessionOpened | None, provider: Provider, folder: Path | None) -> Mapping[str, Path]:
-    """What is asked for now, else what the session had."""
-    known = {name: _resolve_piped_input(Path(path), folder) for name, path in past.data.items()} if past else {}
-    data, has = known if options.data is None else options.data, provider.capabilities
-    if data and not has.mounts and (has.remote or not has.isolated):
-        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
-    return data
-
-
-def _resolve_piped_input(path: Path, folder: Path | None) -> Path:
-    """What was piped into the session that this one was forked from is here too, and may be gone there."""
-    if folder is None or path.parent.name != input_of(folder).name:
-        return path
-    ours = input_of(folder) / path.name
-    return ours if ours.exists() else path
-
-
-def _mounts(options: Options, past: SessionOpened | None, provider: Provider, workspace: Path) -> tuple[Mount, ...]:
-    """Those asked for now, else those the session had."""
-    mounts = options.mounts
-    if mounts is None:
-        had = past.mounts if past else {}
-        mounts = tuple(Mount(path=Path(path), writable=writable) for path, writable in had.items())
-    can = provider.capabilities
-    if mounts and not (can.mounts or (can.isolated and not can.remote)):
-        raise ConfigError(
-            f"{provider.name} cannot keep to what is mounted; leave --mount out or choose another sandbox"
-        )
-    refuse_overlap(mounts, workspace)
-    return mounts
+    shown = select_shown_tools(small=small, handed=names)
+    registry = Registry(tools, enable=config.tools.enable, disable=config.tools.disable, shown=shown)
+    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    if servers:
+        servers.register(registry)
+    shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "servers": servers, "spec": spec}
+    judging = ActionPolicy(
+        **shared,
+        inside=inside,
+        handed=names,
+        rules=user_rules(),
+        grants=Grants(),
+        guards=_guards(config.run),
+        flows=toolbox.flows,
+    )
+    runner = SandboxActionRunner(
+        **shared,
+        provider=ground.provider,
+        log=log,
+        judging=judging,
+        catalogue=Catalogue(registry, servers),
+        output=config.limits,
+        glances=small,
+        closing=(databases.close,) if databases else (),
+    )
+    return runner, faults
 
 
 _PROMPT = """\
@@ -215,48 +232,57 @@ You are Pinfold. You solve tasks with Python in the current folder; variables an
 """
 
 
-def system_prompt(
-    workspace: Path,
-    data: Iterable[str] = (),
-    mounts: Iterable[Mount] = (),
-    profile: Profile = "full",
-    catalogue: str = "",
-    *,
-    form: str = "",
-    instructions: tuple[Instruction, ...] = (),
-) -> str:
-    """`data`: the paths by which the session reads it. `catalogue`: a line on tools that are not told in full.
-
-    `form`: what the final answer must be, if not any words will do.
-    """
-    lines = [f"Read-only data: {path}\n" for path in data]
-    lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts]
-    if catalogue and profile != "small":
-        lines.append(f"{catalogue}\n")
-    template = _SMALL if profile == "small" else _PROMPT
-    wanted = format_instructions(instructions, SMALL_BYTES if profile == "small" else ALL_BYTES)
-    return template.format(workspace=workspace, mounts="".join(lines)) + wanted + form
-
-
 class ModelSwitcher:
-    def __init__(self, asked: SessionModels, calling: CallOptions) -> None:
+    """The models a session asks, and what each is told first."""
+
+    def __init__(self, asked: SessionModels, options: Options) -> None:
         self.asked = asked
         """The last."""
-        self.made: SessionParts | None = None
-        """Once it is: what must fit the model."""
-        self._calling = calling
+        self.runner: SandboxActionRunner | None = None
+        """Once it is there: it must fit the model."""
+        self._options = options
         self._before: list[SessionModels] = []
+
+    def prompt(self) -> str:
+        """What the model is told first."""
+        assert self.runner is not None
+        spec, form, is_small = self.runner.spec, self._options.form, self.asked.profile == "small"
+        lines = [f"Read-only data: {path}\n" for path in data_inside(spec.data, self.runner.provider.capabilities)]
+        lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in spec.mounts]
+        if self.runner.has_servers and not is_small and (catalogue := self.runner.registry.catalogue()):
+            lines.append(f"{catalogue}\n")
+        told = (_SMALL if is_small else _PROMPT).format(workspace=spec.workspace, mounts="".join(lines))
+        wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
+        return told + wanted + (form.describe_schema() if form else "")
 
     def choose(self, model: str) -> Choice:
         """Raises ModelError."""
-        assert self.made is not None
-        asked = select_models(model, "", (), self._calling.with_stored_keys())
-        if asked.profile != self.asked.profile:
-            self.made.hands.adapt_to_model(small=asked.profile == "small")
+        asked = select_models(model, "", (), self._options.calling.with_stored_keys())
+        if self.runner and asked.profile != self.asked.profile:
+            self.runner.adapt_to_model(small=asked.profile == "small")
         self._before.append(self.asked)
         self.asked = asked
-        return Choice(model=asked.model, prompt=self.made.prompt(asked.profile))
+        return Choice(model=asked.model, prompt=self.prompt())
 
     async def close(self) -> None:
         for asked in (*self._before, self.asked):
             await asked.close()
+
+
+def opened_event(
+    options: Options, runner: SandboxActionRunner, switching: ModelSwitcher, **became: Json
+) -> SessionOpened:
+    """`became`: what became of a session that goes on, by the fields of the event."""
+    provider = runner.provider
+    return SessionOpened(
+        version=__version__,
+        workspace=str(options.workspace),
+        model=switching.asked.model.name,
+        mode=options.mode or "auto",
+        # What was asked for, not what came of it: where the session goes on, something else may be had.
+        sandbox="auto" if isinstance(provider, Auto) else provider.name,
+        prompt=switching.prompt(),
+        data={name: str(path) for name, path in (options.data or {}).items()},
+        mounts={str(mount.path): mount.writable for mount in options.mounts or ()},
+        **became,
+    )

@@ -50,25 +50,20 @@ class Catalogue:
     def write(self, folder: Path, is_met: bool) -> None:
         """The modules as files, for code that would rather read them. `is_met`: this session has read outside text."""
         with self._writing:  # calls of one cell come in side by side
-            self._write(folder, is_met)
-
-    def _write(self, folder: Path, is_met: bool) -> None:
-        from pinfold.tools.stubs import module_source
-
-        folder.mkdir(parents=True, exist_ok=True)
-        if not self._written:  # what another process left
-            for stale in folder.glob("*.py"):
-                stale.unlink()
-        for server, module in self._modules().items():
-            tools = self._registry.servers.get(server, ())
-            source = _WITHHELD.format(module)
-            if tools and (is_met or not self.late or not self.late.mentions_untrusted_server(server)):
-                source = module_source(server, OWN_MODULES.get(server, ""), tools)
-            if self._written.get(module) != source:
-                file = folder / f"{module}.py"
-                file.write_text(source, encoding="utf-8", errors="backslashreplace")
-                file.chmod(0o644)  # a session of root's runs under an id of its own
-                self._written[module] = source
+            folder.mkdir(parents=True, exist_ok=True)
+            if not self._written:  # what another process left
+                for stale in folder.glob("*.py"):
+                    stale.unlink()
+            for server, module in self._modules().items():
+                source = _WITHHELD.format(module)
+                is_told = is_met or not self.late or not self.late.mentions_untrusted_server(server)
+                if is_told and self._registry.servers.get(server):
+                    source = self._source(server)
+                if self._written.get(module) != source:
+                    file = folder / f"{module}.py"
+                    file.write_text(source, encoding="utf-8", errors="backslashreplace")
+                    file.chmod(0o644)  # a session of root's runs under an id of its own
+                    self._written[module] = source
 
     async def answer(self, args: Mapping[str, Json]) -> Answer:
         match args:
@@ -90,10 +85,12 @@ class Catalogue:
                 await self.late.start_servers(server)
         except ToolError as error:
             return Answer(status="failed", value=str(error))
+        return Answer(status="ok", value=self._source(server))
+
+    def _source(self, server: str) -> str:
         from pinfold.tools.stubs import module_source
 
-        tools = self._registry.servers.get(server, ())
-        return Answer(status="ok", value=module_source(server, OWN_MODULES.get(server, ""), tools))
+        return module_source(server, OWN_MODULES.get(server, ""), self._registry.servers.get(server, ()))
 
     async def _search(self, words: str, limit: int) -> Answer:
         if self.late and (unknown := self.late.find_unknown()):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 
 import anyio
 from msgspec import Struct
@@ -15,9 +16,10 @@ from msgspec.structs import replace
 
 from pinfold.app.errors import CheckpointError
 from pinfold.app.session import sidegit
-from pinfold.engine import Journal, State
-from pinfold.events import Checkpointed, Entry, Noticed, SessionChanged, SessionId
-from pinfold.sandbox import CommandOutcome, SandboxUnavailable, Session
+from pinfold.engine import State
+from pinfold.events import Checkpointed, Entry, Noticed, SessionChanged
+from pinfold.log import Log
+from pinfold.sandbox import CommandOutcome, Limits, SandboxUnavailable, Session
 from pinfold.text import first_line, join_names, printable, redact
 
 logger = logging.getLogger(__name__)
@@ -27,8 +29,6 @@ _GONE = 3
 """What COMPARE exits with when there is no such commit."""
 _NAMED = 5
 """Paths that are told one by one."""
-_NO_COMMANDS = "this sandbox cannot run programs beside cells"
-_NO_GIT = "there is no git in the session"
 _NO_REPOSITORY = "the workspace is no git repository that the session can see (`git init` makes one)"
 
 
@@ -37,28 +37,6 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     at: str
     message: str
     commit: str
-
-
-class Restored(Struct, frozen=True, kw_only=True):
-    """What came of going back to a checkpoint."""
-
-    number: int
-    before: int
-    """The checkpoint that holds the files as they were until then."""
-    changed: int
-    """How many files were written or removed."""
-    left: tuple[str, ...] = ()
-    """Paths that stayed as they are: something stands there that no checkpoint holds."""
-
-    def __str__(self) -> str:
-        if not self.changed and not self.left:
-            return f"the files are those of checkpoint {self.number} already"
-        text = f"checkpoint {self.number} is restored, files changed: {self.changed}"
-        text += f"; what was there before is checkpoint {self.before}"
-        if not self.left:
-            return text
-        named = join_names([*map(printable, self.left)], _NAMED)
-        return f"{text}. Left as they are, because no checkpoint holds what is there: {named}"
 
 
 def checkpoints_in(entries: Iterable[Entry]) -> tuple[Checkpoint, ...]:
@@ -84,96 +62,101 @@ class Checkpoints:
 
     def __init__(
         self,
-        id: SessionId,  # noqa: A002
-        journal: Journal,
+        journal: Log,
         past: Iterable[Entry],
         state: Callable[[], State],
+        session: Callable[[], Awaitable[Session]],
+        limits: Limits,
     ) -> None:
-        self._id = id
+        self._id = journal.session
         self._journal = journal
         self._made = {made.number: made for made in checkpoints_in(past)}
         self._state = state
+        self._session = session
+        self._limit_s = limits.shell_s
         self._repository: _Repository | None = None
         self._given_up = False
         """And it has been said why."""
         journal.follow(self._follow)
 
-    async def before(self, session: Session, limit_s: float) -> None:
-        """A cell is about to run: what was changed before the first one is not its doing."""
+    @asynccontextmanager
+    async def around(self, code: str) -> AsyncGenerator[None]:
+        """What changes files ends in a checkpoint, if it comes to its end and they are made."""
         if not self._state().checkpoints:
             self._repository, self._given_up = None, False
-        elif self._repository is None:
-            await self._try_checkpoint(session, f"Before cell {self._state().cells}", limit_s)
-
-    async def after(self, session: Session, code: str, limit_s: float) -> None:
-        """A cell has ended, or a command."""
+        elif self._repository is None:  # what was changed before the first cell is not its doing
+            await self._try_checkpoint(f"Before cell {self._state().cells}")
+        yield
         if self._state().checkpoints and self._repository is not None:
-            await self._try_checkpoint(session, f"Cell {self._state().cells}: {_summarize_code(code)}", limit_s)
+            await self._try_checkpoint(f"Cell {self._state().cells}: {printable(redact(first_line(code, 72)))}")
 
-    async def restore(self, session: Session, number: int, limit_s: float) -> Restored:
-        """Bring the files back. Raises CheckpointError, and then nothing is lost: what was there is in a checkpoint."""
+    async def restore(self, number: int) -> str:
+        """Bring the files back; what came of it, in words. Raises CheckpointError, and then nothing is lost: what was there is in a checkpoint."""
         target = self._made.get(number)
         if target is None:
             known = f"there are 1 to {max(self._made)}" if self._made else "none was made"
             raise CheckpointError(f"there is no checkpoint {number} of {self._id}; {known}")
-        self._repository = self._repository or await self._find_repository(session, limit_s)
-        present = await self._make(session, f"Before checkpoint {number} was restored", limit_s)
+        present = await self._make(f"Before checkpoint {number} was restored")
         before = max(self._made)
-        changed, left = await self._apply(session, present, target.commit, limit_s)
+        changed, left = await self._apply(present, target.commit)
         if changed:
-            await self._make(session, f"Checkpoint {number} restored", limit_s, restored=number)
-        return Restored(number=number, before=before, changed=changed, left=left)
+            await self._make(f"Checkpoint {number} restored", restored=number)
+        if not changed and not left:
+            return f"the files are those of checkpoint {number} already"
+        text = (
+            f"checkpoint {number} is restored, files changed: {changed}; what was there before is checkpoint {before}"
+        )
+        if not left:
+            return text
+        named = join_names([*map(printable, left)], _NAMED)
+        return f"{text}. Left as they are, because no checkpoint holds what is there: {named}"
 
     def _follow(self, entry: Entry) -> None:
         if isinstance(entry.event, SessionChanged) and entry.event.checkpoints is not None:
             self._given_up = False
-        if isinstance(entry.event, Checkpointed):
-            self._made |= {made.number: made for made in checkpoints_in([entry])}
+        self._made |= {made.number: made for made in checkpoints_in([entry])}
 
-    async def _try_checkpoint(self, session: Session, message: str, limit_s: float) -> None:
+    async def _try_checkpoint(self, message: str) -> None:
         """A checkpoint that cannot be made costs no cell anything; it is said once, and then given up."""
         if self._given_up:
             return
         try:
             with anyio.CancelScope(shield=True):
-                self._repository = self._repository or await self._find_repository(session, limit_s)
-                await self._make(session, message, limit_s)
+                await self._make(message)
         except SandboxUnavailable as error:
             logger.warning("no checkpoint of %s: %s", self._id, error)  # the next cell says what happened
         except CheckpointError as error:
             self._given_up = True
             await self._journal.append(Noticed(text=f"Git checkpoints are on, but none are made: {error}."))
 
-    async def _find_repository(self, session: Session, limit_s: float) -> _Repository:
-        if not session.capabilities.commands:
-            raise CheckpointError(_NO_COMMANDS)
-        outcome = await _run_script(session, sidegit.BEGIN, [], sidegit.git_environment(), limit_s)
+    async def _find_repository(self) -> _Repository:
+        if not (await self._session()).capabilities.commands:
+            raise CheckpointError("this sandbox cannot run programs beside cells")
+        outcome = await self._run(sidegit.BEGIN, [], sidegit.git_environment())
         if outcome.status != "ok":
             missing = b"git: not found" in outcome.stderr or b"git: command not found" in outcome.stderr
-            raise CheckpointError(_NO_GIT if missing or outcome.code is None else _NO_REPOSITORY)
+            raise CheckpointError(
+                "there is no git in the session" if missing or outcome.code is None else _NO_REPOSITORY
+            )
         gitdir, *keys = outcome.stdout.decode("utf-8", "surrogateescape").split("\0")
         drivers = {key[len("filter.") :].rpartition(".")[0] for key in keys if key.startswith("filter.")}
         return _Repository(environment=sidegit.git_environment(gitdir, sorted(drivers - {""})))
 
-    async def _make(self, session: Session, message: str, limit_s: float, restored: int | None = None) -> str:
+    async def _make(self, message: str, restored: int | None = None) -> str:
         """The commit that holds the files as they are; a new one only if the last does not."""
-        repository, self._repository = self._repository, None  # until its index is known to be the commit's
-        if repository is None:
-            raise CheckpointError(_NO_REPOSITORY)
+        repository = self._repository or await self._find_repository()
+        self._repository = None  # until its index is known to be the commit's
         number = max(self._made, default=0) + 1
-        text = f"{message}\n\nPinfold-Session: {self._id}\nPinfold-Checkpoint: {number}\n"
-        known = [repository.last, repository.tree]
-        words = [f"{sidegit.REF}{self._id}", *known, "", *sidegit.secret_pathspecs()]
-        outcome = await _run_script(session, sidegit.MAKE, words, repository.environment, limit_s, stdin=text.encode())
+        text = f"{message}\n\nPinfold-Session: {self._id}\nPinfold-Checkpoint: {number}\n".encode()
+        ref, secrets = f"{sidegit.REF}{self._id}", sidegit.secret_pathspecs()
+        words = [ref, repository.last, repository.tree, "", *secrets]
+        outcome = await self._run(sidegit.MAKE, words, repository.environment, text)
         if outcome.status == "error":
             # The program may have broken the index, or a crash left a lock; both are only the session's.
-            words = [words[0], "", "", "again", *sidegit.secret_pathspecs()]
-            outcome = await _run_script(
-                session, sidegit.MAKE, words, repository.environment, limit_s, stdin=text.encode()
-            )
+            outcome = await self._run(sidegit.MAKE, [ref, "", "", "again", *secrets], repository.environment, text)
         told = re.fullmatch(_MADE, outcome.stdout)
         if outcome.status != "ok" or told is None:
-            raise CheckpointError(_describe_failure(outcome, limit_s))
+            raise self._error(outcome)
         what, commit, tree = (word.decode() for word in told.groups())
         self._repository = replace(repository, last=commit, tree=tree)
         if what == "made":
@@ -181,65 +164,43 @@ class Checkpoints:
             await self._journal.append(made)
         return commit
 
-    async def _apply(self, session: Session, present: str, target: str, limit_s: float) -> tuple[int, tuple[str, ...]]:
+    async def _apply(self, present: str, target: str) -> tuple[int, tuple[str, ...]]:
         """How many files it wrote or removed, and which it had to leave."""
 
-        async def run(script: str, paths: Iterable[bytes], *words: str) -> bytes:
-            listed = b"".join(path + b"\0" for path in paths)
-            outcome = await _run_script(session, script, words, environment, limit_s, stdin=listed)
+        async def run(script: str, paths: Iterable[bytes], *words: str) -> set[bytes]:
+            outcome = await self._run(script, words, environment, b"".join(path + b"\0" for path in paths))
             if outcome.status != "ok":
-                raise CheckpointError(_describe_failure(outcome, limit_s))
-            return outcome.stdout
+                raise self._error(outcome)
+            return set(outcome.stdout.split(b"\0")) - {b""}
 
         environment = self._repository.environment if self._repository else {}
         if not re.fullmatch(_COMMIT, target):
             raise CheckpointError(f"{target!r} is no commit")
-        words = (present, target, *sidegit.secret_pathspecs())
-        compared = await _run_script(session, sidegit.COMPARE, words, environment, limit_s)
+        compared = await self._run(sidegit.COMPARE, (present, target, *sidegit.secret_pathspecs()), environment)
         if compared.code == _GONE:
             raise CheckpointError(f"its commit {target[:12]} is no longer in the repository")
         if compared.status != "ok" or compared.dropped_bytes:
-            raise CheckpointError(_describe_failure(compared, limit_s))
+            raise self._error(compared)
         changes = sidegit.parse_changes(compared.stdout)
-        large = _split_paths(await run(sidegit.TOO_LARGE, [*changes.gone, *changes.changed]))
+        large = await run(sidegit.TOO_LARGE, [*changes.gone, *changes.changed])
         gone = [path for path in changes.gone if path not in large]
         await run(sidegit.REMOVE, gone)
-        await run(sidegit.REMOVE_FOLDERS, sorted({parent for path in gone if (parent := _folder(path))}))
-        standing = _split_paths(await run(sidegit.IN_THE_WAY, changes.new))
+        await run(sidegit.REMOVE_FOLDERS, sorted({path.rpartition(b"/")[0] for path in gone} - {b""}))
+        standing = await run(sidegit.IN_THE_WAY, changes.new)
         written = [path for path in changes.changed if path not in large]
         written += [path for path in changes.new if path not in standing]
         await run(sidegit.WRITE, written, target)
         left = sorted({*large, *standing, *changes.nested})
         return len(gone) + len(written), tuple(path.decode("utf-8", "replace") for path in left)
 
+    async def _run(
+        self, script: str, words: Iterable[str], environment: dict[str, str], stdin: bytes = b""
+    ) -> CommandOutcome:
+        argv = ["/bin/sh", "-euc", script, "sh", *words]
+        return await (await self._session()).command(argv, timeout_s=self._limit_s, env=environment, stdin=stdin)
 
-async def _run_script(
-    session: Session,
-    script: str,
-    words: Iterable[str],
-    environment: dict[str, str],
-    limit_s: float,
-    *,
-    stdin: bytes = b"",
-) -> CommandOutcome:
-    argv = ["/bin/sh", "-euc", script, "sh", *words]
-    return await session.command(argv, timeout_s=limit_s, env=environment, stdin=stdin)
-
-
-def _split_paths(paths: bytes) -> set[bytes]:
-    return set(paths.split(b"\0")) - {b""}
-
-
-def _folder(path: bytes) -> bytes:
-    return path.rpartition(b"/")[0]
-
-
-def _describe_failure(outcome: CommandOutcome, limit_s: float) -> str:
-    if outcome.status == "timeout":
-        return f"git took more than {limit_s:g} s"
-    said = outcome.stderr.decode("utf-8", "replace").strip().splitlines()
-    return printable(first_line(said[-1])) if said else f"git exited with {outcome.code}"
-
-
-def _summarize_code(code: str) -> str:
-    return printable(redact(first_line(code, 72)))
+    def _error(self, outcome: CommandOutcome) -> CheckpointError:
+        if outcome.status == "timeout":
+            return CheckpointError(f"git took more than {self._limit_s:g} s")
+        said = outcome.stderr.decode("utf-8", "replace").strip().splitlines()
+        return CheckpointError(printable(first_line(said[-1])) if said else f"git exited with {outcome.code}")

@@ -1,4 +1,4 @@
-"""A session's way out: the proxy its code goes through, and `fetch`. Who is asked, and what was sent to whom.
+"""An action while it is done, and its way out: the proxy code goes through, and `fetch`. Who is asked, what was sent to whom.
 
 Nothing here decides: a new destination becomes an action like any other, and policy and user say whether it may be reached.
 """
@@ -6,18 +6,21 @@ Nothing here decides: a new destination becomes an action like any other, and po
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 from msgspec import Struct, field
 
+from pinfold.app.errors import ConfigError
+from pinfold.engine import OnCall, OnOutput, Performed, Stopped
 from pinfold.events import Json, Sent
-from pinfold.sandbox.kernel.folders import TemporaryFolder
+from pinfold.sandbox.kernel.folders import folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,35 +35,66 @@ NETWORK = "network"
 _TURNS = 20
 """Of the event loop, for what is cut to say what it moved."""
 NO_ACTION = "{} is not reached from the background: only a cell or a command that runs can be asked about"
-Ask: TypeAlias = Callable[[dict[str, Json]], Awaitable[str | None]]
-"""Has a connection judged: None if it may be made, else why not."""
 
 
-class RunningAction(Struct):
-    """One action that may reach out, while it is done."""
+class ActionContext(Struct, kw_only=True):
+    """An action, while it is done."""
 
-    ask: Ask
-    cleared: set[Destination] = field(default_factory=set["Destination"])
-    """What it may reach without being asked again."""
+    on_call: OnCall
+    on_output: OnOutput
+    cell: int | None = None
+    """Its number, if it counts as a cell."""
+    nested: bool = field(default_factory=lambda: current_action() is not None)
+    """A cell that runs has called for it."""
+    cleared: frozenset[Destination] = frozenset()
+    """What it was judged by, and may reach."""
+    wanted: list[dict[str, Json]] = field(default_factory=list[dict[str, Json]])
+    """Of the session: connections that are asked about."""
+    held: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Its clock stands still meanwhile."""
+    read_only: bool = False
+    """Its programs may change no file."""
+    stopped: Stopped = ""
+    """One of them has to, or cannot be held to reading."""
     moved: dict[Destination, list[int]] = field(default_factory=dict["Destination", "list[int]"])
     """Bytes out and back."""
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """Destinations it did not get to, and why."""
 
-    async def gate(self, destination: Destination, how: How) -> str | None:
-        if destination in self.cleared:
-            return None
-        refused = await self.ask(_connection_args(destination, how))
-        if refused is None:
-            self.cleared.add(destination)
-        return refused
+    async def ask_to_connect(self, to: Destination, how: How) -> str | None:
+        """Have a connection judged, as a part of this action: why it may not be made, if so."""
+        performed = await self.call_part(NETWORK, {"host": to.host, "port": to.port, "how": how}, self.wanted)
+        return None if performed.outcome == "ok" else performed.error or performed.observation
 
-    def list_sent(self) -> tuple[Sent, ...]:
+    async def call_part(self, tool: str, args: dict[str, Json], wanted: list[dict[str, Json]]) -> Performed:
+        """Carry a part of this action to its end, its clock standing still. It is in `wanted` meanwhile."""
+        wanted.append(args)
+        try:
+            with self.held():
+                return await self.on_call(tool, args)
+        finally:
+            wanted.remove(args)
+
+    @property
+    def sent(self) -> tuple[Sent, ...]:
         return tuple(Sent(to=str(to), out=out, back=back) for to, (out, back) in self.moved.items())
 
 
-def _connection_args(destination: Destination, how: How) -> dict[str, Json]:
-    return {"host": destination.host, "port": destination.port, "how": how}
+_doing: ContextVar[ActionContext | None] = ContextVar("doing", default=None)
+
+
+def current_action() -> ActionContext | None:
+    return _doing.get()
+
+
+@contextmanager
+def action_scope(what: ActionContext) -> Generator[None]:
+    """It is the `current_action` meanwhile."""
+    token = _doing.set(what)
+    try:
+        yield
+    finally:
+        _doing.reset(token)
 
 
 class Flows(Struct, frozen=True, kw_only=True, dict=True):
@@ -73,10 +107,6 @@ class Flows(Struct, frozen=True, kw_only=True, dict=True):
     """As in `network.allow`."""
     tools: tuple[str, ...] = ()
     """Names or patterns."""
-
-    @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> Flows:
-        return cls(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
 
     def allows(self, tool: str, to: Destination | None) -> bool:
         """Send by this tool, to this destination where it has one."""
@@ -99,10 +129,10 @@ class SessionEgress:
     """Nothing is loaded before code or a tool connects."""
 
     def __init__(self, allowed: Iterable[str], **how: Any) -> None:
-        """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises BadPattern."""
+        """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises ConfigError."""
         self._allowed = tuple(allowed)
         self._how = how
-        self._running: RunningAction | None = None
+        self._running: ActionContext | None = None
         self._between: dict[Destination, list[int]] = {}
         """Moved while nothing ran; told with what runs next."""
         self.wanted: list[dict[str, Json]] = []
@@ -115,15 +145,14 @@ class SessionEgress:
 
     @cached_property
     def listed(self) -> AllowList:
-        from pinfold.net import AllowList
+        from pinfold.net import AllowList, BadPattern
 
-        return AllowList(self._allowed)
+        try:
+            return AllowList(self._allowed)
+        except BadPattern as error:
+            raise ConfigError(f"network.allow: {error}") from error
 
-    def egress_for(self, running: RunningAction) -> Egress:
-        """For a tool that reaches out by itself."""
-        return self._egress(running.gate)
-
-    def _egress(self, gate: Gate) -> Egress:
+    def egress(self, gate: Gate) -> Egress:
         from pinfold.net import Egress
 
         return Egress(self.listed, gate, unlisted="ask", **self._how)
@@ -133,19 +162,18 @@ class SessionEgress:
         await self._wanted.wait()
         from pinfold.net import Proxy
 
-        self._proxy = Proxy(self._egress(self._gate), on_traffic=self._on_traffic)
-        folder = TemporaryFolder("egress")
+        self._proxy = Proxy(self.egress(self._gate), on_traffic=self._on_traffic)
         try:
-            async with self._proxy.listening(folder.path / "proxy"):
-                self._socket = folder.path / "proxy"
-                self._is_open.set()
-                await anyio.sleep_forever()
+            with folder("egress") as place:
+                async with self._proxy.listening(place / "proxy"):
+                    self._socket = place / "proxy"
+                    self._is_open.set()
+                    await anyio.sleep_forever()
         except OSError as error:
             logger.warning("code has no way out: %s", error)
             self._is_open.set()
         finally:
             self._socket = None
-            folder.remove()
 
     async def socket(self) -> Path | None:
         """Where code asks for connections; None if that could not be had."""
@@ -159,19 +187,18 @@ class SessionEgress:
         return self._running is not None
 
     @asynccontextmanager
-    async def track_action(self, ask: Ask, *, cut: Callable[[], bool]) -> AsyncGenerator[RunningAction]:
+    async def track_action(self, what: ActionContext, *, cut: Callable[[], bool]) -> AsyncGenerator[None]:
         """A cell or a command runs; a command that a cell calls for is a part of the cell.
 
         `cut`, asked at its end, however it ends: whether nothing that is connected may outlive it.
         """
         if self._running is not None:
-            yield RunningAction(ask)
+            yield
             return
-        self._running = running = RunningAction(ask, moved=self._between)
-        self._between = {}
+        self._running, what.moved, self._between = what, self._between, {}
         told = False
         try:
-            yield running
+            yield
             told = True
         finally:
             if self._proxy is not None:
@@ -181,10 +208,10 @@ class SessionEgress:
                 with anyio.CancelScope(shield=True):
                     await self.disconnect_all()
             if told:
-                _add_all(running.moved, self._between)
+                _add_all(what.moved, self._between)
                 self._between = {}
             else:
-                _add_all(self._between, running.moved)
+                _add_all(self._between, what.moved)
 
     async def disconnect_all(self) -> None:
         """End what is connected, and have it counted."""
@@ -201,7 +228,7 @@ class SessionEgress:
             return NO_ACTION.format(destination)
         # Each connection anew: the one before may have brought in what makes this one dangerous.
         running = self._running
-        if reason := await running.ask(_connection_args(destination, how)):
+        if reason := await running.ask_to_connect(destination, how):
             running.refused[str(destination)] = reason
         return reason
 

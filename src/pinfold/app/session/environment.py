@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ _INSTALL = (
     "Wheels only. It can be imported from the next python call on."
 )
 _PACKAGE = {"type": "object", "properties": {"package": {"type": "string"}}, "required": ["package"]}
-_ONE_PACKAGE: Mapping[str, Any] = {**_PACKAGE, "additionalProperties": False}
 BUILDING = (
     f"building the Python that code runs in, once: {', '.join(PACKAGES[:4])} and the rest ({SIZE}); "
     "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
@@ -51,28 +50,25 @@ _AGAIN_S = 3600.0
 _IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
 
 
-class CellPython(Struct, frozen=True, kw_only=True):
-    """What cells run in."""
-
-    python: Path
-    notice: str | None = None
-    """What the user should know of it."""
-
-
 async def python_for_cells(
-    packages: Iterable[str], python: str, *, make: bool = False, writable: Iterable[Path] = ()
-) -> CellPython:
-    """By configuration; with `make`, an environment that is missing is built first. Raises EnvironmentFailed.
+    packages: tuple[str, ...], python: str, *, make: bool = False, writable: Iterable[Path] = ()
+) -> tuple[Path, str]:
+    """By configuration, and what the user should know of it. With `make`, an environment that is missing is built first.
 
-    `writable`: folders that code of the session can change.
+    `writable`: folders that code of the session can change. Raises EnvironmentFailed, ConfigError.
     """
-    asked = tuple(packages)
-    if make and python:
-        raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
+    if python:
+        if make:
+            raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
+        return python_at(python, writable), ""
     if make:
-        built = await anyio.to_thread.run_sync(build_environment, asked, abandon_on_cancel=True)
-        return CellPython(python=built.python)
-    return _find_python(asked, python, writable)
+        return (await anyio.to_thread.run_sync(build_environment, packages, abandon_on_cancel=True)).python, ""
+    if environment := find(packages):
+        return environment.python, ""
+    if packages:
+        missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
+        return default_python() or running_python().path, missing
+    return running_python().path, NOT_BUILT if is_news("no-environment") else ""
 
 
 def python_at(text: str, writable: Iterable[Path]) -> Path:
@@ -98,7 +94,9 @@ def packages_to_build(
 
     With `code`, that is all it will run. A scripted or recorded model is no reason to build: those work offline.
     """
-    named = _imports(code or "")
+    # By their look, since code with magics cannot be parsed.
+    lists = (match[1].split(" import ")[0].split(",") for match in re.finditer(_IMPORTED, code or ""))
+    named = {words[0].partition(".")[0] for parts in lists for part in parts if (words := part.split())}
     if model.startswith(("scripted:", "replay:")) or (code is not None and not named):
         return None
     from pinfold.app.config.layers import load_config
@@ -110,17 +108,10 @@ def packages_to_build(
     return wanted.packages if find(wanted.packages) is None and not _has_failed_lately() else None
 
 
-def _imports(code: str) -> set[str]:
-    """The first words of modules; by their look, since code with magics cannot be parsed."""
-    parts = (part for match in re.finditer(_IMPORTED, code) for part in match[1].split(" import ")[0].split(","))
-    return {words[0].partition(".")[0] for part in parts if (words := part.split())}
-
-
 def _has_failed_lately() -> bool:
-    try:
+    with suppress(OSError):
         return time.time() - _failure_marker().stat().st_mtime < _AGAIN_S
-    except OSError:
-        return False
+    return False
 
 
 def _failure_marker() -> Path:
@@ -161,27 +152,14 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
     )
 
 
-def _find_python(packages: tuple[str, ...], python: str, writable: Iterable[Path]) -> CellPython:
-    if python:
-        return CellPython(python=python_at(python, writable))
-    if environment := find(packages):
-        return CellPython(python=environment.python)
-    if packages:
-        missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
-        return CellPython(python=default_python() or running_python().path, notice=missing)
-    return CellPython(python=running_python().path, notice=NOT_BUILT if is_news("no-environment") else None)
-
-
 def is_news(what: str) -> bool:
     """Whether this user has not been told yet."""
     told = state_dir() / f"told-{what}"
-    try:
-        private_dir(told.parent)
-        told.touch(exist_ok=False)
-    except FileExistsError:
+    if told.exists():
         return False
-    except (OSError, ConfigError):
-        return True
+    with suppress(OSError, ConfigError):
+        private_dir(told.parent)
+        told.touch()
     return True
 
 
@@ -206,6 +184,5 @@ def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> Tool[...
         timeout_s=INSTALL_S,
         reach="packages",
         goes=lambda args: ("packages", str(args.get("package", ""))),
-        parallel_safe=False,
-        parameters={**_ONE_PACKAGE},
+        parameters={**_PACKAGE, "additionalProperties": False},
     )

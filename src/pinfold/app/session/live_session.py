@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -19,42 +18,43 @@ from pinfold.app.models.session_models import BreakerStore, NoModel, SpendingLed
 from pinfold.app.session.action_runner import SandboxActionRunner
 from pinfold.app.session.build_session import (
     ModelSwitcher,
-    build_server_context,
-    build_session_parts,
+    build_runner,
+    build_spec,
+    fill_from_past,
+    opened_event,
     resolve_sandbox,
-    servers_for,
+    start_servers,
 )
 from pinfold.app.session.checkpoints import Checkpoints
+from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
-from pinfold.app.session.session_queries import Sight, query_session, report_restored
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
-from pinfold.engine import Core, Engine, Hooks, OpenAction, Performed, State, fold
+from pinfold.engine import Core, Engine, Hooks, OpenAction, State, fold
 from pinfold.events import (
-    Action,
+    FLOW,
+    ActionFinished,
     ActionId,
+    ActionStarted,
     BlobId,
-    Command,
     Entry,
     Event,
     Json,
-    Mode,
     Noticed,
     SessionChanged,
     SessionId,
-    SessionOpened,
 )
-from pinfold.log import Damage, Log, Subscription
+from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards
-from pinfold.sandbox import Variable
-from pinfold.text import cap_text
-
-if TYPE_CHECKING:
-    from pinfold.app.session.mcp.servers import SessionServers
+from pinfold.sandbox import SandboxUnavailable, Variable
+from pinfold.text import cap_text, first_line, join_numbers
 
 logger = logging.getLogger(__name__)
+Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
+_WORDS = 120
+"""Characters of what a tool says of itself that are listed."""
 CHECK_SAID = 2000
 """Characters of what a check said that are recorded."""
 
@@ -62,24 +62,29 @@ CHECK_SAID = 2000
 class LiveSession:
     """Front ends have two calls: `submit` and `subscribe`."""
 
-    def __init__(self, log: Log, engine: Engine, hands: SandboxActionRunner, hooks: Hooks, began: int) -> None:
+    def __init__(self, log: Log, engine: Engine, runner: SandboxActionRunner, hooks: Hooks, began: int) -> None:
         self.session = log.session
         self.began = began
         """The last event before this process became the owner."""
         self.log = log
         self._engine = engine
-        self._hands = hands
+        self._runner = runner
         self._hooks = hooks
         self._watched: anyio.Event | None = None
         """Set once a caller waits."""
         self._watched_seq = 0
         self._attending = 0
-
-    async def submit(self, command: Command) -> None:
-        await self._engine.submit(command)
-
-    def subscribe(self, after: int = 0) -> Subscription:
-        return self.log.subscribe(after)
+        self.servers = runner.servers
+        """Of MCP; None where none is named."""
+        self.submit, self.subscribe = engine.submit, log.subscribe
+        self.act = engine.act
+        """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
+        self.act_beside = engine.act_beside
+        """As `act`, in this task and without waiting for its turn."""
+        self.idle = engine.idle
+        """Wait until nothing that was submitted is left to do."""
+        self.save = runner.save
+        """Have its variables on disk, as they are after the last cell that has ended."""
 
     async def status(self) -> SessionStatus:
         return self.status_after(self.began)
@@ -92,7 +97,7 @@ class LiveSession:
             seq=seq,
             model=core.model.name,
             mode=core.state.mode,
-            sandbox=self._hands.provider.name,
+            sandbox=self._runner.provider.name,
             title=core.state.title,
             context=getattr(core.model, "context", None) or 0,
             turn=last.id if last else None,
@@ -116,28 +121,36 @@ class LiveSession:
 
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
-        self._hands.judging.guards = guards
-
-    async def act(self, id_: ActionId, action: Action) -> Performed:
-        """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
-        return await self._engine.act(id_, action)
-
-    async def act_beside(self, id_: ActionId, action: Action) -> Performed:
-        """As `act`, in this task and without waiting for its turn."""
-        return await self._engine.act_beside(id_, action)
-
-    @property
-    def servers(self) -> SessionServers | None:
-        """Of MCP; None where none is named."""
-        return self._hands.servers
-
-    async def save(self) -> None:
-        """Have its variables on disk, as they are after the last cell that has ended."""
-        await self._hands.save()
+        self._runner.judging.guards = guards
 
     async def query(self, what: Sight) -> Json:
-        """Raises SandboxUnavailable, ConfigError."""
-        return await query_session(self._hands, self._engine.core.state, what)
+        """Plain data for front ends. Raises SandboxUnavailable, ConfigError."""
+        match what:
+            case "variables":
+                return [msgspec.structs.asdict(one) for one in await self.variables()]
+            case "tools":
+                return [
+                    {
+                        "name": tool.name,
+                        "server": server,
+                        "effect": tool.effect,
+                        "words": first_line(tool.description, _WORDS),
+                    }
+                    for server, tools in self._runner.registry.servers.items()
+                    for tool in tools
+                ]
+            case "servers":
+                return self.servers.list_status() if self.servers else []
+            case "grants":
+                judging = self._runner.judging
+                scopes = {
+                    "session": sorted(self._engine.core.state.granted),
+                    "always": sorted(judging.grants.of(self._runner.spec.workspace)),
+                    "this run": [f"{FLOW}{to}" for to in (*judging.flows.hosts, *judging.flows.tools)],
+                }
+                return [{"pattern": one, "scope": scope} for scope, patterns in scopes.items() for one in patterns]
+            case _:
+                assert_never(what)
 
     async def blob(self, id_: BlobId) -> bytes:
         """Raises BlobMissing."""
@@ -145,7 +158,7 @@ class LiveSession:
 
     async def variables(self) -> tuple[Variable, ...]:
         """Raises SandboxUnavailable."""
-        return await (await self._hands.ensure_session()).variables()
+        return await (await self._runner.ensure_session()).variables()
 
     @contextmanager
     def allow_asking(self) -> Generator[None]:
@@ -162,7 +175,7 @@ class LiveSession:
 
     async def passes(self, check: str) -> bool:
         """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""
-        outcome = await self._hands.shell(check)
+        outcome = await self._runner.shell(check)
         said = (outcome.stdout + outcome.stderr).decode("utf-8", "replace").strip()
         how = {"ok": "passed", "timeout": "did not end in time"}.get(outcome.status, f"failed ({outcome.code})")
         text = f"The check `{check}` {how}."
@@ -173,17 +186,13 @@ class LiveSession:
         """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
         if self._engine.is_busy:
             raise CheckpointError("a cell or a turn is under way; interrupt it, or wait for its end")
-        return str(await self._hands.restore(number))
+        return await self._runner.restore(number)
 
     async def is_wanted(self) -> bool:
         """Whether anything is left to do, or anyone but the hooks listens."""
         with anyio.move_on_after(0) as looked:
             await self._engine.idle()
         return looked.cancelled_caught or self.log.subscribers > 1
-
-    async def idle(self) -> None:
-        """Wait until nothing that was submitted is left to do."""
-        await self._engine.idle()
 
     async def feed_hooks(self) -> None:
         """Show every event to the hooks, in order, outside the turn's way."""
@@ -205,15 +214,8 @@ class LiveSession:
 
 def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
     """Everything that is in the log, and what it amounts to."""
-    # All that is made here stays: looking for garbage in between costs a quarter of the time and finds none.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        entries = list(log.read(damage=damage))
-        return entries, fold(entries)
-    finally:
-        if collecting:
-            gc.enable()
+    entries = list(log.read(damage=damage))
+    return entries, fold(entries)
 
 
 @asynccontextmanager
@@ -232,39 +234,39 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         began = log.seq
         imported = folder is not None and is_imported(folder)
         # A stranger's log does not choose where and how code runs here.
-        past = None if imported or state.opened is None else _restore_mode(state.opened, state.mode)
-        ground = await resolve_sandbox(options, past, folder)
-        if ground.scratch:
-            ends.callback(ground.scratch.remove)
+        past = None if imported or state.opened is None else msgspec.structs.replace(state.opened, mode=state.mode)
+        options = fill_from_past(options, past, folder)
+        ground = await resolve_sandbox(options, folder, ends)
+        spec = build_spec(options, ground, log)
         asked = select_models(options.model, past.model if past else "", entries, options.calling)
-        switching = ModelSwitcher(asked, options.calling)
+        switching = ModelSwitcher(asked, options)
         ends.push_async_callback(switching.close)
         async with background() as tasks:
-            servers, wrong = await servers_for(
-                options.toolbox, build_server_context(options, log, past, ground, asked), tasks
+            servers, wrong = await start_servers(
+                options.toolbox,
+                ServerContext(spec=spec, provider=ground.provider, asked=asked, calling=options.calling, log=log),
+                tasks,
             )
-            made = build_session_parts(options, log, past, ground, asked, servers=servers)
-            switching.made, hands = made, made.hands
-            ends.push_async_callback(hands.close)
-            tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
-            marked = await _mark_outside_files(hands, session, imported or state.untrusted)
-            back = {**await report_restored(hands, state, entries), "imported": imported, "untrusted": bool(marked)}
-            opened = msgspec.structs.replace(made.opened, **back)
-            core = _core(options, log, hands, state, switching)
-            if hands.spec.writable:
-                hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
+            runner, faults = build_runner(options, spec, log, ground, small=asked.profile == "small", servers=servers)
+            switching.runner = runner
+            ends.push_async_callback(runner.close)
+            tasks.start_soon(runner.way.serve)  # before the sandbox, which is given it, comes back
+            marked = await _mark_outside_files(runner, session, imported or state.untrusted)
+            back = await _report_restored(runner, state, entries)
+            opened = opened_event(options, runner, switching, imported=imported, untrusted=bool(marked), **back)
+            core = _core(options, log, runner, state, switching)
+            if spec.writable:
+                runner.checkpoints = Checkpoints(log, entries, lambda: core.state, runner.ensure_session, spec.limits)
             del entries
             engine = Engine(core)
             await core.record(
                 opened,
-                *_opening_events(
-                    options, (*ground.notices, *marked, *asked.notices, *wrong, *made.faults), damage, state
-                ),
+                *_opening_events(options, (*ground.notices, *marked, *asked.notices, *wrong, *faults), damage, state),
             )
             await engine.recover()
             if folder is not None and imported:
                 (folder / IMPORTED).unlink(missing_ok=True)
-            live = LiveSession(log, engine, hands, options.hooks, began)
+            live = LiveSession(log, engine, runner, options.hooks, began)
             logger.info("%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox)
             if damage:
                 logger.error("%s: %s", session, damage)
@@ -277,21 +279,21 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         logger.info("%s closed", session)
 
 
-async def _mark_outside_files(hands: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
+async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
     """A notice of files that hold outside text. Files the session writes are marked once it is untrusted."""
-    hands.writer = Writer(session, hands.spec.writable_places, hands.spec.places)
-    found = await anyio.to_thread.run_sync(hands.writer.find_marked)
+    runner.writer = Writer(session, runner.spec.writable_places, runner.spec.places)
+    found = await anyio.to_thread.run_sync(runner.writer.find_marked)
     if found or untrusted:
-        await anyio.to_thread.run_sync(hands.writer.turn_untrusted)
-    return (notice(found, hands.spec.workspace),) if found else ()
+        await anyio.to_thread.run_sync(runner.writer.turn_untrusted)
+    return (notice(found, runner.spec.workspace),) if found else ()
 
 
-def _core(options: Options, log: Log, hands: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
+def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
     asked = switching.asked
     return Core(
         journal=log,
         model=asked.model,
-        hands=hands,
+        hands=runner,
         fallbacks=asked.fallbacks,
         escalate=asked.escalate,
         ledger=SpendingLedger(),
@@ -307,10 +309,6 @@ def _core(options: Options, log: Log, hands: SandboxActionRunner, state: State, 
     )
 
 
-def _restore_mode(opened: SessionOpened, mode: Mode) -> SessionOpened:
-    return msgspec.structs.replace(opened, mode=mode)
-
-
 def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:
     events: list[Event] = []
     title = options.title or state.title
@@ -323,3 +321,38 @@ def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, st
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""
         said.append(f"The log was damaged: {damage}. The rest is intact{kept}.")
     return [*events, *(Noticed(text=text) for text in said)]
+
+
+async def _report_restored(runner: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Json]:
+    """The fields of SessionOpened that say what became of the variables."""
+    if not state.cells:
+        return {}
+    try:
+        back = await runner.restore_variables()
+    except SandboxUnavailable as error:
+        return {"lost": (f"all Python variables ({error})",)}
+    if back is None:
+        return {"lost": ("all Python variables",)}
+    lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
+    if back.missing:
+        names = ", ".join(sorted(_find_changed_names(entries, {*back.missing})))
+        lost.append(f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}")
+    # Names that begin with `_` are not listed among variables, and a loss is said of any.
+    listed = [it for it in back.labels if not it.name.startswith("_")]
+    return {
+        "restored": tuple(it.name for it in listed if it.status == "restored"),
+        "replayed": tuple(it.name for it in listed if it.status == "replayed"),
+        "lost": tuple(lost),
+    }
+
+
+def _find_changed_names(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
+    """Names that these cells have added or changed, as far as was seen."""
+    ids: set[ActionId] = set()
+    names: set[str] = set()
+    for event in (entry.event for entry in entries):
+        if isinstance(event, ActionStarted) and event.cell in cells:
+            ids.add(event.id)
+        elif isinstance(event, ActionFinished) and event.id in ids and event.variables:
+            names |= {*event.variables.added, *event.variables.changed}
+    return names

@@ -27,6 +27,7 @@ _FIELDS: Mapping[str, Json] = {
 }
 _NOTE: Mapping[str, Json] = {"type": "object", "properties": dict(_FIELDS), "required": [*_FIELDS]}
 _NOTES: Mapping[str, Json] = {"type": "array", "items": _NOTE}
+_RETURNS = {"recall": _NOTES, "memories": _NOTES, "remember": {"type": "integer"}, "forget": {"type": "null"}}
 
 
 def memory_file() -> Path:
@@ -82,16 +83,14 @@ def memory_tools(
         _call_memory(lambda: memory().forget(id, trusted=not is_untrusted()))
         return Result(text=f"note {id} is forgotten", value=None)
 
-    reading: dict[str, Any] = {"effect": "pure", "reach": "outside", "parallel_safe": True}
-    made: list[tuple[Tool[..., Any], Mapping[str, Json]]] = [
-        (tool(**reading)(recall), _NOTES),
-        (tool(**reading)(memories), _NOTES),
+    made: list[Tool[..., Any]] = [
+        tool(effect="pure", reach="outside", parallel_safe=True)(recall),
+        tool(effect="pure", reach="outside", parallel_safe=True)(memories),
     ]
     if can_write:
         # Nothing but Pinfold's own notes is touched, and nothing leaves: there is nothing to ask about.
-        writing: dict[str, Any] = {"effect": "keyed", "reach": "nothing"}
-        made += [(tool(**writing)(remember), {"type": "integer"}), (tool(**writing)(forget), {"type": "null"})]
-    return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns=returns) for one, returns in made]
+        made += [tool(effect="keyed", reach="nothing")(remember), tool(effect="keyed", reach="nothing")(forget)]
+    return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns=_RETURNS[one.name]) for one in made]
 
 
 async def _recall_notes(ask: Callable[[], list[Note]], about_to_read: Callable[[], Awaitable[None]]) -> Result:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from pinfold.app.config.schema import LimitsConfig
 from pinfold.engine import Performed
 from pinfold.events import Changed, Effect
 from pinfold.sandbox import Answer, Display, Outcome, Session, Variable
@@ -38,22 +39,15 @@ _NO_DATA = ("module", "function", "builtin_function_or_method", "type")
 """Types of variables that are not reported."""
 
 
-class OutputLimits(Struct, frozen=True, kw_only=True):
-    """How much of a result the model sees, where the user has said it. All of it is kept, and the model can read it."""
-
-    output_bytes: int | None = None
-    output_lines: int | None = None
-    output_tokens: int | None = None
-
-    def cut(self, text: str, most: int, whole: str) -> str:
-        """`most`: characters, in any case. `whole` names where all of it can be found."""
-        if self.output_lines is not None:
-            text = capped_lines(text, self.output_lines, whole=whole)
-        tokens = None if self.output_tokens is None else BYTES_PER_TOKEN * self.output_tokens
-        sizes = [size for size in (self.output_bytes, tokens) if size is not None]
-        if sizes and (length := len(text.encode("utf-8", "replace"))) > min(sizes):
-            most = min(most, len(text) * min(sizes) // length)
-        return cap_text(text, most, whole=whole)
+def cut_result(text: str, limits: LimitsConfig, most: int, whole: str) -> str:
+    """As much of a result as the model sees; `most`: characters, in any case. `whole` names where all of it can be found."""
+    if limits.output_lines is not None:
+        text = capped_lines(text, limits.output_lines, whole=whole)
+    tokens = None if limits.output_tokens is None else BYTES_PER_TOKEN * limits.output_tokens
+    sizes = [size for size in (limits.output_bytes, tokens) if size is not None]
+    if sizes and (length := len(text.encode("utf-8", "replace"))) > min(sizes):
+        most = min(most, len(text) * min(sizes) // length)
+    return cap_text(text, most, whole=whole)
 
 
 def diff_variables(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
@@ -98,7 +92,7 @@ def observation(outcome: Outcome) -> str:
             parts.append(f"[{_NO_WAY_OUT}]")
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
-    parts.extend(f"[{notice}]" for notice in outcome.notices)
+    parts += [f"[{notice}]" for notice in outcome.notices]
     if outcome.rolled_back:
         parts.append(f"[{_ROLLED_BACK}]")
     if outcome.state_lost:
@@ -115,16 +109,12 @@ def _describe_loss(what: str, lost: int, of: int) -> str:
 
 def describe_display(display: Display) -> str:
     """A display in words: its own plain text, or what it is."""
-    pictures = [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items() if _is_picture(mime)]
+    pictures = [mime for mime in display.mime if mime.startswith("image/")]
     plain = display.mime.get("text/plain")
     if plain is None or pictures:
-        forms = pictures or [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items()]
+        forms = [f"{mime}, {len(display.mime[mime]):,} bytes" for mime in pictures or display.mime]
         return f"[shown to the user: {'; '.join(forms)}]"
     return plain.decode("utf-8", "replace")
-
-
-def _is_picture(mime: str) -> bool:
-    return mime.startswith("image/")
 
 
 async def describe_files(session: Session, data: Iterable[str]) -> str:
@@ -152,13 +142,9 @@ def answer_to_cell(performed: Performed) -> Answer:
     """What a cell gets of an action it called for."""
     if performed.whole is not UNSET:  # a command that failed among them: its code is in there
         return Answer(status="ok", value=performed.whole)
-    match performed.outcome:
-        case "ok":
-            return Answer(status="ok", value=performed.observation)
-        case "denied" | "not_run":
-            return Answer(status="refused", value=performed.observation)
-        case _:
-            return Answer(status="failed", value=performed.observation)
+    is_refused = performed.outcome in ("denied", "not_run")
+    status = "ok" if performed.outcome == "ok" else "refused" if is_refused else "failed"
+    return Answer(status=status, value=performed.observation)
 
 
 def report_failure(tool: str, failure: ToolFailed, effect: Effect) -> Performed:

@@ -8,25 +8,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct, convert, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from pinfold.app.config.databases import keep_passwords
 from pinfold.app.config.layers import Loaded, load_config
-from pinfold.app.config.schema import RunConfig
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import CallOptions
 from pinfold.app.paths import default_workspace, is_too_wide, refuse_closed_folders, suggest_path, workspace_at
 from pinfold.app.session.answers import AnswerForm
 from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS, Flows
-from pinfold.app.session.observations import OutputLimits
 from pinfold.app.session.toolbox import ToolOptions
 from pinfold.app.trust.instructions import Instruction, instructions
-from pinfold.app.trust.project_files import SERVERS, TOOLS
 from pinfold.app.trust.secrets import hide_process_secrets, secrets_in
 from pinfold.engine import Budget, Hooks, Model
 from pinfold.events import Json, Mode, SessionId, TurnId
 from pinfold.log import summarise
-from pinfold.policy import Guards, strict
 from pinfold.sandbox import Capabilities, Limits, Mount, Provider, data_places, not_mountable
 from pinfold.text import keep_own_secret
 
@@ -52,7 +48,7 @@ class Options(Struct, frozen=True, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
     calling: CallOptions = field(default_factory=CallOptions)
     """How models are called."""
     view: Path | None = None
@@ -101,8 +97,6 @@ class SessionStatus(Struct, frozen=True, kw_only=True):
 
 __all__ = ["Mount", "mounts_of", "refuse_overlap"]
 
-_ENDINGS = {":rw": True, ":ro": False}
-
 
 def mounts_of(items: Iterable[str | PathLike[str]]) -> tuple[Mount, ...]:
     """Each item is PATH, PATH:ro or PATH:rw; read-only unless it says otherwise. Raises ConfigError."""
@@ -110,7 +104,7 @@ def mounts_of(items: Iterable[str | PathLike[str]]) -> tuple[Mount, ...]:
     for item in items:
         mount = _read_mount(fspath(item))
         for other in mounts:
-            if _overlap(mount.path, other.path):
+            if mount.path.is_relative_to(other.path) or other.path.is_relative_to(mount.path):
                 raise ConfigError(f"{mount.path} and {other.path} cannot both be mounted: one lies in the other")
         mounts.append(mount)
     return tuple(mounts)
@@ -133,10 +127,8 @@ def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:
 
 
 def _read_mount(text: str) -> Mount:
-    bare, writable = text, False
-    for ending, answer in _ENDINGS.items():
-        if text.endswith(ending):
-            bare, writable = text.removesuffix(ending), answer
+    writable = text.endswith(":rw")
+    bare = text.removesuffix(":rw" if writable else ":ro")
     if not bare:
         raise ConfigError(f"{text!r} names no path to mount; write PATH or PATH:rw")
     try:
@@ -154,10 +146,6 @@ def _read_mount(text: str) -> Mount:
     return mount
 
 
-def _overlap(one: Path, other: Path) -> bool:
-    return one.is_relative_to(other) or other.is_relative_to(one)
-
-
 IMPORTED = "imported"
 """Marks a session folder whose log came from elsewhere, until it is first opened here."""
 
@@ -167,26 +155,25 @@ def is_imported(folder: Path) -> bool:
     return (folder / IMPORTED).exists()
 
 
-def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
+def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Json]) -> Options:
     """For a session that begins: flags over environment over files over defaults."""
-    if workspace is not None:
-        folder, notice = workspace_at(workspace), None
-    else:
-        folder, notice = default_workspace(session)
+    folder, notice = default_workspace(session) if workspace is None else (workspace_at(workspace), None)
     loaded = _load_config(folder, flags)
     config = loaded.config
-    return Options(
+    return _options(
+        loaded,
+        folder,
+        flags,
+        notice,
         workspace=folder,
         model=config.model.name,
         mode=config.run.mode,
         sandbox=config.sandbox.provider,
         git_checkpoints=config.checkpoint.git,
-        **_instruction_options(loaded, folder, notice),
-        **_limit_options(loaded, flags),
     )
 
 
-def resume_options(session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
+def resume_options(session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Json]) -> Options:
     """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise.
 
     One that was imported has nothing of its own yet.
@@ -195,16 +182,16 @@ def resume_options(session: SessionId, folder: Path, workspace: Path | None, fla
         return new_session_options(session, workspace, flags)
     place = workspace_at(workspace) if workspace is not None else None
     summary = summarise(folder)
-    known = Path(summary.workspace) if summary and summary.workspace else None
-    loaded = _load_config(place or known, flags)
-    return Options(
+    known = place or (Path(summary.workspace) if summary and summary.workspace else None)
+    return _options(
+        _load_config(known, flags),
+        known,
+        flags,
         workspace=place,
         model=flags.get("model.name"),
         mode=flags.get("run.mode"),
         sandbox=flags.get("sandbox.provider"),
         git_checkpoints=flags.get("checkpoint.git"),
-        **_instruction_options(loaded, place or known),
-        **_limit_options(loaded, flags),
     )
 
 
@@ -218,46 +205,32 @@ def check_paths(paths: Mapping[str, Path]) -> Mapping[str, Path]:
     return paths
 
 
-def _load_config(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
+def _load_config(workspace: Path | None, flags: Mapping[str, Json]) -> Loaded:
     """The configuration; from here on, nothing that is shown holds a secret this process knows."""
     loaded = load_config(workspace, {key: value for key, value in flags.items() if key not in (FLOW_HOSTS, FLOW_TOOLS)})
     hide_process_secrets()
     return loaded
 
 
-def _guards(run: RunConfig) -> Guards:
-    guards = strict() if run.guards == "strict" else Guards()
-    return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
-
-
-def _instruction_options(loaded: Loaded, workspace: Path | None, notice: str | None = None) -> dict[str, Any]:
-    """What the model is told by files, and what the user is told of those it is not."""
-    wanted, said = instructions(workspace, loaded.obeyed)
-    return {"instructions": wanted, "notices": tuple(filter(None, (notice, loaded.notice, *said)))}
-
-
-def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
+def _options(
+    loaded: Loaded, place: Path | None, flags: Mapping[str, Json], notice: str | None = None, **chosen: Json
+) -> Options:
+    """`place`: the workspace, as far as it is known. `chosen`: what a session that goes on takes from its own past."""
     config = loaded.config
-    sandbox = config.sandbox
     calling = CallOptions.of(config, loaded.keys())
     keep_passwords(config.data)
     keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
-    return {
-        "limits": sandbox.limits(config.limits),
-        "packages": sandbox.packages,
-        "python": sandbox.python,
-        "budget": convert({**asdict(config.run), **asdict(config.budget)}, Budget),
-        "settings": config.model.settings(),
-        "calling": calling,
-        "toolbox": ToolOptions(
-            enable=config.tools.enable,
-            disable=config.tools.disable,
-            hosts=config.network.allow,
-            flows=Flows.from_flags(flags),
-            output=convert(asdict(config.limits), OutputLimits),
-            guards=_guards(config.run),
-            declared=tuple((name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")),
-            mcp=loaded.obeyed.get(SERVERS),
-            data=config.data,
-        ),
-    }
+    flows = Flows(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
+    wanted, said = instructions(place, loaded.obeyed)
+    return Options(
+        **chosen,
+        instructions=wanted,
+        notices=tuple(filter(None, (notice, loaded.notice, *said))),
+        limits=config.sandbox.limits(config.limits),
+        packages=config.sandbox.packages,
+        python=config.sandbox.python,
+        budget=convert({**asdict(config.run), **asdict(config.budget)}, Budget),
+        settings=config.model.settings(),
+        calling=calling,
+        toolbox=ToolOptions(loaded=loaded, flows=flows),
+    )

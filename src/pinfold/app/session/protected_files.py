@@ -12,11 +12,10 @@ from msgspec import Struct
 
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused
+from pinfold.sandbox.guards import protected_files as guards
 from pinfold.tools import BadCall
 
 _EDITS = ("write_file", "edit_file")
-STEERING = (*_EDITS, "apply_patch")
-"""Tools that may change a file that steers the agent."""
 
 
 class ProtectedEdit(Struct, frozen=True, kw_only=True):
@@ -49,21 +48,17 @@ _HEADS = ("--- ", "+++ ", "*** ", "rename ", "copy ", "diff ")
 
 
 def _match_protected(path: str, workspace: Path) -> str:
-    from pinfold.sandbox.guards.protected_files import find_protected_path
-
-    return ("\0" not in path and find_protected_path(path, workspace)) or ""
+    return ("\0" not in path and guards.find_protected_path(path, workspace)) or ""
 
 
 def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
     """What it would make of the file as it is now. Raises BadCall."""
-    from pinfold.sandbox.guards.protected_files import read_protected_file
-
     path = find_protected_file(action, workspace)
     if action.tool not in _EDITS:
         raise BadCall(f"{path} is protected; change it with edit_file or write_file, one file at a time")
     args = action.given
     try:
-        before = read_protected_file(path, workspace)
+        before = guards.read_protected_file(path, workspace)
     except FileRefused as error:
         raise BadCall(str(error)) from error
     if action.tool == "write_file":
@@ -79,16 +74,12 @@ def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
 
 def apply_edit(action: CallTool, workspace: Path) -> str:
     """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
-    from pinfold.sandbox.guards.protected_files import write_protected_file
-
     edit = plan_edit(action, workspace)
     try:
-        write_protected_file(edit.path, edit.after, workspace)
+        guards.write_protected_file(edit.path, edit.after, workspace)
     except FileRefused as error:
         raise BadCall(str(error)) from error
-    from pinfold.sandbox.guards.protected_files import steers_agent
-
-    trust = "; it is obeyed again once the user trusts it" if steers_agent(edit.path) else ""
+    trust = "; it is obeyed again once the user trusts it" if guards.steers_agent(edit.path) else ""
     return f"wrote {edit.path}{trust}\n{edit.diff()}"
 
 

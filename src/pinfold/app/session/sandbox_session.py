@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 import anyio
 import anyio.to_thread
@@ -12,33 +12,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.errors import CheckpointError, ConfigError
-from pinfold.app.session.checkpoints import Checkpoints, Restored
+from pinfold.app.session.checkpoints import Checkpoints
 from pinfold.app.session.egress import SessionEgress
-from pinfold.app.session.observations import (
-    describe_files,
-    diff_variables,
-    file_of,
-    inventory,
-)
+from pinfold.app.session.observations import describe_files, diff_variables, file_of, inventory
 from pinfold.app.session.options import data_inside
 from pinfold.app.session.protected_files import add_closing_notices
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.untrusted_files import Writer
-from pinfold.engine import Journal, Performed, Rewound
-from pinfold.events import (
-    BlobId,
-    Changed,
-    FileChange,
-    Noticed,
-    PinfoldError,
-    Redo,
-    Undo,
-)
-from pinfold.log import BlobMissing, Blobs, LogUnwritable
+from pinfold.engine import Performed, Rewound
+from pinfold.events import BlobId, Changed, FileChange, Noticed, PinfoldError, Redo, Undo
+from pinfold.log import BlobMissing, Log, LogUnwritable
 from pinfold.sandbox import (
     CommandOutcome,
     GuardedSession,
-    Limits,
     NotSupported,
     Provider,
     Resumable,
@@ -59,8 +45,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
     spec: Spec
     way: SessionEgress
     privacy: Privacy
-    journal: Journal
-    blobs: Blobs
+    log: Log
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
     glances: bool = False
@@ -77,20 +62,12 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         self._variables: dict[str, Variable] = {}
         """After the last cell."""
 
-    @property
-    def limits(self) -> Limits:
-        return self.spec.limits
-
     async def ensure_session(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
-            if self.spec.site:
-                self.spec.site.mkdir(exist_ok=True)
-                # A session of root's runs under an id of its own, and must be able to read it.
-                self.spec.site.chmod(0o755)
-            if self.spec.servers:
-                self.spec.servers.mkdir(exist_ok=True)
-                self.spec.servers.chmod(0o755)
+            for folder in filter(None, (self.spec.site, self.spec.servers)):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o755)  # a session of root's runs under an id of its own, and must be able to read it
             if self.spec.view:
                 self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
@@ -109,7 +86,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
                 if writable := [str(mount.path) for mount in self.spec.mounts if mount.writable]:
                     lines.append(f"Undo does not cover {', '.join(writable)}.")
             if lines:
-                await self.journal.append(*(Noticed(text=line) for line in lines))
+                await self.log.append(*(Noticed(text=line) for line in lines))
         return self._session
 
     async def close(self) -> None:
@@ -118,7 +95,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
             await session.close()
             if isinstance(session, GuardedSession):
                 add_closing_notices(session.parting, is_broken=bool(session.lost_files))
-                await self.journal.append(*(Noticed(text=line) for line in session.parting))
+                await self.log.append(*(Noticed(text=line) for line in session.parting))
         for close in self.closing:
             await close()
         if self.writer:
@@ -134,15 +111,13 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         if session is None:
             raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
         before = session.path
-        if isinstance(command, Undo):
-            said = await session.undo(command.to, command.what)
-        else:
-            said = await session.redo()
+        is_undo = isinstance(command, Undo)
+        said = await (session.undo(command.to, command.what) if is_undo else session.redo())
         self.privacy.note_own_files()
         await self._refresh_variables()
         after = session.path
         to = after[-1] if after else 0
-        if isinstance(command, Undo) and command.what == "files":
+        if is_undo and command.what == "files":
             to = command.to if command.to is not None else (0, *before)[-2]
         return Rewound(
             to=to,
@@ -162,12 +137,12 @@ class SandboxSession(Struct, kw_only=True, dict=True):
             logger.info("cell %d is not run again: %s", cell, error)
             return None
 
-    async def restore(self, number: int) -> Restored:
-        """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
+    async def restore(self, number: int) -> str:
+        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
         if self.checkpoints is None:
             raise CheckpointError("the workspace may not be changed in mode read-only")
         self.privacy.check_workspace()
-        restored = await self.checkpoints.restore(await self.ensure_session(), number, self.limits.shell_s)
+        restored = await self.checkpoints.restore(number)
         self.privacy.note_own_files()
         return restored
 
@@ -216,16 +191,10 @@ class SandboxSession(Struct, kw_only=True, dict=True):
 
     async def shell(self, command: str) -> CommandOutcome:
         session = await self.ensure_session()
-        return await session.command(["/bin/sh", "-c", command], timeout_s=self.limits.cell_s)
+        return await session.command(["/bin/sh", "-c", command], timeout_s=self.spec.limits.cell_s)
 
-    @asynccontextmanager
-    async def _make_checkpoints(self, what: str) -> AsyncGenerator[None]:
-        """What changes files ends in a checkpoint, if it comes to its end and they are made."""
-        if self.checkpoints:
-            await self.checkpoints.before(await self.ensure_session(), self.limits.shell_s)
-        yield
-        if self.checkpoints:
-            await self.checkpoints.after(await self.ensure_session(), what, self.limits.shell_s)
+    def _make_checkpoints(self, code: str) -> AbstractAsyncContextManager[None]:
+        return self.checkpoints.around(code) if self.checkpoints else nullcontext()
 
     def _with_files(self, performed: Performed) -> Performed:
         """And what became of the workspace's files."""
@@ -240,13 +209,11 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         return replace(performed, files=files, more_files=changed.more)
 
     def _store_content(self, content: bytes | None) -> BlobId | None:
-        try:
-            return None if content is None else self.blobs.put(content)
-        except LogUnwritable:  # the change itself is told
-            return None
+        with suppress(LogUnwritable):  # the change itself is told
+            return None if content is None else self.log.blobs.put(content)
+        return None
 
     def picture(self, blob: BlobId) -> bytes | None:
-        try:
-            return self.blobs.get(blob)
-        except BlobMissing:
-            return None
+        with suppress(BlobMissing):
+            return self.log.blobs.get(blob)
+        return None

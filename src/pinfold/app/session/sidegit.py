@@ -6,7 +6,7 @@ its own, below the session's TMPDIR, and the only ref it moves is the session's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ _SETTINGS = {
     **dict.fromkeys(_OFF, "false"),
 }
 """Over whatever the repository's own config says: what would run something, or keep files out of a checkpoint."""
+_SWITCHES = ("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS")
 _FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 
 BEGIN = r"""
@@ -154,9 +155,7 @@ def git_environment(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[s
         "GIT_WORK_TREE": ".",
         "GIT_TERMINAL_PROMPT": "0",
         **dict.fromkeys(("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"), "/dev/null"),
-        **dict.fromkeys(
-            ("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS"), "1"
-        ),
+        **dict.fromkeys(_SWITCHES, "1"),
         "GIT_CONFIG_COUNT": str(len(settings)),
     }
     for who in ("AUTHOR", "COMMITTER"):
@@ -179,7 +178,10 @@ class Changes(Struct, frozen=True, kw_only=True):
 def parse_changes(raw: bytes) -> Changes:
     """What `git diff-tree --raw -z` prints; untrusted, and only ever given back to the session."""
     found = Changes(gone=[], changed=[], new=[], nested=[])
-    for head, path in _pairs(raw.split(b"\0")):
+    words = raw.split(b"\0")
+    for head, path in zip(words[::2], words[1::2], strict=False):
+        if head.count(b" ") != 4:
+            continue
         old, new, *_, status = head.lstrip(b":").split(b" ")
         if b"160000" in (old, new):
             found.nested.append(path)
@@ -188,7 +190,3 @@ def parse_changes(raw: bytes) -> Changes:
         else:
             (found.new if status == b"A" else found.changed).append(path)
     return found
-
-
-def _pairs(words: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    return ((head, path) for head, path in zip(words[::2], words[1::2], strict=False) if head.count(b" ") == 4)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +14,55 @@ import anyio
 import anyio.abc
 from msgspec import Struct, field
 
-from pinfold.app.config.databases import DataConfig
+from pinfold.app.config.layers import Loaded
+from pinfold.app.config.schema import Config
 from pinfold.app.paths import config_dir
-from pinfold.app.session.action_context import current_action
-from pinfold.app.session.egress import Flows, RunningAction, SessionEgress
-from pinfold.app.session.observations import OutputLimits
+from pinfold.app.session.egress import Flows, SessionEgress, current_action
+from pinfold.app.trust.project_files import SERVERS, TOOLS
 from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
-from pinfold.policy import Guards
-from pinfold.sandbox import CommandOutcome, Spec
-from pinfold.tools import SHOWN, BadCall, Registry, Tool
+from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session, Spec
+from pinfold.tools import SHOWN, BadCall, Tool
 from pinfold.tools.ports import Fetched, Inside, Kept
 
 if TYPE_CHECKING:
+    from pinfold.net import Destination, How
     from pinfold.net import Fetched as Page
+
+
+class SessionCommands:
+    """Programs that tools run inside. The first of an action that counts as a cell is that cell."""
+
+    def __init__(self, started: Callable[[], Awaitable[Session]]) -> None:
+        self._started = started
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        workdir: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> CommandOutcome:
+        """Raises BadCall where this sandbox cannot."""
+        session = await self._started()
+        what = current_action()
+        more: dict[str, Any] = {"on_output": what.on_output} if what else {}
+        if what and what.read_only:
+            if not session.capabilities.read_only_commands:
+                what.stopped = "impossible"
+                return CommandOutcome(status="error", read_only="impossible")
+            more["read_only"] = True
+        if what and what.cell is not None and isinstance(session, Resumable):
+            more["cell"], what.cell = what.cell, None
+        try:
+            ran = await session.command(argv, timeout_s=timeout_s, stdin=stdin, workdir=workdir, env=env, **more)
+        except (NotSupported, FileRefused) as error:
+            raise BadCall(str(error)) from error
+        if what and ran.read_only in ("refused", "impossible"):
+            what.stopped = ran.read_only
+        return ran
 
 
 class WebAccess:
@@ -55,12 +89,19 @@ class WebAccess:
                 headers = {**self._told(to.host), **headers}
         except NetError as error:
             raise BadCall(str(error)) from error
-        running = RunningAction(what.ask_to_connect, cleared={*what.cleared})
+        cleared = {*what.cleared}
+
+        async def gate(destination: Destination, how: How) -> str | None:
+            refused = None if destination in cleared else await what.ask_to_connect(destination, how)
+            if refused is None:
+                cleared.add(destination)
+            return refused
+
         said = sum(map(len, (*headers, *headers.values()))) + len(body or b"")
         try:
             page = await fetch(
                 url,
-                egress=self._way.egress_for(running),
+                egress=self._way.egress(gate),
                 method=method,
                 headers=headers,
                 body=body,
@@ -68,7 +109,7 @@ class WebAccess:
             )
         except NetError as error:
             # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
-            gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in running.cleared else ()
+            gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in cleared else ()
             raise BadCall(str(error), sent=gone) from error
         charset = f"; charset={page.charset}" if page.charset else ""
         return Fetched(
@@ -97,28 +138,27 @@ def _list_sent(page: Page, said: int) -> tuple[Sent, ...]:
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    enable: tuple[str, ...] | None = None
-    """Names or patterns; None: all."""
-    disable: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    """That may be reached without asking, where the mode says so."""
+    loaded: Loaded = field(default_factory=lambda: Loaded(config=Config(), origins={}))
+    """The configuration, and the trusted files of the workspace."""
     flows: Flows = field(default_factory=Flows)
-    output: OutputLimits = field(default_factory=OutputLimits)
-    guards: Guards = field(default_factory=Guards)
-    declared: tuple[tuple[str, bytes], ...] = ()
-    """YAML files of the workspace that are trusted, by name."""
     carries: bool = False
     """Clients of a server may copy files in and out: `put_file`, `get_file`."""
     remembers: bool = False
     """Notes may be kept, though the session is not."""
-    mcp: bytes | None = None
-    """`.mcp.json` of the workspace, if it is trusted."""
     more_mcp: tuple[str, bytes] | None = None
     """Servers that the caller names: where, and what such a file would hold."""
-    data: Mapping[str, DataConfig] = field(default_factory=dict[str, DataConfig])
-    """Databases of the user's, by name."""
     served: tuple[Tool[..., Any], ...] = ()
     """Tools of servers that are known already, one server after the other."""
+
+    @property
+    def declared(self) -> list[tuple[str, bytes]]:
+        """YAML files of the workspace that are trusted, by name."""
+        return [(name, data) for name, data in self.loaded.obeyed.items() if name.startswith(f"{TOOLS}/")]
+
+    @property
+    def mcp(self) -> bytes | None:
+        """`.mcp.json` of the workspace, if it is trusted."""
+        return self.loaded.obeyed.get(SERVERS)
 
 
 class _HostSecrets:
@@ -175,16 +215,6 @@ def select_shown_tools(*, small: bool, handed: Iterable[str]) -> tuple[str, ...]
     return (*(("python",) if small else SHOWN), *handed)
 
 
-def build_registry(
-    options: ToolOptions, tools: Iterable[Tool[..., Any]], handed: Iterable[str], *, small: bool
-) -> Registry:
-    shown = select_shown_tools(small=small, handed=handed)
-    registry = Registry(tools, enable=options.enable, disable=options.disable, shown=shown)
-    for server, served in groupby(options.served, key=lambda tool: tool.server):
-        registry.put(server, served)
-    return registry
-
-
 KEPT = 1 << 20
 """Bytes of each stream."""
 _KILLED_S = 5.0
@@ -203,46 +233,33 @@ class HostShell:
             )
         except OSError as error:
             return CommandOutcome(status="error", stderr=f"{error.filename}: {error.strerror}\n".encode())
-        out, err = _LimitedOutput(), _LimitedOutput()
+        out, err = bytearray(), bytearray()
+        dropped = 0
+
+        async def read(stream: anyio.abc.ByteReceiveStream | None, kept: bytearray) -> None:
+            nonlocal dropped
+            assert stream
+            async for piece in stream:
+                room = KEPT - len(kept)
+                kept += piece[:room]
+                dropped += max(0, len(piece) - room)
+
         in_time = False
         try:
             with anyio.move_on_after(timeout_s):
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(out.read, process.stdout)
-                    tasks.start_soon(err.read, process.stderr)
+                    tasks.start_soon(read, process.stdout, out)
+                    tasks.start_soon(read, process.stderr, err)
                 await process.wait()
                 in_time = True
         finally:
             with anyio.CancelScope(shield=True):
-                await _kill_group(process)
+                with suppress(ProcessLookupError):  # with everything it started that did not leave its group
+                    os.killpg(process.pid, signal.SIGKILL)
+                with anyio.move_on_after(_KILLED_S):
+                    await process.wait()
+                await process.aclose()
         status = "timeout" if not in_time else "ok" if process.returncode == 0 else "error"
         return CommandOutcome(
-            status=status,
-            code=process.returncode,
-            stdout=bytes(out.kept),
-            stderr=bytes(err.kept),
-            dropped_bytes=out.dropped + err.dropped,
+            status=status, code=process.returncode, stdout=bytes(out), stderr=bytes(err), dropped_bytes=dropped
         )
-
-
-class _LimitedOutput:
-    def __init__(self) -> None:
-        self.kept = bytearray()
-        self.dropped = 0
-
-    async def read(self, stream: anyio.abc.ByteReceiveStream | None) -> None:
-        if stream is None:
-            return
-        async for piece in stream:
-            room = KEPT - len(self.kept)
-            self.kept += piece[:room]
-            self.dropped += max(0, len(piece) - room)
-
-
-async def _kill_group(process: anyio.abc.Process) -> None:
-    """With everything it started that did not leave its group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with anyio.move_on_after(_KILLED_S):
-        await process.wait()
-    await process.aclose()

@@ -88,7 +88,7 @@ async def resolve_session(given: Mapping[str, Any], name: str | None, user: User
         return place
     options = await _choose_model(place.options, user)
     model = str(options.model)
-    if options.toolbox.data and missing_modules("sql") and not await offer_extra("sql", user):
+    if options.toolbox.loaded.config.data and missing_modules("sql") and not await offer_extra("sql", user):
         user.tell("Without it code cannot read databases. Install it later with: pinfold extras add sql")
     extra = extra_for(model, options.calling)
     if (not extra or await offer_extra(extra, user)) and await ask_for_key(model, options.calling, user):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.trust.secrets import SHORTEST, Secrets, secrets_in
+from pinfold.events import Json
 from pinfold.text import keep_own_secret
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -41,9 +42,6 @@ class StoredCredentials:
         _hide(text)
         Secrets().set(_name(server), text, [self._hosts[server]])
 
-    def forget(self, server: str) -> None:
-        self.put(server, None)
-
 
 def _name(server: str) -> str:
     return f"mcp.{server}"[:_NAME]
@@ -58,21 +56,15 @@ def _hide(text: str) -> None:
     keep_own_secret(*_secrets_in(content))
 
 
-def _secrets_in(value: Any, *, is_secret: bool = False) -> list[str]:
-    match value:
-        case dict():
-            table = cast("dict[str, Any]", value)
-            return [
-                one
-                for key, item in table.items()
-                for one in _secrets_in(item, is_secret=any(word in key.lower() for word in _SECRETS))
-            ]
-        case list():
-            return [one for item in cast("list[Any]", value) for one in _secrets_in(item, is_secret=is_secret)]
-        case str() if is_secret and len(value) >= SHORTEST:
-            return [value]
-        case _:
-            return []
+def _secrets_in(value: Json, *, is_secret: bool = False) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in cast("dict[str, Json]", value).items():
+            yield from _secrets_in(item, is_secret=any(word in key.lower() for word in _SECRETS))
+    elif isinstance(value, list):
+        for item in cast("list[Json]", value):
+            yield from _secrets_in(item, is_secret=is_secret)
+    elif is_secret and isinstance(value, str) and len(value) >= SHORTEST:
+        yield value
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -94,14 +86,12 @@ def fill_variables(spec: ServerSpec) -> ServerSpec:
     """Raises NotSet, ConfigError."""
     if not has_variables(spec):
         return spec
-    host = _host(spec)
+    host = host_of(spec.url) if spec.url else LOCAL.format(spec.name)
 
     def fill(text: str) -> str:
         return _VARIABLE.sub(lambda found: _value(found[1], found[2], host), text)
 
-    oauth = spec.oauth
-    if oauth is not None:
-        oauth = replace(oauth, client_secret=fill(oauth.client_secret))
+    oauth = spec.oauth and replace(spec.oauth, client_secret=fill(spec.oauth.client_secret))
     return replace(
         spec,
         command=fill(spec.command),
@@ -116,10 +106,6 @@ def host_of(url: str) -> str:
     from pinfold.net import parse_url
 
     return parse_url(url).destination.host
-
-
-def _host(spec: ServerSpec) -> str:
-    return host_of(spec.url) if spec.url else LOCAL.format(spec.name)
 
 
 def _value(name: str, default: str | None, host: str) -> str:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
+
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, hold_file_lock, read_private, write_private
 from pinfold.app.session.catalogue import OWN_MODULES
 from pinfold.app.session.mcp.credentials import NotSet, fill_variables, has_variables
 from pinfold.app.trust.mcp_reach import apply_reach
+from pinfold.events import Json
 from pinfold.tools.mcp.server_config import read_servers
 from pinfold.tools.mcp.spec import ServerSpec, module_name
 
 _KEY = "mcpServers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedServers:
+class NamedServers(Struct, frozen=True, kw_only=True):
     """Servers a session may use, and one line for each that it may not."""
 
     specs: tuple[ServerSpec, ...] = ()
@@ -41,39 +42,39 @@ def load_servers(
     The caller's own comes before the user's, and that before the workspace's. Raises ConfigError for the caller's own.
     """
     found: dict[str, ServerSpec] = {}
-    faults: list[str] = []
     if more is not None:
         where, content = more
         mine = _fill_specs(*read_servers(content, where))
         if mine.faults:
             raise ConfigError(mine.faults[0])
         found |= {spec.name: spec for spec in mine.specs}
-    named = load_user_servers()
+    try:
+        data = read_private(user_file())
+        named = NamedServers() if data is None else _fill_specs(*read_servers(data, str(user_file())))
+    except ConfigError as error:
+        named = NamedServers(faults=(str(error),))
     found |= {spec.name: spec for spec in named.specs if spec.name not in found}
-    faults += named.faults
+    faults = [*named.faults]
     if project is not None:
         specs, wrong = read_servers(project, origin)
         faults += wrong
         for spec in specs:
+            why = ""
             if spec.name in found:
-                faults.append(f"{origin}: {spec.name} is not used: {found[spec.name].origin} names one too")
+                why = f"{found[spec.name].origin} names one too"
             elif spec.name in OWN_MODULES:
-                faults.append(
-                    f"{origin}: {spec.name} is not used: Pinfold's own tools have that name; "
-                    f"rename it, or put it into {user_file()}"
-                )
+                why = f"Pinfold's own tools have that name; rename it, or put it into {user_file()}"
             elif has_variables(spec):
+                why = f"variables are filled in for your own servers alone; put it into {user_file()}"
+            if why:
+                faults.append(f"{origin}: {spec.name} is not used: {why}")
+                continue
+            found[spec.name] = mine = apply_reach(spec)
+            if mine.wants:
                 faults.append(
-                    f"{origin}: {spec.name} is not used: variables are filled in for your own servers alone; "
-                    f"put it into {user_file()}"
+                    f"{origin}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
+                    f"to give it that: pinfold mcp trust {spec.name} {mine.gives}"
                 )
-            else:
-                found[spec.name] = mine = apply_reach(spec)
-                if mine.wants:
-                    faults.append(
-                        f"{origin}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
-                        f"to give it that: pinfold mcp trust {spec.name} {mine.gives}"
-                    )
     return NamedServers(specs=tuple(found.values()), faults=tuple(faults))
 
 
@@ -83,15 +84,7 @@ def find_project_server(project: bytes, origin: str, name: str) -> ServerSpec | 
     return next((spec for spec in specs if spec.name == module_name(name)), None)
 
 
-def load_user_servers() -> NamedServers:
-    try:
-        data = read_private(user_file())
-    except ConfigError as error:
-        return NamedServers(faults=(str(error),))
-    return NamedServers() if data is None else _fill_specs(*read_servers(data, str(user_file())))
-
-
-def read_extra_servers(more: str | PathLike[str] | Mapping[str, Any]) -> tuple[str, bytes]:
+def read_extra_servers(more: str | PathLike[str] | Mapping[str, Json]) -> tuple[str, bytes]:
     """A file of `mcpServers`, or such a table, or what would be in it: where it is from, and its content. Raises ConfigError."""
     if not isinstance(more, Mapping):
         try:
@@ -115,7 +108,7 @@ def _fill_specs(specs: Iterable[ServerSpec], faults: Iterable[str]) -> NamedServ
     return NamedServers(specs=tuple(kept), faults=tuple(said))
 
 
-def spec_of(name: str, entry: Mapping[str, Any]) -> ServerSpec:
+def spec_of(name: str, entry: Mapping[str, Json]) -> ServerSpec:
     """As the user's file would have it. Raises ConfigError."""
     found = _fill_specs(*read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file())))
     if found.faults:
@@ -123,7 +116,7 @@ def spec_of(name: str, entry: Mapping[str, Any]) -> ServerSpec:
     return found.specs[0]
 
 
-def write_entry(name: str, entry: Mapping[str, Any]) -> None:
+def write_entry(name: str, entry: Mapping[str, Json]) -> None:
     """Put a server into the user's file, in place of one of that name. Raises ConfigError."""
     with _edit_entries() as entries:
         for other in [key for key in entries if module_name(key) == module_name(name)]:
@@ -143,7 +136,7 @@ def remove_entry(name: str) -> None:
 
 
 @contextmanager
-def _edit_entries() -> Generator[dict[str, Any]]:
+def _edit_entries() -> Generator[dict[str, Json]]:
     """The entries, written back with all else that is in the file. Raises ConfigError."""
     path = user_file()
     with hold_file_lock(path):
@@ -152,16 +145,15 @@ def _edit_entries() -> Generator[dict[str, Any]]:
             table: object = {} if data is None else json.loads(data)
         except ValueError as error:
             raise ConfigError(f"{path} is no JSON: {error}; mend it first") from error
-        content = cast("dict[str, Any]", table) if isinstance(table, dict) else {}
+        content: dict[str, Json] = cast("dict[str, Json]", table) if isinstance(table, dict) else {_KEY: None}
         entries = content.setdefault(_KEY, {})
-        if not isinstance(table, dict) or not isinstance(entries, dict):
+        if not isinstance(entries, dict):
             raise ConfigError(f'{path} should be {{"{_KEY}": {{NAME: ...}}}}; mend it first')
-        yield cast("dict[str, Any]", entries)
+        yield cast("dict[str, Json]", entries)
         write_private(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryOptions:
+class EntryOptions(Struct, frozen=True, kw_only=True):
     what: tuple[str, ...]
     """A URL, or a command and its arguments."""
     env: tuple[str, ...] = ()
@@ -171,7 +163,7 @@ class EntryOptions:
     hosts: tuple[str, ...] = ()
 
 
-def build_entry(given: EntryOptions) -> dict[str, Any]:
+def build_entry(given: EntryOptions) -> dict[str, Json]:
     """Raises ConfigError."""
     first, *args = given.what
     is_url = first.startswith(("http://", "https://"))
@@ -187,7 +179,7 @@ def build_entry(given: EntryOptions) -> dict[str, Any]:
         raise ConfigError("--header is for a URL; a command gets --env")
     if given.reach == "network" and not given.hosts:
         raise ConfigError("--reach network needs --host HOST, what it may reach")
-    entry: dict[str, Any] = {"url": first} if is_url else {"command": first, "args": args}
+    entry: dict[str, Json] = {"url": first} if is_url else {"command": first, "args": args}
     if is_url and transport:
         entry["type"] = transport
     if given.env:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, field
 
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError
@@ -28,7 +27,6 @@ from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.tools import Registry, Result, Tool
 from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
@@ -54,8 +52,7 @@ class AbsentPerson:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerListing:
+class ServerListing(Struct, frozen=True, kw_only=True):
     """A server as it is known without starting it."""
 
     spec: ServerSpec
@@ -86,20 +83,23 @@ def find_spec(named: NamedServers, name: str) -> ServerSpec:
 def forget(spec: ServerSpec) -> None:
     """What was agreed to, and its sign-in. Raises ConfigError."""
     FilePins((spec,)).forget(spec.name)
-    StoredCredentials((spec,)).forget(spec.name)
+    StoredCredentials((spec,)).put(spec.name, None)
     note_success(spec.name)
 
 
 def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
     """Raises ConfigError."""
     pins = FilePins(specs)
-    found: list[ServerListing] = []
-    for spec in specs:
-        manifest: Any = pins.get(spec.name)
-        tools = None if manifest is None else len(manifest.get("tools", ()))
-        where, trusted, failure = describe_place(spec), pins.is_trusted(spec.name), failure_of(spec.name)
-        found.append(ServerListing(spec=spec, where=where, trusted=trusted, tools=tools, failure=failure))
-    return tuple(found)
+    return tuple(
+        ServerListing(
+            spec=spec,
+            where=describe_place(spec),
+            trusted=pins.is_trusted(spec.name),
+            tools=None if (manifest := pins.get(spec.name)) is None else len(manifest.get("tools", ())),
+            failure=failure_of(spec.name),
+        )
+        for spec in specs
+    )
 
 
 class ToolOffer(Struct, frozen=True, kw_only=True):
@@ -112,10 +112,6 @@ class ToolOffer(Struct, frozen=True, kw_only=True):
     effect: Effect
     held: bool
 
-    @property
-    def fields(self) -> dict[str, Json]:
-        return to_builtins(self)
-
 
 class ServerInspector:
     """Servers that are connected to for the user, by name."""
@@ -124,6 +120,7 @@ class ServerInspector:
         self._specs = {spec.name: spec for spec in specs}
         self._servers = servers
         self._pins = pins
+        self.difference, self.is_trusted = servers.difference, pins.is_trusted
 
     async def connect(self, *names: str) -> Mapping[str, str]:
         """Side by side. Those that did not start, and why."""
@@ -141,9 +138,6 @@ class ServerInspector:
     def is_program(self, name: str) -> bool:
         """Whether it is started here."""
         return self._specs[name].transport == "stdio"
-
-    def where(self, name: str) -> str:
-        return self._servers.status(name).where
 
     def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
         return self._servers.pinned_tools(name) or ()
@@ -169,22 +163,13 @@ class ServerInspector:
         """Of the tool's arguments, by name; empty where there is no such tool."""
         found = next((one for one in self.tools(name) if one.name == f"{name}.{tool}"), None)
         known: Json = (found.parameters or {}).get("properties") if found else None
-        if not isinstance(known, dict):
-            return {}
-        properties = cast("dict[str, Json]", known)
+        properties = cast("dict[str, Json]", known) if isinstance(known, dict) else {}
         return {key: cast("dict[str, Json]", it) for key, it in properties.items() if isinstance(it, dict)}
-
-    def difference(self, name: str) -> Difference:
-        return self._servers.difference(name)
-
-    def is_trusted(self, name: str) -> bool:
-        return self._pins.is_trusted(name)
 
     def annotations(self, name: str) -> Mapping[str, Mapping[str, Json]]:
         """What the server says of its tools, by name: whether it only reads, may destroy, may be repeated."""
         manifest = self._pins.get(name) or {}
-        tools: Any = manifest.get("tools", [])
-        return {str(tool["name"]): tool.get("annotations") or {} for tool in tools}
+        return {str(tool["name"]): tool.get("annotations") or {} for tool in manifest.get("tools", [])}
 
     def trust(self, name: str) -> None:
         """Agree to what it says now, and believe what it says of its tools. Raises ConfigError, BadCall."""
@@ -244,10 +229,10 @@ async def inspect_servers(
             yield ServerInspector(specs, servers, pins)
 
 
-async def check_servers(workspace: Path, limit_s: float) -> list[dict[str, Any]]:
+async def check_servers(workspace: Path, limit_s: float) -> list[dict[str, Json]]:
     """For `pinfold doctor`: each server started once, side by side, each for so long at most. Raises ConfigError."""
     named = load_servers_for(workspace)
-    found: list[dict[str, Any]] = [
+    found: list[dict[str, Json]] = [
         {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"} for line in named.faults
     ]
     failed: dict[str, str] = {}
@@ -265,15 +250,9 @@ async def check_servers(workspace: Path, limit_s: float) -> list[dict[str, Any]]
         for spec in named.specs:
             name, cause = spec.name, failed.get(spec.name, "")
             has_changed = f"it has changed since you agreed: pinfold mcp trust {name}"
-            found.append(
-                {
-                    "name": name,
-                    "where": describe_place(spec),
-                    "tools": 0 if cause else len(look.tools(name)),
-                    "cause": cause,
-                    "fix": _fix(spec, cause) if cause else has_changed if look.difference(name) else "",
-                }
-            )
+            fix = _fix(spec, cause) if cause else has_changed if look.difference(name) else ""
+            tools = 0 if cause else len(look.tools(name))
+            found.append({"name": name, "where": describe_place(spec), "tools": tools, "cause": cause, "fix": fix})
     return found
 
 

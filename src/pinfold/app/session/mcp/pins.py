@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import time
@@ -42,7 +41,7 @@ class FilePins:
     def put(self, server: str, manifest: Mapping[str, Json]) -> None:
         """What it says of its tools counts for nothing until that is trusted as well. Raises ConfigError."""
         with hold_file_lock(self._path(server)):
-            self._write(server, _Pin(identity=self._identity(server), manifest=dict(manifest)))
+            self._write(server, _Pin(identity=identity(self._specs[server]), manifest=dict(manifest)))
 
     def is_trusted(self, server: str) -> bool:
         pin = self._read(server)
@@ -51,7 +50,7 @@ class FilePins:
     def trust(self, server: str) -> None:
         """From now on its annotations count. Raises ConfigError."""
         with hold_file_lock(self._path(server)):
-            pin = self._read(server) or _Pin(identity=self._identity(server))
+            pin = self._read(server) or _Pin(identity=identity(self._specs[server]))
             self._write(server, msgspec.structs.replace(pin, trusted=True))
 
     def forget(self, server: str) -> None:
@@ -67,7 +66,7 @@ class FilePins:
             pin = msgspec.json.decode(data, type=_Pin)
         except msgspec.MsgspecError as error:
             raise ConfigError(f"{path} is damaged; remove it, and look at {server} again: pinfold mcp trust") from error
-        return pin if pin.identity == self._identity(server) else None
+        return pin if pin.identity == identity(self._specs[server]) else None
 
     def _write(self, server: str, pin: _Pin) -> None:
         write_private(self._path(server), msgspec.json.encode(pin))
@@ -76,9 +75,6 @@ class FilePins:
         origin = self._specs[server].origin
         elsewhere = "" if origin == str(user_file()) else f"-{_digest(origin)[:16]}"
         return self.folder / f"{server}{elsewhere}.json"
-
-    def _identity(self, server: str) -> str:
-        return identity(self._specs[server])
 
 
 def identity(spec: ServerSpec) -> str:
@@ -109,7 +105,7 @@ def _failure_path(server: str) -> Path:
 
 
 def failure_of(server: str) -> Failure | None:
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(_failure_path(server).read_bytes(), type=Failure)
     return None
 
@@ -118,11 +114,11 @@ def note_failure(server: str, why: str, pause_s: float = 0.0) -> None:
     now = time.time()
     failure = Failure(why=why[:_WORDS], at=now, until=now + pause_s if pause_s else 0.0)
     # What cannot be noted must not stop anything.
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         private_dir(_failure_path(server).parent)
         _failure_path(server).write_bytes(msgspec.json.encode(failure))
 
 
 def note_success(server: str) -> None:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         _failure_path(server).unlink(missing_ok=True)

@@ -11,8 +11,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import is_too_wide, refuse_closed_folders
@@ -61,8 +62,7 @@ def describe_place(spec: ServerSpec) -> str:
     return f"a sandbox of its own (reach {spec.reach})" if is_sandboxed(spec) else "this machine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """How to start it."""
 
     argv: tuple[str, ...]
@@ -77,9 +77,7 @@ def launch_on_host(spec: ServerSpec, workspace: Path) -> Launch:
     env["PATH"] = _search_path_outside(workspace, env.get("PATH", os.defpath))
     env |= spec.env
     # Never in the workspace: `python -m` and `npx` run what they find in the folder they start in.
-    cwd = Path(spec.cwd).expanduser() if spec.cwd else Path.home()
-    if not cwd.is_absolute():
-        cwd = Path.home() / cwd
+    cwd = Path.home() / Path(spec.cwd).expanduser()
     program = _find_program(spec, cwd, env["PATH"])
     if inside := _from_workspace(spec, program, cwd, workspace):
         raise BadCall(
@@ -91,7 +89,10 @@ def launch_on_host(spec: ServerSpec, workspace: Path) -> Launch:
 
 def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
     """Raises BadCall."""
-    cwd = _folder(spec, workspace)
+    # With a way out never in the workspace, for the reason that holds on this machine.
+    cwd = (Path("/") if spec.hosts else workspace) / Path(spec.cwd).expanduser()
+    if not cwd.is_dir():
+        raise BadCall(f"{spec.name}: the folder {cwd} does not exist; change `cwd` in {spec.origin}")
     path = os.environ.get("PATH", os.defpath)
     program = _find_program(spec, cwd, _search_path_outside(workspace, path) if spec.hosts else path)
     if spec.hosts and (inside := _from_workspace(spec, program, cwd, workspace)):
@@ -107,7 +108,7 @@ def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
             installed = [program.resolve(), *(one for one in installed if _is_harmless(one, workspace))]
     needed = [*installed, *named]
     env = dict(spec.env)
-    paths = [str(program.parent), *_shebang_folders(program), env.get("PATH", ""), _INSIDE_PATH]
+    paths = [str(program.parent), *(str(one.parent) for one in _shebang(program)), env.get("PATH", ""), _INSIDE_PATH]
     env["PATH"] = ":".join(filter(None, dict.fromkeys(paths)))
     if Path(_CERTIFICATES).is_file():
         # Certificates of its own are hidden inside as everything that looks like a key is.
@@ -118,15 +119,6 @@ def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
 
 
 _INSIDE_PATH = "/usr/local/bin:/usr/bin:/bin"
-
-
-def _folder(spec: ServerSpec, workspace: Path) -> Path:
-    # With a way out never in the workspace, for the reason that holds on this machine.
-    start = Path("/") if spec.hosts else workspace
-    cwd = start / Path(spec.cwd).expanduser() if spec.cwd else start
-    if not cwd.is_dir():
-        raise BadCall(f"{spec.name}: the folder {cwd} does not exist; change `cwd` in {spec.origin}")
-    return cwd
 
 
 def _find_program(spec: ServerSpec, cwd: Path, path: str) -> Path:
@@ -241,10 +233,6 @@ def _shebang(program: Path) -> list[Path]:
     return list(dict.fromkeys([path, path.resolve()])) if path else []
 
 
-def _shebang_folders(program: Path) -> list[str]:
-    return [str(one.parent) for one in _shebang(program)]
-
-
 def _find_named_paths(spec: ServerSpec, cwd: Path) -> Iterator[Path]:
     """What its arguments name that is there."""
     for arg in spec.args:
@@ -261,19 +249,19 @@ def _project_of(path: Path) -> Path:
     if "node_modules" in path.parts:
         return _home_of(path)
     for folder in path.parents:
-        if is_too_wide(folder.resolve()) or _is_closed(folder):
+        if _is_off_limits(folder):
             break
         if any((folder / mark).is_file() for mark in _MARKS):
             return folder
-    return path if is_too_wide(path.parent.resolve()) or _is_closed(path.parent) else path.parent
+    return path if _is_off_limits(path.parent) else path.parent
 
 
-def _is_closed(folder: Path) -> bool:
+def _is_off_limits(folder: Path) -> bool:
     try:
         refuse_closed_folders(folder.resolve())
     except ConfigError:
         return True
-    return False
+    return is_too_wide(folder.resolve())
 
 
 def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple[Mount, ...]:
@@ -283,9 +271,7 @@ def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple
     kept: list[Mount] = [workspace]
     paths = {one for path in needed for one in (path, path.resolve())}
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):
-        if any(path.is_relative_to(one) for one in _SYSTEM):
-            continue
-        if any(path.is_relative_to(mount.path) for mount in kept):
+        if any(path.is_relative_to(one) for one in (*_SYSTEM, *(mount.path for mount in kept))):
             continue
         mount = Mount(path=path)
         if why := _why_not(mount):

@@ -1,23 +1,38 @@
-"""The programs of MCP servers that speak over their standard streams: on this machine, or in a sandbox of their own."""
+"""The programs of MCP servers that speak over their standard streams: on this machine, or in a sandbox of their own.
+
+In a sandbox, the streams are relayed by the calls of one long cell.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from pinfold.app.session.mcp.placement import Launch, launch_in_sandbox, launch_on_host
-from pinfold.app.session.mcp.sandboxed_program import Tail, run_sandboxed
+from pinfold.app.session.protected_files import add_closing_notices
 from pinfold.app.tasks import background
 from pinfold.app.trust.mcp_reach import is_sandboxed
-from pinfold.sandbox import Limits, NotSupported, Provider, SandboxUnavailable, Spec
-from pinfold.sandbox.kernel.folders import TemporaryFolder
+from pinfold.events import Json
+from pinfold.sandbox import (
+    Answer,
+    GuardedSession,
+    Limits,
+    NotSupported,
+    Provider,
+    SandboxUnavailable,
+    Session,
+    Spec,
+    Stream,
+)
+from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process
@@ -27,6 +42,18 @@ _GRACE_S = 1.0
 """For it to end by itself when there is nothing more to read, and again when it is told to."""
 _KILLED_S = 5.0
 _LOOK_S = 0.01
+TAIL_BYTES = 8_000
+"""Of its stderr, for who wonders why it ended."""
+_PIECE = 256 << 10
+"""Bytes that one call brings to a program in a sandbox."""
+_WAITING = 16
+"""Unread pieces of its output; with more it has to wait."""
+_HELD_S = 600.0
+"""How long a call is kept that has nothing to come back with."""
+_LASTS_S = 7 * 24 * 3600.0
+"""Of the cell's own time, which does not count what it spends in calls."""
+_START = "from _pinfold_guest.tool_calls import relay\nrelay.start({argv!r}, {env!r}, {cwd!r})\nrelay.relay()"
+_GO_ON = "relay.relay()"
 
 
 class Programs:
@@ -38,11 +65,7 @@ class Programs:
         self._limits = limits
 
     def start(self, spec: ServerSpec) -> AbstractAsyncContextManager[Process]:
-        return (
-            self._run_in_sandbox(spec)
-            if is_sandboxed(spec)
-            else _run_on_host(launch_on_host(spec, self._workspace), spec)
-        )
+        return self._run_in_sandbox(spec) if is_sandboxed(spec) else self._run_on_host(spec)
 
     @asynccontextmanager
     async def _run_in_sandbox(self, spec: ServerSpec) -> AsyncGenerator[Process]:
@@ -55,26 +78,40 @@ class Programs:
         if not (can.isolated and can.calls) or can.remote or (spec.hosts and not can.egress):
             lacks = "cannot shut it in" if not can.isolated or can.remote else "has no way to speak with it there"
             lacks = "gives no way out to listed hosts" if can.calls and not can.egress else lacks
+            instead = f"remove `reach` from its entry in {spec.origin}"
+            if spec.is_confined:
+                instead = f"let it run on this machine: pinfold mcp trust {spec.name} --reach outside"
             raise BadCall(
                 f"{spec.name} is to run in a sandbox of its own (reach {spec.reach}), and {provider.name} {lacks}; "
-                f"choose another --sandbox, or {_suggest_host_run(spec)}"
+                f"choose another --sandbox, or {instead}"
             )
-        folder = TemporaryFolder("workspace")
         async with AsyncExitStack() as stack:
-            stack.callback(folder.remove)
+            place = stack.enter_context(folder("workspace"))
             way = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
-            box = Spec(workspace=folder.path, mounts=started.mounts, egress=way, limits=self._limits)
+            box = Spec(workspace=place, mounts=started.mounts, egress=way, limits=self._limits)
             try:
                 session = await provider.open(box)
             except (SandboxUnavailable, NotSupported) as error:
                 raise BadCall(f"{spec.name} cannot run in a sandbox: {error}") from error
-            yield await stack.enter_async_context(run_sandboxed(session, started, f"a sandbox ({provider.name})"))
+            yield await stack.enter_async_context(_run_sandboxed(session, started, f"a sandbox ({provider.name})"))
 
-
-def _suggest_host_run(spec: ServerSpec) -> str:
-    if spec.is_confined:
-        return f"let it run on this machine: pinfold mcp trust {spec.name} --reach outside"
-    return f"remove `reach` from its entry in {spec.origin}"
+    @asynccontextmanager
+    async def _run_on_host(self, spec: ServerSpec) -> AsyncGenerator[Process]:
+        started = launch_on_host(spec, self._workspace)
+        try:
+            process = await anyio.open_process(
+                started.argv, env=started.env, cwd=started.cwd, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise BadCall(f"{spec.name} cannot be started: {error.filename}: {error.strerror}") from error
+        hosted = _HostProgram(process)
+        try:
+            async with background() as tasks:
+                tasks.start_soon(hosted.listen)
+                yield hosted
+        finally:
+            with anyio.CancelScope(shield=True):
+                await hosted.end()
 
 
 @asynccontextmanager
@@ -86,15 +123,25 @@ async def _open_egress(spec: ServerSpec) -> AsyncGenerator[Path]:
         listed = AllowList(spec.hosts)
     except BadPattern as error:
         raise BadCall(f"{spec.name}: `hosts` in {spec.origin}: {error}") from error
-    folder = TemporaryFolder("egress")
-    try:
-        async with Proxy(Egress(listed)).listening(folder.path / "proxy"):
-            yield folder.path / "proxy"
-    finally:
-        folder.remove()
+    with folder("egress") as place:
+        async with Proxy(Egress(listed)).listening(place / "proxy"):
+            yield place / "proxy"
 
 
-class _HostProcess:
+class _Program:
+    """What it says on stderr; the last of it."""
+
+    _said = b""
+
+    def hear(self, piece: bytes) -> None:
+        self._said = (self._said + piece)[-TAIL_BYTES:]
+
+    @property
+    def said(self) -> str:
+        return self._said.decode("utf-8", "replace")
+
+
+class _HostProgram(_Program):
     where = "this machine"
 
     def __init__(self, process: anyio.abc.Process) -> None:
@@ -103,20 +150,12 @@ class _HostProcess:
         self.stdin: ByteSendStream = process.stdin
         self.stdout: ByteReceiveStream = process.stdout
         self._process = process
-        self._said = Tail()
-
-    @property
-    def said(self) -> str:
-        return self._said.text
+        self.wait_for_exit = process.wait
 
     async def listen(self) -> None:
-        stream = self._process.stderr
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async for piece in stream or ():
-                self._said.add(piece)
-
-    async def wait_for_exit(self) -> int | None:
-        return await self._process.wait()
+            async for piece in self._process.stderr or ():
+                self.hear(piece)
 
     async def end(self) -> None:
         """And whatever it started that did not leave its group."""
@@ -137,34 +176,120 @@ class _HostProcess:
 
     def _send_signal(self, sign: int) -> bool:
         """True if a process of its group was still there."""
-        try:
-            os.killpg(self._process.pid, sign)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
+        with suppress(PermissionError):
+            try:
+                os.killpg(self._process.pid, sign)
+            except ProcessLookupError:
+                return False
         return True
 
 
+class _SandboxedProgram(_Program, ByteSendStream):
+    """Its streams on this side; it is its own stdin."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.stdin: ByteSendStream = self
+        self._give, taken = anyio.create_memory_object_stream[bytes](_WAITING)
+        self.stdout: ByteReceiveStream = BufferedByteReceiveStream(taken)
+        self._code: int | None = None
+        self._ended = anyio.Event()
+        self._unread = bytearray()
+        """For the program."""
+        self._is_over = False
+        self._stirred, self._taken = anyio.Event(), anyio.Event()
+
+    async def wait_for_exit(self) -> int | None:
+        await self._ended.wait()
+        return self._code
+
+    async def send(self, item: bytes) -> None:
+        """Returns once there is room for more. Raises BrokenResourceError."""
+        if self._ended.is_set() or self._is_over:
+            raise anyio.BrokenResourceError
+        self._unread += item
+        self._stirred.set()
+        while len(self._unread) > _PIECE:
+            if self._ended.is_set():
+                raise anyio.BrokenResourceError
+            await self._taken.wait()
+
+    async def aclose(self) -> None:
+        """Nothing more comes for it to read."""
+        self._is_over = True
+        self._stirred.set()
+
+    def on_output(self, stream: Stream, _text: str) -> None:
+        """The bell: it has something to hand over."""
+        if stream == "stdout":
+            self._stirred.set()
+
+    async def on_call(self, tool: str, args: Mapping[str, Json]) -> Answer:
+        """What is called is up to the program inside, which can only harm what it says itself."""
+        match args:
+            case {"out": str(out), "err": str(err), "full": bool(is_full)} if tool == "relay":
+                pass
+            case _:
+                return Answer(status="refused", value="there is nothing to call but relay")
+        try:
+            written, said = out.encode("latin-1"), err.encode("latin-1")
+        except UnicodeEncodeError:
+            return Answer(status="refused", value="that is no stream of bytes")
+        self.hear(said)
+        if written:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the reader is gone
+                await self._give.send(written)
+        if isinstance(code := args.get("code"), int):
+            self._code = code
+            return Answer(status="ok", value={"in": "", "over": True})
+        if not is_full:
+            with anyio.move_on_after(_HELD_S):
+                await self._stirred.wait()
+            self._stirred = anyio.Event()
+        piece = b"" if is_full else bytes(self._unread[:_PIECE])
+        del self._unread[: len(piece)]
+        if self._unread:
+            self._stirred.set()
+        self._taken.set()
+        self._taken = anyio.Event()
+        return Answer(status="ok", value={"in": piece.decode("latin-1"), "over": self._is_over and not self._unread})
+
+    async def run(self, session: Session, started: Launch) -> None:
+        code = _START.format(argv=list(started.argv), env=dict(started.env), cwd=started.cwd)
+        try:
+            while True:
+                outcome = await session.run(code, timeout_s=_LASTS_S, on_call=self.on_call, on_output=self.on_output)
+                if outcome.status != "ok" or outcome.value != "False":
+                    break
+                code = _GO_ON
+            if (
+                lines := (outcome.error or "").strip().splitlines()
+            ):  # the last is the error; the rest is our own program
+                self.hear(f"{lines[-1]}\n".encode())
+        finally:
+            self._ended.set()
+            self._taken.set()
+            self._give.close()
+
+
 @asynccontextmanager
-async def _run_on_host(started: Launch, spec: ServerSpec) -> AsyncGenerator[Process]:
-    try:
-        process = await anyio.open_process(
-            started.argv,
-            env=started.env,
-            cwd=started.cwd,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise BadCall(f"{spec.name} cannot be started: {error.filename}: {error.strerror}") from error
-    hosted = _HostProcess(process)
+async def _run_sandboxed(session: Session, started: Launch, where: str) -> AsyncGenerator[_SandboxedProgram]:
+    """It runs for as long as this lasts; the session is closed at the end, and all that runs in it with it."""
+    program = _SandboxedProgram(where)
     try:
         async with background() as tasks:
-            tasks.start_soon(hosted.listen)
-            yield hosted
+            tasks.start_soon(program.run, session, started)
+            try:
+                yield program
+            finally:
+                await program.aclose()
+                with anyio.CancelScope(shield=True):
+                    with anyio.move_on_after(_GRACE_S):
+                        await program.wait_for_exit()
+                    await session.close()
     finally:
         with anyio.CancelScope(shield=True):
-            await hosted.end()
+            await session.close()
+            if isinstance(session, GuardedSession):
+                add_closing_notices(session.parting, is_broken=bool(session.lost_files))
+            await program.stdout.aclose()

@@ -6,46 +6,49 @@ Each becomes an action of that call, so policy, approval and record are those of
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from pinfold.app.models.session_models import CallOptions, SessionModels, SpendingLedger
-from pinfold.app.session.action_context import ActionContext, current_action
+from pinfold.app.session.egress import ActionContext, current_action
 from pinfold.engine import Journal, Performed
 from pinfold.events import (
     AssistantMessage,
     CallTool,
     Json,
     Message,
-    Noticed,
     PinfoldError,
     Reply,
     Request,
-    RequestFailed,
     Sent,
     UserMessage,
     plain_json,
 )
 from pinfold.model import destination_of
-from pinfold.sandbox import Limits, Provider
+from pinfold.sandbox import Provider, Spec
 from pinfold.text import cap_text
 
 SAMPLING = "sampling"
 _QUESTION = "ask_user"
 _TRIES = 3
-Answer = Callable[[Request], Awaitable[tuple[Reply, str, tuple[Sent, ...]]]]
-"""A model's reply, its name, and what left this machine for it. Raises PinfoldError."""
+
+
+class ServerContext(Struct, frozen=True, kw_only=True):
+    spec: Spec
+    provider: Provider
+    asked: SessionModels
+    calling: CallOptions
+    log: Journal
 
 
 class ServerRequests:
     """Person and Sampler of the servers of one session."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, around: ServerContext) -> None:
+        self._around = around
         self._running: dict[str, list[ActionContext]] = {}
         self._wanted: list[dict[str, Json]] = []
         """Requests that wait to be judged: nothing else may be asked under that name."""
@@ -74,8 +77,7 @@ class ServerRequests:
             return None
         filled: dict[str, Json] = {}
         if not fields:
-            words = await _ask_user(what, f"{server} asks: {message}", ("yes", "no"))
-            return filled if words is not None and is_yes(words) else None
+            return filled if await _agrees(what, f"{server} asks: {message}") else None
         for field in fields:
             found = await _field(what, f"{server} asks: {message}\n{field.question}", field)
             if found is None:
@@ -87,9 +89,7 @@ class ServerRequests:
         what = self._current_call(server)
         if what is None:
             return False
-        question = f"{server} wants you to open a page in your browser: {why}\n{url}\nWill you?"
-        words = await _ask_user(what, question, ("yes", "no"))
-        return words is not None and is_yes(words)
+        return await _agrees(what, f"{server} wants you to open a page in your browser: {why}\n{url}\nWill you?")
 
     async def sample(
         self, server: str, messages: Sequence[Mapping[str, Json]], *, system: str, max_tokens: int
@@ -98,12 +98,7 @@ class ServerRequests:
         if what is None or _messages(messages) is None:
             return None
         args: dict[str, Json] = {"messages": list(messages), "system": system, "max_tokens": max_tokens}
-        self._wanted.append(args)
-        try:
-            with what.held():
-                performed = await what.on_call(f"{server}.{SAMPLING}", args)
-        finally:
-            self._wanted.remove(args)
+        performed = await what.call_part(f"{server}.{SAMPLING}", args, self._wanted)
         match performed.whole:
             case {"text": str(text), "model": str(model)} if performed.outcome == "ok":
                 return text, model
@@ -122,24 +117,36 @@ class ServerRequests:
         request = Request(
             system=str(args["system"]), messages=messages, settings={"max_tokens": int(args["max_tokens"])}
         )
+        model, access = self._around.asked.model, self._around.calling.access()
+        why = "the reply broke off"
         try:
-            reply, model, sent = await self._answer(request)
+            async for reply in model.stream(request):
+                if isinstance(reply, Reply):
+                    if not reply.from_cache:
+                        SpendingLedger().add(reply.usage, reply.cost)
+                    to = destination_of(model.name, access=access)
+                    out, back = len(plain_json(request).encode()), len(reply.text.encode("utf-8", "replace"))
+                    return Performed(
+                        outcome="ok",
+                        observation=reply.text,
+                        whole={"text": reply.text, "model": model.name},
+                        usage=reply.usage,
+                        cost=reply.cost,
+                        sent=(Sent(to=to, out=out, back=back),) if to else (),
+                    )
         except PinfoldError as error:
-            return Performed(outcome="error", observation=f"no model answered: {error}")
-        return Performed(
-            outcome="ok",
-            observation=reply.text,
-            whole={"text": reply.text, "model": model},
-            usage=reply.usage,
-            cost=reply.cost,
-            sent=sent,
-        )
+            why = str(error)
+        return Performed(outcome="error", observation=f"no model answered: {why}")
 
 
 async def _ask_user(what: ActionContext, question: str, options: Sequence[str]) -> str | None:
-    with what.held():
-        performed = await what.on_call(_QUESTION, {"question": question, "options": list(options)})
+    performed = await what.call_part(_QUESTION, {"question": question, "options": list(options)}, [])
     return performed.observation if performed.outcome == "ok" else None
+
+
+async def _agrees(what: ActionContext, question: str) -> bool:
+    words = await _ask_user(what, question, ("yes", "no"))
+    return words is not None and is_yes(words)
 
 
 async def _field(what: ActionContext, question: str, field: Field) -> dict[str, Json] | None:
@@ -158,21 +165,26 @@ async def _field(what: ActionContext, question: str, field: Field) -> dict[str, 
     return None
 
 
+class _Text(Struct, tag="text", tag_field="type"):
+    text: str
+
+
+class _Said(Struct):
+    content: _Text | list[_Text]
+    role: Json = "user"
+
+
 def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None:
     """None if they hold more than text."""
+    try:
+        said = convert(given, list[_Said])
+    except ValidationError:
+        return None
     found: list[Message] = []
-    for one in given:
-        content: Any = one.get("content")
-        parts = cast("list[Any]", content) if isinstance(content, list) else [content]
-        texts: list[str] = []
-        for part in parts:
-            match part:
-                case {"type": "text", "text": str(text)}:
-                    texts.append(text)
-                case _:
-                    return None
-        text = "\n".join(texts)
-        found.append(AssistantMessage(text=text) if one.get("role") == "assistant" else UserMessage(text=text))
+    for one in said:
+        parts = one.content if isinstance(one.content, list) else [one.content]
+        text = "\n".join(part.text for part in parts)
+        found.append(AssistantMessage(text=text) if one.role == "assistant" else UserMessage(text=text))
     return tuple(found) or None
 
 
@@ -194,7 +206,7 @@ class Field(Struct, frozen=True, kw_only=True):
     is_required: bool
 
     def value(self, words: str) -> Json:
-        """Raises NotThat."""
+        """Raises InvalidAnswer."""
         said = words.strip()
         if self.kind == "array":
             return [self._one(part.strip()) for part in said.split(",") if part.strip()]
@@ -206,108 +218,65 @@ class Field(Struct, frozen=True, kw_only=True):
             if not found:
                 raise InvalidAnswer(f"choose one of {', '.join(self.options)}")
             return found[0]
-        match self.kind:
-            case "integer" | "number":
-                return _number(said, whole=self.kind == "integer")
-            case _:
-                return said
+        return _number(said, whole=self.kind == "integer") if self.kind in ("integer", "number") else said
 
 
 def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
     """None for a form that cannot be asked as questions."""
-    given: Json = schema.get("properties", {})
-    if not isinstance(given, Mapping):
+    properties, required = schema.get("properties", {}), _list(schema.get("required"))
+    tables = _table(properties)
+    is_readable = isinstance(properties, Mapping) and all(isinstance(one, Mapping) for one in tables.values())
+    if not is_readable or len(tables) > MOST_FIELDS:
         return None
-    properties = cast("Mapping[str, Json]", given)
-    if len(properties) > MOST_FIELDS:
-        return None
-    required = schema.get("required")
-    needed = cast("list[Json]", required) if isinstance(required, list) else []
-    found: list[Field] = []
-    for name, content in properties.items():
-        if not isinstance(content, Mapping):
-            return None
-        about = cast("Mapping[str, Json]", content)
-        found.append(
-            Field(
-                name=name,
-                question=_field_question(name, about),
-                kind=str(about.get("type", "string")),
-                options=_field_options(about),
-                is_required=name in needed,
-            )
+    return tuple(
+        Field(
+            name=name,
+            question=_question_for(name, about),
+            kind=str(about.get("type", "string")),
+            options=_options_of(about),
+            is_required=name in required,
         )
-    return tuple(found)
+        for name, about in tables.items()
+    )
 
 
-def _field_question(name: str, about: Mapping[str, Json]) -> str:
+def _list(value: Json) -> list[Json]:
+    return cast("list[Json]", value) if isinstance(value, list) else []
+
+
+def _table(value: Json) -> Mapping[str, Json]:
+    return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
+
+
+def _question_for(name: str, about: Mapping[str, Json]) -> str:
     words = [str(about[key]) for key in ("title", "description") if about.get(key)]
     if "default" in about:
         words.append(f"(else {about['default']!r})")
     return cap_text(": ".join([name, *words]), _QUESTION_LENGTH)
 
 
-def _field_options(about: Mapping[str, Json]) -> dict[str, Json]:
+def _options_of(about: Mapping[str, Json]) -> dict[str, Json]:
     if about.get("type") == "boolean":
         return {"yes": True, "no": False}
-    inside: Any = about.get("items") if about.get("type") == "array" else about
-    if not isinstance(inside, Mapping):
-        return {}
-    table = cast("Mapping[str, Json]", inside)
+    table = _table(about.get("items")) if about.get("type") == "array" else about
     for key in ("oneOf", "anyOf"):
-        titled = table.get(key)
-        if isinstance(titled, list):
-            choices = [
-                cast("Mapping[str, Json]", one)
-                for one in cast("list[Any]", titled)
-                if isinstance(one, Mapping) and "const" in one
-            ]
+        if isinstance(table.get(key), list):
+            choices = [one for one in map(_table, _list(table[key])) if "const" in one]
             return {str(one.get("title", one["const"])): one["const"] for one in choices}
-    values = table.get("enum")
-    if not isinstance(values, list):
-        return {}
-    listed, names = cast("list[Json]", values), table.get("enumNames")
-    shown: Sequence[Json] = cast("list[Json]", names) if isinstance(names, list) else listed
-    return {str(name): value for name, value in zip(shown, listed, strict=False)}
+    values, names = _list(table.get("enum")), table.get("enumNames")
+    shown = _list(names) if isinstance(names, list) else values
+    return {str(name): value for name, value in zip(shown, values, strict=False)}
 
 
 def _number(said: str, *, whole: bool) -> int | float:
     try:
         number = int(said) if whole else float(said)
     except ValueError:
-        raise InvalidAnswer("a whole number is wanted" if whole else "a number is wanted") from None
+        number = math.nan
     if not math.isfinite(number):
-        raise InvalidAnswer("a number is wanted")
+        raise InvalidAnswer("a whole number is wanted" if whole else "a number is wanted")
     return number
 
 
 def is_yes(words: str) -> bool:
     return words.strip().lower() in _YES
-
-
-class ServerContext(Struct, frozen=True, kw_only=True):
-    workspace: Path
-    provider: Provider
-    limits: Limits
-    asked: SessionModels
-    calling: CallOptions
-    journal: Journal
-
-    async def notice(self, line: str) -> None:
-        await self.journal.append(Noticed(text=line))
-
-    async def answer(self, request: Request) -> tuple[Reply, str, tuple[Sent, ...]]:
-        """Its model's reply. Raises PinfoldError."""
-        model = self.asked.model
-        async for piece in model.stream(request):
-            if isinstance(piece, Reply):
-                if not piece.from_cache:
-                    SpendingLedger().add(piece.usage, piece.cost)
-                to = destination_of(model.name, access=self.calling.access())
-                out, back = len(plain_json(request).encode()), len(piece.text.encode("utf-8", "replace"))
-                return piece, model.name, (Sent(to=to, out=out, back=back),) if to else ()
-        raise RequestFailed("the reply broke off")
-
-
-def project_file(workspace: Path) -> str:
-    return str(workspace / ".mcp.json")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,12 +20,11 @@ from pinfold.app.session.mcp.credentials import StoredCredentials
 from pinfold.app.session.mcp.files import NamedServers
 from pinfold.app.session.mcp.pins import FilePins, identity, note_failure, note_success
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests, project_file
+from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests
 from pinfold.app.trust.mcp_reach import is_sandboxed
-from pinfold.engine import Performed
-from pinfold.events import CallTool, Json, PinfoldError
+from pinfold.app.trust.project_files import SERVERS
+from pinfold.events import Json, Noticed, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
-from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
@@ -48,13 +47,11 @@ class SessionServers:
         self._specs = {spec.name: spec for spec in named.specs}
         self._servers = servers
         self._asking = asking
+        self.names, self.difference = servers.names, servers.difference
+        self.is_sampling, self.run_sampling = asking.is_sampling, asking.run_sampling
         self._registry: Registry | None = None
         self._known: set[str] = set()
         self._shown: dict[str, str] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._servers.names
 
     def spec(self, name: str) -> ServerSpec | None:
         return self._specs.get(name)
@@ -119,12 +116,10 @@ class SessionServers:
 
     def note_failures(self) -> None:
         for name in self.names:
-            try:
+            with suppress(ConfigError):
                 status = self._servers.status(name)
-            except ConfigError:
-                continue
-            if status.why:
-                note_failure(name, status.why, status.retry_in_s)
+                if status.why:
+                    note_failure(name, status.why, status.retry_in_s)
 
     def list_status(self) -> list[Json]:
         """For the user: how each of them is."""
@@ -136,12 +131,6 @@ class SessionServers:
             except ConfigError as error:
                 found.append({"name": name, "state": "failed", "tools": 0, "problem": str(error)})
         return found
-
-    def _accept(self, server: str) -> None:
-        """Raises BadCall where it is not any more what was shown."""
-        if self._shown.get(server) != self.difference(server).text:
-            raise BadCall(f"{server} has changed once more since it was agreed to; nothing was called")
-        self._servers.accept(server)
 
     # For policy
 
@@ -158,28 +147,18 @@ class SessionServers:
         )
 
     def _is_agreed_to(self, server: str) -> bool:
-        try:
+        with suppress(ConfigError):
             return self._servers.is_trusted(server)
-        except ConfigError:
-            return False
+        return False
 
     def identity(self, server: str) -> str:
         """In a few letters: another program under the same name has another."""
         return identity(self._specs[server])[:8]
 
-    def difference(self, server: str) -> Difference:
-        return self._servers.difference(server)
-
     def show_difference(self, server: str) -> str:
         """How a server has changed, for who decides: a yes is to this and to nothing else."""
         self._shown[server] = text = self.difference(server).text
         return text
-
-    def is_sampling(self, action: CallTool) -> bool:
-        return self._asking.is_sampling(action)
-
-    async def run_sampling(self, action: CallTool) -> Performed:
-        return await self._asking.run_sampling(action)
 
     def _wrap_tool(self, tool: Tool[..., Any]) -> Tool[..., Any]:
         """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
@@ -187,7 +166,9 @@ class SessionServers:
         async def call_tool(**arguments: Any) -> Any:
             with self._asking.track_call(tool.server), self._record_failures():
                 if tool.held:
-                    self._accept(tool.server)
+                    if self._shown.get(tool.server) != self.difference(tool.server).text:
+                        raise BadCall(f"{tool.server} has changed once more since it was agreed to; nothing was called")
+                    self._servers.accept(tool.server)
                 return await tool.function(**arguments)
 
         return replace(tool, function=call_tool)
@@ -196,7 +177,7 @@ class SessionServers:
 async def serve(named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]) -> None:
     """For as long as the session lives."""
     said, heard = anyio.create_memory_object_stream[str](_SPARE)
-    asking = ServerRequests(around.answer)
+    asking = ServerRequests(around)
     mine: SessionServers | None = None
 
     def on_tools_changed(name: str) -> None:
@@ -214,19 +195,19 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
     world = World(
         pins=FilePins(named.specs),
         credentials=StoredCredentials(named.specs),
-        programs=Programs(around.workspace, around.provider, around.limits),
+        programs=Programs(around.spec.workspace, around.provider, around.spec.limits),
         person=asking,
         sampler=asking,
-        roots=(around.workspace,),
+        roots=(around.spec.workspace,),
         on_changed=on_tools_changed,
         notice=notify,
     )
     servers = Servers(named.specs, world)
     async with heard, said, servers:
-        mine = SessionServers(named, servers, asking, notify, project_file(around.workspace))
+        mine = SessionServers(named, servers, asking, notify, str(around.spec.workspace / SERVERS))
         task_status.started(mine)
         async for line in heard:
             try:
-                await around.notice(line)
+                await around.log.append(Noticed(text=line))
             except PinfoldError as error:  # the session has more to lose than a line
                 logger.warning("%s (not recorded: %s)", line, error)

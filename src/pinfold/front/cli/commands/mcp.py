@@ -328,7 +328,7 @@ async def _connect_server(found: ServerInspector, name: str) -> None:
 def _print_tools(found: ServerInspector, name: str, *, as_json: bool = False) -> None:
     for one in found.list_offers(name):
         if as_json:
-            click.echo(plain_json(one.fields))
+            click.echo(plain_json(one))
         else:
             held = " [changed: pinfold mcp trust]" if one.held else ""
             show(f"{one.signature}{held}")
