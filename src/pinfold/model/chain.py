@@ -90,11 +90,10 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
 
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
-        from pinfold.model.providers import direct, provider_registry
+        from pinfold.model.providers import DirectModel, check_installed
 
-        # Before a key is asked for that would be of no use yet.
-        provider_registry.check_installed(provider_registry.provider_named(meant.provider))
-        made = direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
+        check_installed(meant.provider)  # before a key is asked for that would be of no use yet
+        made = DirectModel(meant.provider, meant.model, name=name, key=key_for(meant, access))
         if access.warm:
             made.warm()
         return made
@@ -154,9 +153,9 @@ def check_installed(name: str, access: Access) -> None:
     """Looks only. Raises NotInstalled, which names the extra; UnknownModel."""
     provider = parse_model_name(name, access).provider
     if provider in DIRECT:
-        from pinfold.model.providers import provider_registry
+        from pinfold.model import providers
 
-        provider_registry.check_installed(provider_registry.provider_named(provider))
+        providers.check_installed(provider)
 
 
 def check_usable(name: str, access: Access) -> None:
