@@ -83,7 +83,7 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
         if access.data is None or access.state is None:
             raise UnknownModel(f"{name} needs a place for its weights, and there is none")
         return BuiltinModel(
-            name=meant.model, folder=access.data, state=access.state, uv=access.uv(), pull=True, notice=access.notice
+            name=meant.model, folder=access.data, state=access.state, uv=access.uv(), notice=access.notice
         )
     if meant.provider == "ollama":
         from pinfold.model.wire.ollama import OllamaModel
