@@ -193,13 +193,12 @@ class Proxy:
     async def _carry(self, client: Line, server: Line, head: Head, meter: _Meter) -> None:
         with anyio.move_on_after(self._limits.idle_s) as patience:
 
-            def out(count: int) -> None:
-                meter.sent += count
+            def out(sent: int, received: int = 0) -> None:
+                meter.sent += sent
+                meter.received += received
                 patience.deadline = anyio.current_time() + self._limits.idle_s
 
-            def back(count: int) -> None:
-                meter.received += count
-                patience.deadline = anyio.current_time() + self._limits.idle_s
+            back = partial(out, 0)
 
             if head.how == "tunnel":
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")

@@ -36,6 +36,7 @@ CONTEXT = 8192
 _STOP_S = 3
 _KEEP_ALIVE_S = 75
 """Longer than clients keep a connection: 5 s to 60 s. Who uses one as the server closes it gets no answer."""
+_HEADER_BYTES = 24
 _HEAD_BYTES = 1 << 20
 _DAY_S = 86_400.0
 _PATIENCE = Patience(connect_s=5.0, first_s=_DAY_S, idle_s=_DAY_S)
@@ -177,6 +178,8 @@ def read_head(path: Path) -> bytes:
         raise CannotServe(f"{path} cannot be read: {error.strerror}") from error
     if not head.startswith(b"GGUF"):
         raise CannotServe(f"{path} is not a GGUF file; name one, or a folder with a config.json")
+    if len(head) < _HEADER_BYTES:
+        raise CannotServe(f"{path} is a broken GGUF file; fetch it again")
     return head
 
 
