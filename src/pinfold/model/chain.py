@@ -41,18 +41,19 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
     if meant.provider in FILES:
         kind = ScriptedModel if meant.provider == "scripted" else ReplayModel
         return kind.from_file(Path(meant.model), served)
-    return _build(name, meant, access)
-
-
-def _build(name: str, meant: ModelRef, access: Access) -> Model:
     calls, profile = traits_for(meant, access)
-    model = _add_prices(_make_wire_model(name, meant, access), meant)
+    model = _make_wire_model(name, meant, access)
+    if meant.provider not in ("builtin", "url", *DIRECT):  # they know it themselves, or the price is unknown
+        from pinfold.model.layers import PriceLayer
+
+        paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
+        model = PriceLayer(model, meant.provider if paid else None, meant.model)
     if calls != "native":
         from pinfold.model.protocol import InText
 
         model = InText(model, style=profile, when="always" if calls == "text" else "unless-native")
     if access.replies:
-        from pinfold.model.reply_cache import ReplyCache
+        from pinfold.model.layers import ReplyCache
 
         at = address_of(meant, access) if meant.provider in (*SERVICES, "ollama") else ""
         model = ReplyCache(model, access.replies, at=at)
@@ -65,15 +66,6 @@ def _build(name: str, meant: ModelRef, access: Access) -> Model:
 
         model = Repeatable(model)  # outermost: a seed that SmallModelLayer sets is not the user's
     return model
-
-
-def _add_prices(model: Model, meant: ModelRef) -> Model:
-    if meant.provider in ("builtin", "url", *DIRECT):
-        return model  # the model itself knows, or the price is unknown
-    from pinfold.model.layers import PriceLayer
-
-    paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
-    return PriceLayer(model, meant.provider if paid else None, meant.model)
 
 
 def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
@@ -117,7 +109,12 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         model_named(name, access=access)
         return f"reads {meant.model}"
     if meant.provider == "builtin":
-        return _inside(meant.model, access)
+        from pinfold.model.local import weights_at, weights_named
+
+        weights = weights_named(meant.model)
+        if access.data is None or weights_at(weights, access.data / "models") is None:
+            raise UnknownModel(f"{meant.model} is not here yet ({weights.megabytes}); pinfold model pull {meant.model}")
+        return "is here, and runs inside Pinfold"
     key = key_for(meant, access)
     if meant.provider in DIRECT:
         check_installed(name, access)
@@ -162,12 +159,3 @@ def check_usable(name: str, access: Access) -> None:
     """Raises ModelError for what no server need be asked about: its name, what it needs installed, its key."""
     check_installed(name, access)
     key_for(parse_model_name(name, access), access)
-
-
-def _inside(model: str, access: Access) -> str:
-    from pinfold.model.local import weights_at, weights_named
-
-    weights = weights_named(model)
-    if access.data is None or weights_at(weights, access.data / "models") is None:
-        raise UnknownModel(f"{model} is not here yet ({weights.megabytes}); pinfold model pull {model}")
-    return "is here, and runs inside Pinfold"

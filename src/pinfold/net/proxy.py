@@ -193,24 +193,24 @@ class Proxy:
     async def _carry(self, client: Line, server: Line, head: Head, meter: _Meter) -> None:
         with anyio.move_on_after(self._limits.idle_s) as patience:
 
-            def out(sent: int, received: int = 0) -> None:
+            def count(sent: int, received: int = 0) -> None:
                 meter.sent += sent
                 meter.received += received
                 patience.deadline = anyio.current_time() + self._limits.idle_s
 
-            back = partial(out, 0)
+            back = partial(count, 0)
 
             if head.how == "tunnel":
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                greeted = partial(_pass_greeting, client, server, head.destination, out)
+                greeted = partial(_pass_greeting, client, server, head.destination, count)
                 await _both(greeted, lambda: copy(server, client, back))
             else:
-                out(len(head.passed_on))
+                count(len(head.passed_on))
                 await server.send(head.passed_on)
                 if head.wants_continue:
                     await client.send(b"HTTP/1.1 100 Continue\r\n\r\n")
                 await _both(
-                    lambda: self._pass_body(client, server, head, out),
+                    lambda: self._pass_body(client, server, head, count),
                     lambda: self._pass_answer(server, client, back),
                     cut_by_second=True,
                 )

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast
 from pinfold.events import Finish, Json
 from pinfold.model.protocol import python_calls
 from pinfold.model.protocol.fences import OPENING, fence_at
-from pinfold.model.protocol.known_tools import BARE, Effort, Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.known_tools import BARE, QUOTES, Effort, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
 from pinfold.model.protocol.python_calls import with_sound_code
 
@@ -21,7 +21,7 @@ Meant: TypeAlias = Literal["surely", "perhaps"]
 _NAMES = ("name", "tool", "function", "tool_name", "function_name", "action")
 _ARGS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
 _MANY = ("tool_calls", "tool_call", "function_call", "calls")
-_QUOTE = "[\"'“”‘’]"  # noqa: RUF001
+_QUOTE = f"[{QUOTES}]"
 _CLEARLY = re.compile(
     rf"{_QUOTE}?+(?:{'|'.join(_NAMES)}){_QUOTE}?+\s*+[:=]\s*+{_QUOTE}(?P<name>[\w.-]{{1,64}}+){_QUOTE}"
 )
@@ -123,8 +123,8 @@ def _parse_arguments(tool: str, text: str, known: KnownTools, effort: Effort) ->
     return {name: text} if name else None
 
 
-_NAMED = re.compile(r"\b(?:name|tool|function)[ \t]*+[=:][ \t]*+[\"'“”‘’]?+(?P<name>[\w.-]{1,64}+)")  # noqa: RUF001
-_NAMED_FIRST = re.compile(r"[=:]?+[ \t]*+[\"'“”‘’]?+(?P<name>[\w.-]{1,64}+)[\"'“”‘’]?+/?+\Z")  # noqa: RUF001
+_NAMED = re.compile(rf"\b(?:name|tool|function)[ \t]*+[=:][ \t]*+{_QUOTE}?+(?P<name>[\w.-]{{1,64}}+)")
+_NAMED_FIRST = re.compile(rf"[=:]?+[ \t]*+{_QUOTE}?+(?P<name>[\w.-]{{1,64}}+){_QUOTE}?+/?+\Z")
 _VALUE = re.compile(r"[\s,;]*+[{\[]")
 _KEYWORDS = re.compile(r"\s*+[A-Za-z_]\w*+\s*+=(?!=)")
 _CLOSERS_TRIED = 8

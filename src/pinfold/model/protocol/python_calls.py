@@ -15,7 +15,7 @@ from pinfold.events import Json
 from pinfold.model.protocol.known_tools import Effort, Fault, KnownTools, ParsedCall
 
 _DEEPEST = 50
-_STRAIGHT = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})  # noqa: RUF001
+_STRAIGHT = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
 _JSON_WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
 _TOKEN = re.compile(
     # What is escaped outside of a string is passed over too: a quote in it would be tried again and again.
