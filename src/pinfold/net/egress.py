@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from ipaddress import ip_address
 from typing import Literal, TypeAlias, TypeVar
 
@@ -158,12 +159,10 @@ class Egress:
 
 async def _open_socket(address: Address, port: int) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    peer = socket.socket(family, socket.SOCK_STREAM)
-    try:
+    with ExitStack() as stack:
+        peer = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
         peer.setblocking(False)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(peer, (str(address), port))
-    except BaseException:
-        peer.close()
-        raise
+        stack.pop_all()
     return peer

@@ -182,7 +182,7 @@ class Proxy:
 
     @contextmanager
     def _meter_traffic(self, head: Head) -> Generator[_Meter]:
-        meter = _Meter(head.destination, head.how, self._on_traffic)
+        meter = _Meter(head, self._on_traffic)
         self._meters.add(meter)
         try:
             yield meter
@@ -265,21 +265,18 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
 
 
 class _Meter:
-    def __init__(self, destination: Destination, how: How, tell: OnTraffic | None) -> None:
-        self.sent = 0
-        self.received = 0
-        self._destination = destination
-        self._how: How = how
+    def __init__(self, head: Head, tell: OnTraffic | None) -> None:
+        self.sent = self.received = 0
+        self._head = head
         self._tell = tell
 
     def report(self, *, ended: bool = False) -> None:
         if self._tell is None or not (ended or self.sent or self.received):
             return
-        traffic = Traffic(
-            destination=self._destination, how=self._how, sent=self.sent, received=self.received, ended=ended
-        )
+        sent, received = self.sent, self.received
         self.sent = self.received = 0
-        self._tell(traffic)
+        head = self._head
+        self._tell(Traffic(destination=head.destination, how=head.how, sent=sent, received=received, ended=ended))
 
 
 _Job: TypeAlias = Callable[[], Awaitable[None]]

@@ -74,7 +74,11 @@ class BuiltinModel:
     def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
         """Once for a user: what to expect of such a model, and its pace as it was just measured."""
         fresh, written = usage.input_tokens - usage.cached_tokens, usage.output_tokens
-        if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s or not _is_news(self.state):
+        if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s:
+            return ()
+        try:
+            (self.state / "told-builtin").touch(exist_ok=False)
+        except OSError:
             return ()
         pace = f"reads about {fresh / reading_s:,.0f} and writes about {written / (took_s - reading_s):,.0f}"
         says = (
@@ -139,14 +143,6 @@ class Repeatable(Layer):
         async with self.pieces(request) as pieces:
             async for piece in pieces:
                 yield piece
-
-
-def _is_news(state: Path) -> bool:
-    try:
-        (state / "told-builtin").touch(exist_ok=False)
-    except OSError:
-        return False
-    return True
 
 
 def _tell_quarters(notice: Callable[[str], None]) -> Callable[[Pulling], None]:

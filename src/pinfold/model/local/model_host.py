@@ -110,15 +110,10 @@ class Host:
 
     async def _hold(self) -> None:
         if self._held is None:
-            held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                # One that is just ending holds it to its end.
-                while not try_lock(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - a lock of another process cannot be awaited
-                    await anyio.sleep(_LOOK_AGAIN_S)
-            except BaseException:
-                os.close(held)
-                raise
-            self._held = held
+            self._held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # One that is just ending holds it to its end.
+        while not try_lock(self._held, fcntl.LOCK_SH):  # noqa: ASYNC110 - a lock of another process cannot be awaited
+            await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _find_running(self) -> Served | None:
         """The one that is there already; one that does not answer is ended first."""

@@ -32,7 +32,13 @@ _LOOKED_AT = 2_000
 def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
     """The calls a value stands for; none if it is data."""
     if isinstance(value, list):
-        return _calls_in_list(cast("list[Json]", value), known, meant, effort)
+        several: list[ParsedCall | Fault] = []
+        for one in cast("list[Json]", value):
+            calls = calls_in(one, known, meant, effort) if isinstance(one, dict) and effort.step() else []
+            if not calls:
+                return []
+            several += calls
+        return several
     if not isinstance(value, dict):
         return []
     found = cast("dict[str, Json]", value)
@@ -44,16 +50,6 @@ def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> li
         return calls_in(function, known, meant, effort)
     call = _call(found, known, meant, effort)
     return [with_sound_code(call, known, effort)] if call else []
-
-
-def _calls_in_list(values: list[Json], known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
-    found: list[ParsedCall | Fault] = []
-    for value in values:
-        calls = calls_in(value, known, meant, effort) if isinstance(value, dict) and effort.step() else []
-        if not calls:
-            return []
-        found += calls
-    return found
 
 
 def find_meant_tool(text: str, start: int, stop: int, known: KnownTools) -> str | None:

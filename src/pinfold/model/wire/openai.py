@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import assert_never
 
@@ -142,22 +142,19 @@ class OpenAIModel(StreamedModel):
 
     def _body(self, request: Request) -> dict[str, Json]:
         tools = [function(tool) for tool in request.tools] if self.takes_tools else []
+        settings = {self._field(name): value for name, value in request.settings.items() if value is not None}
+        schema = settings.pop(ANSWER_FORM, None)
+        if schema is not None and self._keeps_to_form:
+            form = {"name": "answer", "schema": schema, "strict": False}
+            settings[_FORM] = {"type": "json_schema", "json_schema": form}
         return {
-            **{self._field(name): value for name, value in self._settings(request) if value is not None},
+            **settings,
             "model": self.model,
             "messages": _messages(request, self.name, native=self.takes_tools),
             "stream": True,
             **({"stream_options": {"include_usage": True}} if self._asks_for_usage else {}),
             **({"tools": tools} if tools else {}),
         }
-
-    def _settings(self, request: Request) -> Iterator[tuple[str, Json]]:
-        for name, value in request.settings.items():
-            if name != ANSWER_FORM:
-                yield name, value
-            elif self._keeps_to_form:
-                form = {"name": "answer", "schema": value, "strict": False}
-                yield _FORM, {"type": "json_schema", "json_schema": form}
 
     def _field(self, setting: str) -> str:
         return self._max_tokens_name if setting == "max_tokens" else setting

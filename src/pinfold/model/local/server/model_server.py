@@ -7,7 +7,7 @@ import math
 import re
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,12 +134,11 @@ async def _backend(
         linger_s=0.0,
     )
     notice(f"loading {path}")
-    host = Host(spec, state)
-    try:
-        return LlamaBackend(name, host, await host.ready(), weights=path.stem)
-    except BaseException:
-        host.release()
-        raise
+    with ExitStack() as stack:
+        stack.callback((host := Host(spec, state)).release)
+        backend = LlamaBackend(name, host, await host.ready(), weights=path.stem)
+        stack.pop_all()
+    return backend
 
 
 def _find_model(what: str, models: Path) -> tuple[Path, str]:
