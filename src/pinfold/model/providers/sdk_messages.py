@@ -33,7 +33,7 @@ from pinfold.events import (
 from pinfold.model.providers.provider_registry import Provider
 from pinfold.model.wire.conversation import valid_id, valid_name
 from pinfold.model.wire.http import Patience
-from pinfold.model.wire.payload import parse_payload
+from pinfold.model.wire.payload import an_object, parse_payload
 
 SdkModel: TypeAlias = Model[Any]
 _SAMPLING = ("temperature", "top_p", "top_k")
@@ -120,7 +120,8 @@ def _parts(message: AssistantMessage, model: SdkModel, provider: Provider) -> It
         elif piece.call is not None:
             call = message.calls[piece.call]
             # What is not an object goes as text, in which the SDK wraps it up for the provider.
-            args = call.args if isinstance(call.args, dict | str) else plain_json(call.args)
+            is_sendable = isinstance(call.args, dict | str)
+            args: Json = call.args if is_sendable else plain_json(call.args)
             yield sdk.ToolCallPart(valid_name(call.tool), args, tool_call_id=valid_id(call.id), **own)
 
 
@@ -308,4 +309,4 @@ def _args(args: object) -> Json:
         read = parse_payload(text)
     except BadEvent:
         return text
-    return read if isinstance(read, dict) else text
+    return an_object(read) if isinstance(read, dict) else text
