@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 DRIVER = """
 import pickle, sys
 from pathlib import Path
-from pinfold.model.local.catalogue import CATALOGUE
+from pinfold.model.local.weights import CATALOGUE
 weights = pickle.loads(Path(sys.argv.pop(1)).read_bytes())
 CATALOGUE[weights.name] = weights
 from pinfold.__main__ import main

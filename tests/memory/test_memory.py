@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.memory import MOST_TAGS, MOST_UNTRUSTED, NOTE_CHARS, Memory, MemoryUnusable, NoteRefused
+from pinfold.memory import Memory, MemoryUnusable, NoteRefused
 from pinfold.memory import store as store_module
-from pinfold.memory.store import build_query
+from pinfold.memory.store import MOST_TAGS, MOST_UNTRUSTED, NOTE_CHARS, build_query
 
 pytestmark = pytest.mark.integration
 

@@ -38,8 +38,9 @@ from pinfold.events import (
     UserMessage,
 )
 from pinfold.log import Log
-from pinfold.model import ReplayModel, record
+from pinfold.model import record
 from pinfold.model.protocol import InText, When
+from pinfold.model.scripted import ReplayModel
 from pinfold.tools import tool
 
 WHOLE = 10_000_000

@@ -9,9 +9,8 @@ import pytest
 
 from pinfold.events import Reply, Request, Usage
 from pinfold.model import Access, model_named
-from pinfold.model.layers import PriceLayer
+from pinfold.model.layers import PriceLayer, ReplyCache
 from pinfold.model.protocol import InText
-from pinfold.model.reply_cache import ReplyCache
 from pinfold.model.small_model_prompts import SmallModelLayer
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -431,13 +430,11 @@ async def test_a_certificate_that_nobody_vouches_for_is_told(own_certificate: ss
     assert not failed.retryable
 
 
-@pytest.mark.parametrize(
-    ("more", "what"), [({"key": "sk-\u00e9"}, "the key"), ({"headers": {"X-A": "b\nc"}}, "the header 'x-a'")]
-)
-async def test_a_key_that_no_header_can_hold_is_told_without_asking(more: Mapping[str, Any], what: str) -> None:
+@pytest.mark.parametrize("key", ["sk-\u00e9", "sk-a\nb"])
+async def test_a_key_that_no_header_can_hold_is_told_without_asking(key: str) -> None:
     with serving(said("fine")) as server:
-        failed = await failure(compatible(server.url, **more))
-    assert str(failed) == f"{what} has characters that a header cannot hold"
+        failed = await failure(compatible(server.url, key=key))
+    assert str(failed) == "the key has characters that a header cannot hold"
     assert (failed.retryable, server.asked) == (False, [])
 
 

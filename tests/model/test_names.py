@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.model import Access, NoKey, UnknownModel, parse_model_name, profile_of, traits_of
-from pinfold.model.names import ModelRef, address_of, key_for
+from pinfold.model import Access, NoKey, UnknownModel, parse_model_name, profile_of
+from pinfold.model.names import ModelRef, address_of, key_for, traits_of
 
 pytestmark = pytest.mark.unit
 

@@ -201,12 +201,9 @@ async def test_a_model_that_is_loaded_with_more_is_not_loaded_anew() -> None:
 async def test_room_that_was_fixed_stays() -> None:
     with serving() as server:
         routed(server)
-        model = ollama(server.url, context=2048)
-        assert model.context == 2048
-        await reply(model)
         await reply(ollama(server.url), asking(user("x"), settings={"num_ctx": 3000}))
     sizes = [asked.body["options"]["num_ctx"] for asked in server.asked if asked.path == "/api/chat"]
-    assert sizes == [2048, 3000]
+    assert sizes == [3000]
 
 
 async def test_the_room_there_really_is_is_read_back() -> None:

@@ -54,11 +54,10 @@ async def test_what_is_sent_is_the_conversation_the_tools_and_every_setting() ->
         settings={"temperature": 0, "top_k": 20, "max_tokens": 9, "stop": ["\n"], "mirostat": 2, "seed": None},
     )
     with serving(said("ok")) as server:
-        await reply(compatible(server.url, key=" sk-secret\n", headers={"X-Title": "us"}), request)
+        await reply(compatible(server.url, key=" sk-secret\n"), request)
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
     assert asked.headers["authorization"] == "Bearer sk-secret"
-    assert asked.headers["x-title"] == "us"
     assert asked.body == snapshot(
         {
             "temperature": 0,
@@ -490,13 +489,6 @@ async def test_a_server_without_tools_is_asked_again_without_them(status: int, w
     assert ["tools" in asked.body for asked in server.asked] == [True, False, False]
 
 
-async def test_a_model_known_to_have_tools_is_never_asked_without() -> None:
-    answer = failing(400, {"error": "this model does not support tools"})
-    with serving(answer) as server, pytest.raises(RequestFailed, match="does not support tools"):
-        await reply(compatible(server.url, tools="native"), WITH_TOOLS)
-    assert len(server.asked) == 1
-
-
 async def test_without_tools_calls_are_told_in_words() -> None:
     request = asking(
         user("go"),
@@ -508,7 +500,7 @@ async def test_without_tools_calls_are_told_in_words() -> None:
         tools=(PYTHON,),
     )
     with serving(said("ok")) as server:
-        await reply(compatible(server.url, tools="none"), request)
+        await reply(compatible(server.url, takes_tools=False), request)
     assert "tools" not in server.asked[0].body
     assert server.asked[0].body["messages"] == snapshot(
         [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.events import AssistantMessage, Call, Json, Reply, Request, ToolMessage, Usage, UserMessage, new_action_id
-from pinfold.model.reply_cache import ReplyCache
+from pinfold.model.layers import ReplyCache
 
 pytestmark = pytest.mark.unit
 

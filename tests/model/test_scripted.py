@@ -27,8 +27,9 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model import BadScript, KeptReply, ReplayModel, ScriptedModel, UnknownModel, full_name, model_named, record
+from pinfold.model import BadScript, KeptReply, ScriptedModel, UnknownModel, full_name, model_named, record
 from pinfold.model.chain import Model
+from pinfold.model.scripted import ReplayModel
 
 pytestmark = pytest.mark.unit
 

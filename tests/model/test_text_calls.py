@@ -24,6 +24,7 @@ from pinfold.events import (
 )
 from pinfold.model.protocol import InText, Style, put_tools_in_prompt
 from pinfold.model.protocol.text_calls import explain_tools
+from pinfold.model.wire.conversation import conversation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -207,13 +208,13 @@ async def test_calls_in_text_stay_text_for_a_model_that_may_call_natively() -> N
     native = AssistantMessage(text="", calls=(call("b", code="2"),))
     request = asking(HELLO, spoken, answer("a", "1"), native, answer("b", "2"))
     await reply(InText(inside, when="unless-native"), request)
-    assert inside.asked[0].messages == (
+    assert conversation(inside.asked[0].messages, native=True) == [
         HELLO,
         AssistantMessage(text=FENCE),
         UserMessage(text="Output of python:\n1"),
         native,
         answer("b", "2"),
-    )
+    ]
 
 
 async def test_leaving_early_closes_the_stream_inside() -> None:

@@ -15,7 +15,7 @@ from tests.net.naive_proxy import naive_proxy
 from tests.net.proxy_client import answer_to, status_of
 
 from pinfold.net import AllowList, Destination, Egress, How, Proxy, ProxyLimits
-from pinfold.net.ranges import WhyNot
+from pinfold.net.hosts import WhyNot
 
 pytestmark = [pytest.mark.safety]
 LEAST = 200

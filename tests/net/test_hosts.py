@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.net import AllowList, BadDestination, BadPattern, Destination, parse_authority, parse_url
-from pinfold.net.ranges import (
+from pinfold.net.hosts import (
     METADATA,
     _is_own,  # pyright: ignore[reportPrivateUsage]
     what_is,

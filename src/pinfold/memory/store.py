@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pinfold.events import PinfoldError
 
@@ -139,11 +138,10 @@ class Memory:
                 )
             connection.execute("DELETE FROM notes WHERE id = ?", (id,))
 
-    def _note(self, row: tuple[Any, ...]) -> Note:
+    def _note(self, row: tuple[int, str, str, str, int, str, str]) -> Note:
         id_, text, tags, at, trusted, session, workspace = row
-        here = workspace == self._workspace
-        tags = tuple(json.loads(tags))
-        return Note(id=id_, text=text, tags=tags, at=at, trusted=bool(trusted), session=session, here=here)
+        marks, here = tuple(json.loads(tags)), workspace == self._workspace
+        return Note(id=id_, text=text, tags=marks, at=at, trusted=bool(trusted), session=session, here=here)
 
     @contextmanager
     def _open(self, *, make: bool = False) -> Generator[sqlite3.Connection]:

@@ -9,16 +9,14 @@ from pinfold.model.names import (
     SERVICES,
     Access,
     Profile,
-    Traits,
     destination_of,
     full_name,
     key_variables,
     ollama_url,
     parse_model_name,
     profile_of,
-    traits_of,
 )
-from pinfold.model.scripted import KeptCall, KeptReply, ReplayModel, ScriptedModel, record
+from pinfold.model.scripted import KeptCall, KeptReply, ScriptedModel, record
 
 __all__ = [
     "ANSWER_FORM",
@@ -33,9 +31,7 @@ __all__ = [
     "NoKey",
     "NotInstalled",
     "Profile",
-    "ReplayModel",
     "ScriptedModel",
-    "Traits",
     "UnknownModel",
     "destination_of",
     "full_name",
@@ -45,5 +41,4 @@ __all__ = [
     "parse_model_name",
     "profile_of",
     "record",
-    "traits_of",
 ]

@@ -41,18 +41,19 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
     if meant.provider in FILES:
         kind = ScriptedModel if meant.provider == "scripted" else ReplayModel
         return kind.from_file(Path(meant.model), served)
-    return _build(name, meant, access)
-
-
-def _build(name: str, meant: ModelRef, access: Access) -> Model:
     calls, profile = traits_for(meant, access)
-    model = _add_prices(_make_wire_model(name, meant, access), meant)
+    model = _make_wire_model(name, meant, access)
+    if meant.provider not in ("builtin", "url", *DIRECT):  # they know it themselves, or the price is unknown
+        from pinfold.model.layers import PriceLayer
+
+        paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
+        model = PriceLayer(model, meant.provider if paid else None, meant.model)
     if calls != "native":
         from pinfold.model.protocol import InText
 
         model = InText(model, style=profile, when="always" if calls == "text" else "unless-native")
     if access.replies:
-        from pinfold.model.reply_cache import ReplyCache
+        from pinfold.model.layers import ReplyCache
 
         at = address_of(meant, access) if meant.provider in (*SERVICES, "ollama") else ""
         model = ReplyCache(model, access.replies, at=at)
@@ -67,15 +68,6 @@ def _build(name: str, meant: ModelRef, access: Access) -> Model:
     return model
 
 
-def _add_prices(model: Model, meant: ModelRef) -> Model:
-    if meant.provider in ("builtin", "url", *DIRECT):
-        return model  # the model itself knows, or the price is unknown
-    from pinfold.model.layers import PriceLayer
-
-    paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
-    return PriceLayer(model, meant.provider if paid else None, meant.model)
-
-
 def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
     if meant.provider == "builtin":
         from pinfold.model.local import BuiltinModel
@@ -83,18 +75,17 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
         if access.data is None or access.state is None:
             raise UnknownModel(f"{name} needs a place for its weights, and there is none")
         return BuiltinModel(
-            name=meant.model, folder=access.data, state=access.state, uv=access.uv(), pull=True, notice=access.notice
+            name=meant.model, folder=access.data, state=access.state, uv=access.uv(), notice=access.notice
         )
     if meant.provider == "ollama":
         from pinfold.model.wire.ollama import OllamaModel
 
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
-        from pinfold.model.providers import direct, provider_registry
+        from pinfold.model.providers import DirectModel, check_installed
 
-        # Before a key is asked for that would be of no use yet.
-        provider_registry.check_installed(provider_registry.provider_named(meant.provider))
-        made = direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
+        check_installed(meant.provider)  # before a key is asked for that would be of no use yet
+        made = DirectModel(meant.provider, meant.model, name=name, key=key_for(meant, access))
         if access.warm:
             made.warm()
         return made
@@ -118,7 +109,12 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         model_named(name, access=access)
         return f"reads {meant.model}"
     if meant.provider == "builtin":
-        return _inside(meant.model, access)
+        from pinfold.model.local import weights_at, weights_named
+
+        weights = weights_named(meant.model)
+        if access.data is None or weights_at(weights, access.data / "models") is None:
+            raise UnknownModel(f"{meant.model} is not here yet ({weights.megabytes}); pinfold model pull {meant.model}")
+        return "is here, and runs inside Pinfold"
     key = key_for(meant, access)
     if meant.provider in DIRECT:
         check_installed(name, access)
@@ -154,21 +150,12 @@ def check_installed(name: str, access: Access) -> None:
     """Looks only. Raises NotInstalled, which names the extra; UnknownModel."""
     provider = parse_model_name(name, access).provider
     if provider in DIRECT:
-        from pinfold.model.providers import provider_registry
+        from pinfold.model import providers
 
-        provider_registry.check_installed(provider_registry.provider_named(provider))
+        providers.check_installed(provider)
 
 
 def check_usable(name: str, access: Access) -> None:
     """Raises ModelError for what no server need be asked about: its name, what it needs installed, its key."""
     check_installed(name, access)
     key_for(parse_model_name(name, access), access)
-
-
-def _inside(model: str, access: Access) -> str:
-    from pinfold.model.local import weights_at, weights_named
-
-    weights = weights_named(model)
-    if access.data is None or weights_at(weights, access.data / "models") is None:
-        raise UnknownModel(f"{model} is not here yet ({weights.megabytes}); pinfold model pull {model}")
-    return "is here, and runs inside Pinfold"

@@ -86,13 +86,6 @@ def read_lines(path: Path) -> tuple[KeptReply, ...]:
     return tuple(kept)
 
 
-def resume_at(kept: Sequence[KeptReply], served: Sequence[str]) -> int:
-    """Where to go on when the marks `served` were given out before: after them, or at the start of a changed file."""
-    marks = [mark for mark in served if mark]
-    known = [line.mark for line in kept[: len(marks)]]
-    return len(marks) if known == marks else 0
-
-
 def render_request(request: Request) -> str:
     """Everything the model is told, as plain text."""
     parts = [request.system]
@@ -113,7 +106,9 @@ class ScriptedModel:
     def __init__(self, lines: Sequence[KeptReply], *, name: str = "scripted", served: Sequence[str] = ()) -> None:
         self.name = name
         self._lines = lines
-        self._next = resume_at(lines, served)
+        marks = [mark for mark in served if mark]
+        # A file that was changed since is begun again.
+        self._next = len(marks) if [line.mark for line in lines[: len(marks)]] == marks else 0
 
     @classmethod
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ScriptedModel:

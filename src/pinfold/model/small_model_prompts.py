@@ -124,9 +124,12 @@ def adapt_to_small_model(request: Request) -> Request:
         *before, last = request.messages
         plain = UserMessage(text=last.text.partition(_FILES)[0])
         return replace(request, tools=(), messages=(*before, plain), settings=settings)
-    told = (_add_retry_hint(hide_other_files(message)) for message in keep_last_attempt(request.messages))
-    messages: tuple[Message, ...] = (*examples_for(request.messages), *told)
     failures = count_last_failures(request.messages)
+    tried = request.messages
+    if failures > 1:  # all but the last are left out: a small model repeats what it sees it has done
+        tried = (*tried[: -2 * failures], *tried[-2:])
+    told = (_add_retry_hint(hide_other_files(message)) for message in tried)
+    messages: tuple[Message, ...] = (*examples_for(request.messages), *told)
     if failures > 1 and "temperature" not in request.settings:
         settings |= {"temperature": _WARMER, "seed": failures}
     if begun := start_answer(request.messages):
@@ -155,12 +158,6 @@ def find_answer(messages: tuple[Message, ...]) -> str | None:
         return None
     said = _ANSWER.search(last.text)
     return _CHANGES.sub("", said[1]).strip() or None if said else None
-
-
-def keep_last_attempt(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Without all but the last of the failures at the end: a small model repeats what it sees it has done."""
-    tries = count_last_failures(messages)
-    return messages if tries < 2 else (*messages[: -2 * tries], *messages[-2:])
 
 
 def _add_retry_hint(message: Message) -> Message:

@@ -13,9 +13,9 @@ from pinfold.net.hosts import (
     Url,
     parse_authority,
     parse_url,
+    why_special,
 )
 from pinfold.net.proxy import Proxy, ProxyLimits, Traffic
-from pinfold.net.ranges import why_special
 
 __all__ = [
     "AllowList",

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TypeAlias
 
-from pinfold.net.hosts import Address, BadDestination, BadPattern, Destination, parse_authority
-from pinfold.net.ranges import METADATA
+from pinfold.net.hosts import METADATA, Address, BadDestination, BadPattern, Destination, parse_authority
 
 WEB_PORTS = frozenset((80, 443))
 WIDEST = {4: 8, 6: 7}

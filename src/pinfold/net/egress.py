@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from ipaddress import ip_address
 from typing import Literal, TypeAlias, TypeVar
 
@@ -15,8 +16,7 @@ import anyio.to_thread
 from msgspec import Struct
 
 from pinfold.net.allow_list import AllowList
-from pinfold.net.hosts import Address, Destination, Refused, Unreachable
-from pinfold.net.ranges import WhyNot, why_special
+from pinfold.net.hosts import Address, Destination, Refused, Unreachable, WhyNot, why_special
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -65,40 +65,6 @@ async def system_resolver(host: str) -> list[str]:
     return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True)
 
 
-async def addresses_of(
-    destination: Destination, allow: AllowList, why_not: WhyNot, resolver: Resolver, within_s: float
-) -> tuple[Address, ...]:
-    """All addresses of a destination. Raises Refused if any of them may not be connected to, Unreachable if there are none."""
-    address = destination.address
-    found = (address,) if address else await _look_up(destination.host, resolver, within_s)
-    for one in found:
-        what = why_not(one)
-        if what and not allow.lists_address(one, destination.port):
-            leads = f"{destination.host} is" if address else f"{destination.host} leads to {one},"
-            pattern = Destination(str(one), destination.port)
-            raise Refused(f"{leads} {what}; to allow it, list {str(pattern)!r}")
-    return found
-
-
-async def _look_up(host: str, resolver: Resolver, within_s: float) -> tuple[Address, ...]:
-    try:
-        with anyio.fail_after(within_s):
-            texts = await resolver(host)
-    except TimeoutError:
-        raise Unreachable(f"{host} was not found within {within_s:g} s: the name server is silent") from None
-    except (OSError, UnicodeError) as error:
-        raise Unreachable(f"{host} was not found: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        found = tuple(dict.fromkeys(ip_address(text) for text in texts))
-    except ValueError:
-        raise Refused(f"{host} leads to something that is no address") from None
-    if not found:
-        raise Unreachable(f"{host} has no address")
-    if any(getattr(one, "scope_id", None) for one in found):
-        raise Refused(f"{host} leads to an address that is bound to a zone")
-    return found
-
-
 class Egress:
     """One way out, for the proxy and for `fetch` alike."""
 
@@ -129,7 +95,34 @@ class Egress:
             raise Refused(f"{destination} is not on the list of allowed hosts")
         if reason := await self._ask_gate(destination, how):
             raise Refused(reason)
-        return await addresses_of(destination, self.allow, self._why_not, self._resolver, self._limits.resolve_s)
+        address = destination.address
+        found = (address,) if address else await self._look_up(destination.host)
+        for one in found:
+            what = self._why_not(one)
+            if what and not self.allow.lists_address(one, destination.port):
+                leads = f"{destination.host} is" if address else f"{destination.host} leads to {one},"
+                pattern = Destination(str(one), destination.port)
+                raise Refused(f"{leads} {what}; to allow it, list {str(pattern)!r}")
+        return found
+
+    async def _look_up(self, host: str) -> tuple[Address, ...]:
+        within_s = self._limits.resolve_s
+        try:
+            with anyio.fail_after(within_s):
+                texts = await self._resolver(host)
+        except TimeoutError:
+            raise Unreachable(f"{host} was not found within {within_s:g} s: the name server is silent") from None
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(f"{host} was not found: {getattr(error, 'strerror', None) or error}") from None
+        try:
+            found = tuple(dict.fromkeys(ip_address(text) for text in texts))
+        except ValueError:
+            raise Refused(f"{host} leads to something that is no address") from None
+        if not found:
+            raise Unreachable(f"{host} has no address")
+        if any(getattr(one, "scope_id", None) for one in found):
+            raise Refused(f"{host} leads to an address that is bound to a zone")
+        return found
 
     async def connect(self, destination: Destination, how: How) -> socket.socket:
         """A non-blocking socket. Raises Refused and Unreachable."""
@@ -166,12 +159,10 @@ class Egress:
 
 async def _open_socket(address: Address, port: int) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    peer = socket.socket(family, socket.SOCK_STREAM)
-    try:
+    with ExitStack() as stack:
+        peer = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
         peer.setblocking(False)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(peer, (str(address), port))
-    except BaseException:
-        peer.close()
-        raise
+        stack.pop_all()
     return peer

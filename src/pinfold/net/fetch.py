@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 import anyio
@@ -75,7 +76,7 @@ async def fetch(
     given = dict(headers or {})
     _check(given)
     bounds = limits or FetchLimits()
-    fetcher = _Fetcher(egress, bounds, tls, method, body)
+    fetcher = _Fetcher(egress=egress, limits=bounds, tls=tls, method=method, body=body, left_s=bounds.whole_s)
     here, hops, sent = first, list[str](), 0
     for _ in range(bounds.redirects + 1):
         hops.append(str(here))
@@ -115,17 +116,14 @@ def _check(headers: Mapping[str, str]) -> None:
             raise BadDestination(f"the header {name!r} is not the caller's to set")
 
 
+@dataclass(kw_only=True)
 class _Fetcher:
-    def __init__(
-        self, egress: Egress, limits: FetchLimits, tls: ssl.SSLContext | None, method: str, body: bytes | None
-    ) -> None:
-        self._method = method
-        self._body = body
-        self._follows = method in ("GET", "HEAD") and body is None
-        self._egress = egress
-        self._limits = limits
-        self._left_s = limits.whole_s
-        self._tls = tls
+    egress: Egress
+    limits: FetchLimits
+    tls: ssl.SSLContext | None
+    method: str
+    body: bytes | None
+    left_s: float
 
     async def got(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | Fetched:
         """Where it redirects to, or the answer. Raises BadDestination and Unreachable."""
@@ -133,23 +131,23 @@ class _Fetcher:
         import httpx2
 
         if url.scheme == "https":
-            self._tls = self._tls or _usual_tls()
-        backend = _pinned_backend(url.destination, self._egress, addresses)
+            self.tls = self.tls or _usual_tls()
+        backend = _pinned_backend(url.destination, self.egress, addresses)
         began = anyio.current_time()
         try:
-            with anyio.fail_after(max(0.0, self._left_s)):
+            with anyio.fail_after(max(0.0, self.left_s)):
                 async with httpcore2.AsyncConnectionPool(
-                    ssl_context=self._tls, network_backend=backend, http2=False, max_connections=1
+                    ssl_context=self.tls, network_backend=backend, http2=False, max_connections=1
                 ) as pool:
                     return await self._send_request(pool, url, headers)
         except TimeoutError:
-            raise Unreachable(f"{url} was not fetched within {self._limits.whole_s:g} s") from None
+            raise Unreachable(f"{url} was not fetched within {self.limits.whole_s:g} s") from None
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             raise Unreachable(f"{url} was not fetched: {str(error) or type(error).__name__}") from None
         except httpx2.DecodingError as error:
             raise Unreachable(f"{url} came in an encoding that could not be read: {error}") from None
         finally:
-            self._left_s -= anyio.current_time() - began
+            self.left_s -= anyio.current_time() - began
 
     async def _send_request(
         self, pool: httpcore2.AsyncConnectionPool, url: Url, headers: Mapping[str, str]
@@ -161,19 +159,20 @@ class _Fetcher:
         known = {name.lower() for name in headers}
         ours = [(name, value) for name, value in _USUAL if name.lower() not in known]
         said = [("Host", url.host_header), *ours, *headers.items()]
-        patience = dict.fromkeys(("connect", "read", "write", "pool"), self._limits.idle_s)
-        if self._body is not None:
-            said.append(("Content-Length", str(len(self._body))))
+        patience = dict.fromkeys(("connect", "read", "write", "pool"), self.limits.idle_s)
+        if self.body is not None:
+            said.append(("Content-Length", str(len(self.body))))
         async with pool.stream(
-            self._method, whole, headers=said, content=self._body, extensions={"timeout": patience}
+            self.method, whole, headers=said, content=self.body, extensions={"timeout": patience}
         ) as answer:
             pairs = (
                 (name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in answer.headers
             )
             named = dict(reversed([*pairs]))  # the first of each name counts
-            if self._follows and answer.status in _REDIRECTS and "location" in named:
+            follows = self.method in ("GET", "HEAD") and self.body is None
+            if follows and answer.status in _REDIRECTS and "location" in named:
                 return url.join(named["location"])
-            body = await _decode_body(answer, self._limits.body_bytes)
+            body = await _decode_body(answer, self.limits.body_bytes)
         mime, _, parameters = named.get("content-type", "").partition(";")
         charset = _CHARSET.search(parameters)
         return Fetched(
@@ -181,8 +180,8 @@ class _Fetcher:
             status=answer.status,
             mime=mime.strip().lower(),
             charset=charset[1].lower() if charset else "",
-            body=body[: self._limits.body_bytes],
-            is_whole=len(body) <= self._limits.body_bytes,
+            body=body[: self.limits.body_bytes],
+            is_whole=len(body) <= self.limits.body_bytes,
         )
 
 
@@ -207,7 +206,7 @@ def _pinned_backend(
     plain = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
     class Pinned(httpcore2.AsyncNetworkBackend):
-        async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        async def connect_tcp(self, host: str, port: int, *_: object, **__: object) -> httpcore2.AsyncNetworkStream:
             if (host, port) != (destination.host, destination.port):
                 raise httpcore2.ConnectError(f"{host}:{port} is not the destination of this connection")
 
@@ -219,7 +218,7 @@ def _pinned_backend(
 
             return await egress.first_open(destination, addresses, open_one)
 
-        async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        async def connect_unix_socket(self, *_: object, **__: object) -> httpcore2.AsyncNetworkStream:
             raise httpcore2.ConnectError("nothing is fetched from a socket of this machine")
 
         async def sleep(self, seconds: float) -> None:

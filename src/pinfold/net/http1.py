@@ -55,9 +55,13 @@ def parse_head(raw: bytes) -> Head:
         raise BadRequest("the first line is not that of an HTTP/1.1 request")
     method, target, version = (part.decode("ascii") for part in found.groups())
     headers = _headers(lines[1:])
-    if method == "CONNECT":
-        return _tunnel(target, headers)
-    return _request(method, target, version, headers)
+    if method != "CONNECT":
+        return _request(method, target, version, headers)
+    destination = parse_authority(target)
+    _check_host(headers, destination, destination.port)
+    if {"content-length", "transfer-encoding"} & {name.lower() for name, _ in headers}:
+        raise BadRequest("CONNECT has no body")
+    return Head(how="tunnel", destination=destination)
 
 
 def parse_status(raw: bytes) -> tuple[int, bytes]:
@@ -96,14 +100,6 @@ def _headers(lines: list[bytes]) -> list[tuple[str, str]]:
         if names.count(name) > 1:
             raise BadRequest(f"the header {name} is there more than once")
     return headers
-
-
-def _tunnel(target: str, headers: list[tuple[str, str]]) -> Head:
-    destination = parse_authority(target)
-    _check_host(headers, destination, destination.port)
-    if {"content-length", "transfer-encoding"} & {name.lower() for name, _ in headers}:
-        raise BadRequest("CONNECT has no body")
-    return Head(how="tunnel", destination=destination)
 
 
 def _request(method: str, target: str, version: str, headers: list[tuple[str, str]]) -> Head:
@@ -216,10 +212,14 @@ class Line:
                 return head
             if len(self._held) > limit:
                 raise BadRequest(f"the head is longer than {limit} bytes")
-            piece = await self._loop.sock_recv(self._peer, PIECE_BYTES)
-            if not piece:
+            if not await self._receive_more():
                 return None
-            self._held += piece
+
+    async def _receive_more(self) -> bool:
+        """False at the end."""
+        piece = await self._loop.sock_recv(self._peer, PIECE_BYTES)
+        self._held += piece
+        return bool(piece)
 
     async def wait_for_hangup(self, limit: int) -> None:
         """Returns when the other end hangs up. Keeps what it sends meanwhile, up to `limit`; beyond that it stops reading."""
@@ -266,10 +266,8 @@ class Line:
         while (at := self._held.find(b"\r\n")) < 0:
             if len(self._held) > CHUNK_LINE_BYTES:
                 break
-            piece = await self._loop.sock_recv(self._peer, PIECE_BYTES)
-            if not piece:
+            if not await self._receive_more():
                 raise BadRequest("the body ends before it should")
-            self._held += piece
         if not 0 <= at <= CHUNK_LINE_BYTES:
             raise BadRequest("a chunk does not begin with its size")
         line = bytes(self._held[:at])

@@ -182,7 +182,7 @@ class Proxy:
 
     @contextmanager
     def _meter_traffic(self, head: Head) -> Generator[_Meter]:
-        meter = _Meter(head.destination, head.how, self._on_traffic)
+        meter = _Meter(head, self._on_traffic)
         self._meters.add(meter)
         try:
             yield meter
@@ -193,25 +193,24 @@ class Proxy:
     async def _carry(self, client: Line, server: Line, head: Head, meter: _Meter) -> None:
         with anyio.move_on_after(self._limits.idle_s) as patience:
 
-            def out(count: int) -> None:
-                meter.sent += count
+            def count(sent: int, received: int = 0) -> None:
+                meter.sent += sent
+                meter.received += received
                 patience.deadline = anyio.current_time() + self._limits.idle_s
 
-            def back(count: int) -> None:
-                meter.received += count
-                patience.deadline = anyio.current_time() + self._limits.idle_s
+            back = partial(count, 0)
 
             if head.how == "tunnel":
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                greeted = partial(_pass_greeting, client, server, head.destination, out)
+                greeted = partial(_pass_greeting, client, server, head.destination, count)
                 await _both(greeted, lambda: copy(server, client, back))
             else:
-                out(len(head.passed_on))
+                count(len(head.passed_on))
                 await server.send(head.passed_on)
                 if head.wants_continue:
                     await client.send(b"HTTP/1.1 100 Continue\r\n\r\n")
                 await _both(
-                    lambda: self._pass_body(client, server, head, out),
+                    lambda: self._pass_body(client, server, head, count),
                     lambda: self._pass_answer(server, client, back),
                     cut_by_second=True,
                 )
@@ -266,21 +265,18 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
 
 
 class _Meter:
-    def __init__(self, destination: Destination, how: How, tell: OnTraffic | None) -> None:
-        self.sent = 0
-        self.received = 0
-        self._destination = destination
-        self._how: How = how
+    def __init__(self, head: Head, tell: OnTraffic | None) -> None:
+        self.sent = self.received = 0
+        self._head = head
         self._tell = tell
 
     def report(self, *, ended: bool = False) -> None:
         if self._tell is None or not (ended or self.sent or self.received):
             return
-        traffic = Traffic(
-            destination=self._destination, how=self._how, sent=self.sent, received=self.received, ended=ended
-        )
+        sent, received = self.sent, self.received
         self.sent = self.received = 0
-        self._tell(traffic)
+        head = self._head
+        self._tell(Traffic(destination=head.destination, how=head.how, sent=sent, received=received, ended=ended))
 
 
 _Job: TypeAlias = Callable[[], Awaitable[None]]

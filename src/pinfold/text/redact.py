@@ -86,7 +86,7 @@ def without_own(text: str) -> str:
 
 
 def _without(text: str, secrets: frozenset[str]) -> str:
-    from pinfold.text.escapes import without_escaped
+    from pinfold.text.secret_patterns import without_escaped
 
     forms = _forms_of(secrets)
     text = _without_forms(text, forms)
@@ -111,8 +111,7 @@ def _places(forms: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
 
 def _redact_text(text: str, secrets: Iterable[str]) -> str:
     # Compiling the patterns takes a while, and many processes show nothing.
-    from pinfold.text.escapes import without_escaped
-    from pinfold.text.secret_patterns import shapes_in, without_pairs, without_shapes
+    from pinfold.text.secret_patterns import shapes_in, without_escaped, without_pairs, without_shapes
 
     forms = _forms_of(_known.union(secrets))
     text = without_shapes(_without_forms(text, forms))

@@ -1,5 +1,6 @@
 """Finds secrets by their looks: keys by their issuer's prefix, and values by what stands around them (`password = ...`,
-`Authorization: ...`, `scheme://user:word@host`).
+`Authorization: ...`, `scheme://user:word@host`). Finds them, and known values, also behind escapes: HTML entities,
+percent signs, backslashes, wrapped base64.
 
 Every pattern takes linear time: its repetitions are bounded, or cannot begin again inside what they have read.
 """
@@ -7,10 +8,11 @@ Every pattern takes linear time: its repetitions are bounded, or cannot begin ag
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import cache
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
 
-from pinfold.text.clean import MARK
+from pinfold.text.clean import MARK, bare
 
 # Prefixes of keys, by the pattern of what follows. Prefixes that occur in ordinary words must also begin a word.
 _DISTINCT = {
@@ -84,7 +86,6 @@ _NAMES = (
     rf"(?:{_any_of(_SECRETS)}|(?<=[_.-][Pp])(?i:ass)|(?<=_[Aa])(?i:uth)"
     rf"|(?:{_any_of(_KEYS)})[ _.-]?(?i:key)(?:[ _-]?(?i:id))?)"
 )
-_CERTAIN = ("pass", "pwd")
 _PAIR_WORDS = ("pass", "pwd", "secret", "token", "key", "sig", "auth")
 _PAIR = re.compile(
     rf"(?P<name>{_NAMES})(?P<how>\\{{0,16}}[\"']?[ \t]{{0,8}}(?:=>|:=|=|:)[ \t]{{0,8}})"
@@ -182,8 +183,7 @@ def _hidden(match: re.Match[str]) -> str:
 
 
 def _hidden_unless_a_word(match: re.Match[str]) -> str:
-    value = match["value"]
-    return _hidden(match) if _looks_random(value) or not value.isalpha() else match.group()
+    return _hidden(match) if not match["value"].isalpha() else _hidden_if_random(match)
 
 
 def _hidden_if_random(match: re.Match[str]) -> str:
@@ -201,25 +201,20 @@ def _looks_random(value: str) -> bool:
     return bool(_MIXED.match(value)) or value.endswith("=") or (len(value) >= 12 and is_mixed_case)
 
 
-def _flag(match: re.Match[str]) -> str:
-    value = match["quoted"] or match["plain"]
-    if len(value) < 6 or _PLACEHOLDER.fullmatch(value) or value.isalpha():
-        return match.group()
-    return f"{match['how']}{match['quote'] or ''}{MARK}"
-
-
-def _pair(match: re.Match[str]) -> str:
+def _named(match: re.Match[str]) -> str:
     value = match["quoted"] or match["plain"]
     if len(value) < 6 or _PLACEHOLDER.fullmatch(value) or not _is_secret(match, value):
         return match.group()
-    return f"{match['name']}{match['how']}{match['quote'] or ''}{MARK}"
+    return f"{match.group().removesuffix(value)}{MARK}"
 
 
 def _is_secret(match: re.Match[str], value: str) -> bool:
+    if match.re is _FLAG:
+        return not value.isalpha()
     name = match["name"].lower()
     if name in ("passphrase", "pwd"):
         return name == "passphrase" or not value.startswith(("/", "~"))
-    certain = name.startswith(_CERTAIN)
+    certain = name.startswith("pass")
     if match["quote"]:
         return not _SPACE.search(value) and (certain or bool(_MIXED.match(value)))
     if match["how"] == "=" and match["name"].isupper():
@@ -239,8 +234,8 @@ _PAIR_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Callable[[re.Match[st
     (("login",), _LOGIN, _hidden),
     (("curl",), _USER, _hidden_after_curl),
     (_PAIR_WORDS, _QUERY, _hidden),
-    (_PAIR_WORDS, _FLAG, _flag),
-    (_PAIR_WORDS, _PAIR, _pair),
+    (_PAIR_WORDS, _FLAG, _named),
+    (_PAIR_WORDS, _PAIR, _named),
 )
 """Each pattern with words of which one occurs in every text it matches."""
 
@@ -261,3 +256,102 @@ def _without_private_keys(text: str) -> str:
             body = _PEM_BODY.match(text, begins.end())
             at = body.end() if body else begins.end()
     return "".join(parts) + text[at:] if parts else text
+
+
+# Escapes
+
+_LAYERS = 3
+"""How deep escapes of different kinds may nest."""
+# The first letter is matched separately, which is faster. Repeated escapes of one kind, as in `&amp;#115;`, `%2573` and
+# `\\u0073`, are one layer.
+_ESCAPE = re.compile(
+    r"[&%\\](?:"
+    r"(?<=&)(?:amp;){0,8}(?:#(?:[xX][0-9A-Fa-f]{1,8}|[0-9]{1,9})|[A-Za-z]{2,31}(?=;));?"
+    r"|(?<=%)(?:25){0,8}(?:u[0-9A-Fa-f]{4}|[0-9A-Fa-f]{2})"
+    r"|(?<=(?<!\\)\\)\\*+(?:u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,8}\}|x[0-9A-Fa-f]{2}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}))"
+)
+_STARTS = "&%\\"
+_IN_KEYS = frozenset(("", *"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.:~"))
+_LINE = "[A-Za-z0-9+/_-]{56}"
+_WRAP = re.compile(rf"(?:\n(?<={_LINE}\n)|\r\n(?<={_LINE}\r\n)|\\(?<={_LINE}\\)\\*+(?:r\\++)?n)(?={_LINE[:-4]})")
+"""A line break inside base64 or hex."""
+Span = tuple[int, int]
+Find = Callable[[str], Iterable[Span]]
+
+
+def without_escaped(text: str, find: Find, looks_like: Find = lambda _: ()) -> str:
+    """`text` without what is found in it once its escapes are undone; otherwise unchanged.
+
+    `find` gets lines of base64 joined too; `looks_like` only what has letters of keys among its escapes.
+    """
+    spans = _spans(text, find, looks_like, _LAYERS)
+    unwrapped = _WRAP.sub("", text)
+    if len(unwrapped) < len(text):
+        spans += _where(text, _WRAP, [*find(unwrapped)], lambda _: "")
+    if not spans:
+        return text
+    parts: list[str] = []
+    at = 0
+    for start, end in sorted(spans):
+        if start >= at:
+            parts += (text[at:start], MARK)
+        at = max(at, end)
+    return "".join(parts) + text[at:]
+
+
+def _spans(text: str, find: Find, looks_like: Find, layers: int) -> list[Span]:
+    """The spans in `text` itself."""
+    undone: set[str] = set()
+
+    def undo(match: re.Match[str]) -> str:
+        undone.add(letter := _letter(match.group()))
+        return letter
+
+    if not layers or not any(start in text for start in _STARTS):
+        return []
+    plain = _ESCAPE.sub(undo, text)
+    if not undone:
+        return []
+    found = [*find(plain)]
+    if undone & _IN_KEYS:
+        found += looks_like(plain)
+    if not undone.isdisjoint(_STARTS):
+        found += _spans(plain, find, looks_like, layers - 1)
+    return _where(text, _ESCAPE, found, _letter)
+
+
+def _where(text: str, pattern: re.Pattern[str], spans: list[Span], undo: Callable[[str], str]) -> list[Span]:
+    """Maps spans of the plain text to the escaped one."""
+    begins, shifts = [0], [0]
+    """Where in the plain text each escape's letter stands, and how much longer `text` is from behind it on."""
+    for match in pattern.finditer(text):
+        letter = undo(match.group())
+        begins.append(match.start() - shifts[-1])
+        shifts.append(shifts[-1] + len(match.group()) - len(letter))
+
+    def at(place: int) -> int:
+        """Where a letter of the plain text begins: an escape's own, before what made `text` longer."""
+        last = bisect_right(begins, place) - 1
+        return place + (shifts[last - 1] if last and begins[last] == place else shifts[last])
+
+    return [(at(start), at(end)) for start, end in spans]
+
+
+@lru_cache(8192)
+def _letter(escape: str) -> str:
+    """The character an escape stands for."""
+    first, word = escape[0], escape.lstrip(_STARTS).removesuffix(";")
+    if first == "&":
+        word = word.replace("amp;", "")
+        if not word.startswith("#"):
+            from html import unescape
+
+            return bare(unescape(f"&{word};"))
+        base = 16 if word[1] in "xX" else 10
+    elif first == "%":
+        word, base = word if word.startswith("u") else word[-2:], 16
+    else:
+        base = 16 if word[0] in "uUx" else 8
+    code = int(word.strip("#uUxX{}"), base)
+    # Invisible characters must not hide a secret; an invalid code stays as it is.
+    return bare(chr(code)) if code < 0x110000 else escape

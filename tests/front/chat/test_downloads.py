@@ -13,7 +13,7 @@ import pytest
 from tests.front.chat.terminal import Terminal, cell
 from tests.wheels import Index, pinfold_in, pinfold_with, started, uv
 
-from pinfold.model.local.catalogue import CATALOGUE
+from pinfold.model.local.weights import CATALOGUE
 
 pytestmark = pytest.mark.integration
 SECRET = "gsk_heron_at_the_pond"

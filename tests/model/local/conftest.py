@@ -12,9 +12,8 @@ import uv
 from tests.model.local.registry import Registry
 
 from pinfold.model.errors import PullFailed, RuntimeMissing
-from pinfold.model.local.catalogue import weights_named
 from pinfold.model.local.runtime import runtime
-from pinfold.model.local.weights import pull
+from pinfold.model.local.weights import pull, weights_named
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from http.server import BaseHTTPRequestHandler
 
 from tests.wheels import started, wheel
 
-from pinfold.model.local.catalogue import Part, Weights
 from pinfold.model.local.download import Patience
-from pinfold.model.local.weights import Sources
+from pinfold.model.local.weights import Part, Sources, Weights
 
 QUICK = Patience(connect_s=2, silence_s=5, tries=3, pause_s=0.0)
 HOLD_S = 30.0

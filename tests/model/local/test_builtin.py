@@ -20,7 +20,7 @@ import pytest
 from tests.model.local.process_wait import PATIENCE_S, until
 
 from pinfold.events import Reply, Request, RequestFailed, UserMessage
-from pinfold.model.errors import NotPulled, UnknownModel
+from pinfold.model.errors import UnknownModel
 from pinfold.model.local.builtin import BuiltinModel, Repeatable
 from pinfold.model.local.files import is_held
 from pinfold.model.local.model_host import Host, Spec, cores
@@ -57,7 +57,7 @@ def state(tmp_path: Path) -> Generator[Path]:
 
 @pytest.fixture
 def model(data: Path, state: Path) -> BuiltinModel:
-    return BuiltinModel(name="smollm2", folder=data, state=state, uv=None, pull=False, notice=print, linger_s=0.0)
+    return BuiltinModel(name="smollm2", folder=data, state=state, uv=None, notice=print, linger_s=0.0)
 
 
 def record(state: Path) -> Path:
@@ -340,15 +340,9 @@ async def test_what_cannot_be_run_is_told_in_one_line_and_not_tried_again(
     host.release()
 
 
-async def test_what_is_not_here_is_named_with_its_size_and_the_command(tmp_path: Path) -> None:
-    model = BuiltinModel(folder=tmp_path, state=tmp_path, uv=None, pull=False, notice=print)
-    with pytest.raises(NotPulled, match=r"`pinfold model pull builtin` fetches it \(Qwen2.5-Coder-1.5B.*1,117 MB"):
-        await model.warm()
-
-
 def test_a_name_that_means_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownModel):
-        BuiltinModel(name="heron", folder=tmp_path, state=tmp_path, uv=None, pull=False, notice=print)
+        BuiltinModel(name="heron", folder=tmp_path, state=tmp_path, uv=None, notice=print)
 
 
 def test_there_is_at_least_one_core_and_no_more_than_the_machine_has() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.model.errors import CannotServe
-from pinfold.model.local.server.model_server import facts_of
+from pinfold.model.local.server.model_server import number_in, read_head
 
 pytestmark = pytest.mark.unit
 
@@ -24,31 +24,34 @@ def head(*facts: bytes) -> bytes:
     return b"GGUF" + struct.pack("<IQQ", 3, 0, len(facts)) + b"".join(facts)
 
 
-def test_facts_are_read_up_to_the_vocabulary(tmp_path: Path) -> None:
+def test_numbers_are_found_by_their_names(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(
         head(
             text("general.name") + struct.pack("<I", 8) + text("Heron"),
             text("general.tags") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b"),
             text("heron.context_length") + struct.pack("<II", 4, 4096),
+            text("heron.embedding_length") + struct.pack("<IQ", 10, 1 << 33),
             text("heron.rope.freq_base") + struct.pack("<If", 6, 0.5),
             text("tokenizer.ggml.tokens") + b"never looked at",
         )
     )
-    facts = facts_of(path)
-    assert facts.values == {"general.name": "Heron", "heron.context_length": 4096, "heron.rope.freq_base": 0.5}
-    assert facts.number(".context_length") == 4096
-    assert facts.number(".pooling_type") is None
+    found = read_head(path)
+    assert number_in(found, "context_length") == 4096
+    assert number_in(found, "embedding_length") == 1 << 33
+    assert number_in(found, "freq_base") is None
+    assert number_in(found, "pooling_type") is None
 
 
 @given(data=st.one_of(st.binary(max_size=200), st.binary(max_size=200).map(lambda rest: b"GGUF" + rest)))
-def test_any_bytes_are_a_file_of_facts_or_refused_in_one_line(data: bytes) -> None:
+def test_any_bytes_are_the_head_of_a_file_or_refused_in_one_line(data: bytes) -> None:
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
         refused = ""
         try:
-            facts_of(Path(file.name))
+            number_in(read_head(Path(file.name)), "context_length")
         except CannotServe as error:
             refused = str(error)
     assert "\n" not in refused
+    assert bool(refused) is not (data.startswith(b"GGUF") and len(data) >= len(head()))

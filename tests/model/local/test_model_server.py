@@ -25,7 +25,7 @@ from pinfold.events import Reply, Request, RequestFailed, ToolSchema, UserMessag
 from pinfold.model.local.files import is_held
 from pinfold.model.local.model_host import Host, Served, Spec
 from pinfold.model.local.server import openai_format
-from pinfold.model.local.server.llama import LlamaBackend
+from pinfold.model.local.server.model_server import LlamaBackend
 from pinfold.model.wire.openai import OpenAIModel
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.model.providers.loopback import Answer, Asked, Loopback, loopback
 
-from pinfold.model.providers import DirectModel, direct
+from pinfold.model.providers import DirectModel
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ async def ask(anyio_backend: str) -> AsyncGenerator[Callable[..., DirectModel]]:
 
         def make(server: Loopback | str, provider: str = "anthropic", model: str = "", **more: Any) -> DirectModel:
             name = model or {"anthropic": "claude-sonnet-4-6", "google": "gemini-3-pro-preview"}[provider]
-            made = direct(
+            made = DirectModel(
                 provider,
                 name,
                 name=f"{provider}:{name}",

@@ -30,7 +30,6 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model.providers import direct
 
 pytestmark = pytest.mark.integration
 SIGNED = "EtoBCtcBAdHtim9s"
@@ -253,18 +252,6 @@ async def test_a_refusal_says_what_to_do_about_it(
     failure = await failed(ask(server, "google"), replace(HELLO, settings={"top_k": 900}))
     assert (str(failure), failure.retryable) == (said, retryable)
     assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize("variable", ["GEMINI_API_KEY", "GOOGLE_API_KEY"])
-async def test_a_refused_key_is_named_by_the_variable_it_came_from(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
-    monkeypatch.setenv(variable, "secret-key-of-the-test")
-    server = serve(lambda _: error(400, "INVALID_ARGUMENT", "API key not valid.", INVALID_KEY))
-    async with aclosing(direct("gemini", "gemini-3-pro-preview", name="g", base_url=server.url)) as model:
-        failure = await failed(model)
-    assert str(failure).startswith(f"the key in {variable} is refused (400)")
-    assert server.asked[0].headers["x-goog-api-key"] == "secret-key-of-the-test"
 
 
 async def test_a_conversation_that_is_too_long_says_by_how_much(serve: Serve, ask: Ask) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.model import NoKey, NotInstalled, UnknownModel
-from pinfold.model.providers import PROVIDERS, direct
+from pinfold.model import Access, NoKey, NotInstalled, model_named
 
 pytestmark = pytest.mark.integration
 HEAVY = ("pydantic_ai", "anthropic", "google", "genai_prices", "httpx2", "boto3", "groq", "mistralai")
@@ -37,7 +36,7 @@ def loaded_by(program: str) -> set[str]:
     [
         "import pinfold.model, pinfold.model.providers, pinfold.model.layers",
         "from pinfold.app import *\nimport pinfold.hooks",
-        "from pinfold.model.providers import direct; direct('anthropic', 'claude-opus-5', name='x', key='k')",
+        "from pinfold.model.providers import DirectModel; DirectModel('anthropic', 'claude-opus-5', name='x', key='k')",
     ],
 )
 def test_no_sdk_is_imported_before_it_is_asked(program: str) -> None:
@@ -53,8 +52,8 @@ def test_an_sdk_that_is_asked_is_imported() -> None:
 def test_warming_imports_in_a_thread_of_its_own() -> None:
     program = """
 import json, sys, threading, time
-from pinfold.model.providers import direct
-model = direct("anthropic", "claude-opus-5", name="anthropic:claude-opus-5", key="k")
+from pinfold.model.providers import DirectModel
+model = DirectModel("anthropic", "claude-opus-5", name="anthropic:claude-opus-5", key="k")
 began = time.thread_time()
 model.warm()
 model.warm()
@@ -92,10 +91,9 @@ def without_extra(tmp_path: Path) -> Path:
 
 ASKING = """
 import json
-from pinfold.model import ModelError
-from pinfold.model.providers import direct
+from pinfold.model import ModelError, model_named
 try:
-    direct({provider!r}, "some-model", name="x", key="k")
+    model_named({provider!r} + ":some-model")
 except ModelError as error:
     print(json.dumps([type(error).__name__, str(error), error.exit_code]))
 """
@@ -115,7 +113,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(without_extra: Path, prov
 
 def test_without_one_sdk_the_extra_that_brings_it_is_named() -> None:
     with pytest.raises(NotInstalled) as caught:
-        direct("cohere", "command-a", name="cohere:command-a", key="k")
+        model_named("cohere:command-a", access=Access(keys={"CO_API_KEY": "k"}))
     assert caught.value.extra == "cohere"
 
 
@@ -129,32 +127,18 @@ def test_without_one_sdk_the_extra_that_brings_it_is_named() -> None:
 )
 def test_without_a_key_its_variable_is_named(provider: str, variables: str) -> None:
     with pytest.raises(NoKey) as caught:
-        direct(provider, "some-model", name="x")
-    assert str(caught.value).endswith(f": no key is set; put it into {variables}")
-
-
-@pytest.mark.parametrize(
-    ("provider", "model", "said"),
-    [
-        ("antropic", "claude", "no provider is called 'antropic'; did you mean anthropic?"),
-        ("nobody", "x", "no provider is called 'nobody'; known are " + ", ".join(PROVIDERS)),
-        ("anthropic", "", "anthropic: which model? e.g. anthropic:NAME"),
-    ],
-)
-def test_a_name_that_means_nothing_is_refused(provider: str, model: str, said: str) -> None:
-    with pytest.raises(UnknownModel) as caught:
-        direct(provider, model, name="x", key="k")
-    assert str(caught.value) == said
+        model_named(f"{provider}:some-model")
+    assert f"wants a key: set {variables}" in str(caught.value)
 
 
 VERTEX = """
 import asyncio, json, os
 from pinfold.events import Request, UserMessage
 from pinfold.model import ModelError
-from pinfold.model.providers import direct
+from pinfold.model.providers import DirectModel
 
 os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = "/nowhere/at/all.json"
-model = direct("google-vertex", "gemini-3-pro-preview", name="x")
+model = DirectModel("google-vertex", "gemini-3-pro-preview", name="x")
 
 async def ask():
     async for piece in model.stream(Request(system="", messages=(UserMessage(text="hello"),))):

@@ -4,9 +4,17 @@ Nothing of weight is imported before it is used.
 """
 
 from pinfold.model.local.builtin import BuiltinModel
-from pinfold.model.local.catalogue import CATALOGUE, Weights, weights_named
 from pinfold.model.local.discovery import FoundModel, FoundServer, probe
-from pinfold.model.local.weights import OnPulling, Pulling, pull, pull_for_ollama, weights_at
+from pinfold.model.local.weights import (
+    CATALOGUE,
+    OnPulling,
+    Pulling,
+    Weights,
+    pull,
+    pull_for_ollama,
+    weights_at,
+    weights_named,
+)
 
 __all__ = [
     "CATALOGUE",

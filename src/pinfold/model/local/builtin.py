@@ -12,12 +12,10 @@ import anyio
 import msgspec
 
 from pinfold.events import Reply, Request, RequestFailed, Thought, Usage
-from pinfold.model.errors import NotPulled
 from pinfold.model.layers import Layer, Pieces
-from pinfold.model.local.catalogue import weights_named
 from pinfold.model.local.model_host import Host, Served, Spec
 from pinfold.model.local.runtime import runtime
-from pinfold.model.local.weights import Pulling, pull, weights_at
+from pinfold.model.local.weights import Pulling, pull, weights_at, weights_named
 from pinfold.model.wire.http import Patience
 from pinfold.model.wire.openai import OpenAIModel
 
@@ -38,13 +36,9 @@ class BuiltinModel:
     """For what may be lost."""
     uv: Path | None
     """Installs the runtime where it is missing."""
-    pull: bool
-    """Whether weights that are missing are fetched."""
     notice: Callable[[str], None]
     """Gets what takes long, for the user."""
-    idle_s: float = 300.0
     linger_s: float = 10.0
-    takes_tools = False
 
     def __post_init__(self) -> None:
         self._weights = weights_named(self.name)
@@ -57,13 +51,9 @@ class BuiltinModel:
         """How many tokens it has room for, as it runs."""
         return (self._talking and self._talking.context) or self._weights.context
 
-    async def warm(self) -> None:
-        """Have it loaded before it is asked. Raises what `stream` raises."""
-        await self._ready()
-
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
         """Pieces as they come, then the whole reply. Raises RequestFailed, or ModelError for what is missing."""
-        talking = await self._ready()
+        talking = await self.warm()
         began, first = time.monotonic(), None
         try:
             async with aclosing(talking.stream(request)) as pieces:
@@ -84,7 +74,11 @@ class BuiltinModel:
     def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
         """Once for a user: what to expect of such a model, and its pace as it was just measured."""
         fresh, written = usage.input_tokens - usage.cached_tokens, usage.output_tokens
-        if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s or not _is_news(self.state):
+        if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s:
+            return ()
+        try:
+            (self.state / "told-builtin").touch(exist_ok=False)
+        except OSError:
             return ()
         pace = f"reads about {fresh / reading_s:,.0f} and writes about {written / (took_s - reading_s):,.0f}"
         says = (
@@ -100,7 +94,8 @@ class BuiltinModel:
             self._host.release()
             self._host = None
 
-    async def _ready(self) -> OpenAIModel:
+    async def warm(self) -> OpenAIModel:
+        """Loaded, started if need be. Raises RequestFailed, or ModelError for what is missing."""
         async with self._alone:
             if self._host is not None and not self._host.is_running():
                 await self._forget()
@@ -110,29 +105,14 @@ class BuiltinModel:
             return self._talking
 
     async def _make_host(self) -> Host:
-        path = await self._find_weights()
-        found = await runtime(self.folder / "runtimes", self.uv, self.notice)
-        spec = Spec(
-            model=path,
-            alias=self.name,
-            context=self._weights.context,
-            runtime=found,
-            idle_s=self.idle_s,
-            linger_s=self.linger_s,
-        )
-        return Host(spec, self.state)
-
-    async def _find_weights(self) -> Path:
         folder, weights = self.folder / "models", self._weights
-        if path := weights_at(weights, folder):
-            return path
-        if not self.pull:
-            raise NotPulled(
-                f"{self.name} is not on this machine yet: `pinfold model pull {self.name}` fetches it "
-                f"({weights.title}, {weights.megabytes})"
-            )
-        self.notice(f"fetching {weights.title} ({weights.megabytes}), once")
-        return await pull(weights, folder, _tell_quarters(self.notice))
+        path = weights_at(weights, folder)
+        if path is None:
+            self.notice(f"fetching {weights.title} ({weights.megabytes}), once")
+            path = await pull(weights, folder, _tell_quarters(self.notice))
+        found = await runtime(self.folder / "runtimes", self.uv, self.notice)
+        spec = Spec(model=path, alias=self.name, context=weights.context, runtime=found, linger_s=self.linger_s)
+        return Host(spec, self.state)
 
     def _make_client(self, served: Served) -> OpenAIModel:
         return OpenAIModel(
@@ -141,7 +121,7 @@ class BuiltinModel:
             model=self.name,
             key=served.key,
             patience=_PATIENCE,
-            tools="none",
+            takes_tools=False,
             context=served.context,
         )
 
@@ -163,14 +143,6 @@ class Repeatable(Layer):
         async with self.pieces(request) as pieces:
             async for piece in pieces:
                 yield piece
-
-
-def _is_news(state: Path) -> bool:
-    try:
-        (state / "told-builtin").touch(exist_ok=False)
-    except OSError:
-        return False
-    return True
 
 
 def _tell_quarters(notice: Callable[[str], None]) -> Callable[[Pulling], None]:

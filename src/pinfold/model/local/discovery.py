@@ -1,19 +1,20 @@
 """Which model servers answer on this machine, and what they say of themselves.
 
-By hand over a socket: at a start, the library that talks to models would cost more than all the answers.
+By the standard library: at a start, the one that talks to models would cost more than all the answers.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
-from socket import socket
-from typing import Literal, TypeAlias, cast
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from pinfold.events import Json
@@ -29,7 +30,10 @@ LIMIT_S = 0.4
 PLACES = ("http://127.0.0.1:1234", "http://127.0.0.1:8080", "http://127.0.0.1:8000")
 """Where LM Studio, llama.cpp and vLLM listen unless told otherwise; any of them may be anywhere."""
 _ANSWER_BYTES = 4 << 20
+_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
 _MOST_SHOWN = 40
+_OF_OLLAMA = ("/api/tags", "/api/ps")
+_OF_OTHERS = ("/v1/models", "/props", "/api/v0/models", "/api/tags")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,7 @@ async def probe(environ: Mapping[str, str], places: tuple[str, ...] = PLACES) ->
     async def look(url: str) -> None:
         answers = _Answers(url)
         with anyio.move_on_after(LIMIT_S):
-            await (answers.of_ollama() if url == ollama else answers.of_others())
+            await answers.gather(_OF_OLLAMA if url == ollama else _OF_OTHERS)
         found[url] = answers.identify_server()
 
     async with anyio.create_task_group() as tasks:
@@ -80,34 +84,35 @@ class _Answers:
         self._refused = False
         self._shown: dict[str, Json] = {}
 
-    async def of_ollama(self) -> None:
+    async def gather(self, paths: Sequence[str]) -> None:
         async with anyio.create_task_group() as tasks:
-            for path in ("/api/tags", "/api/ps"):
+            for path in paths:
                 tasks.start_soon(self._ask, path)
-        async with anyio.create_task_group() as tasks:
-            for model in self._list("/api/tags", "models")[:_MOST_SHOWN]:
-                tasks.start_soon(self._show, a_text(model.get("name")))
-
-    async def of_others(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            for path in ("/v1/models", "/props", "/api/v0/models", "/api/tags"):
-                tasks.start_soon(self._ask, path)
+        if "/api/ps" in paths:
+            async with anyio.create_task_group() as tasks:
+                for model in self._list("/api/tags", "models")[:_MOST_SHOWN]:
+                    tasks.start_soon(self._show, a_text(model.get("name")))
 
     async def _ask(self, path: str) -> None:
-        status, said = await _request_json(self._url, path)
+        status, said = await self._request(path)
         if status == 200:
             self._said[path] = said
         self._refused = self._refused or status in (401, 403)
 
     async def _show(self, model: str) -> None:
-        _, self._shown[model] = await _request_json(self._url, "/api/show", {"model": model})
+        _, self._shown[model] = await self._request("/api/show", {"model": model})
+
+    async def _request(self, path: str, body: Json = None) -> tuple[int, Json]:
+        return await anyio.to_thread.run_sync(partial(_request_json, self._url, path, body), abandon_on_cancel=True)
 
     def _list(self, path: str, name: str) -> list[dict[str, Json]]:
         return [an_object(item) for item in a_list(an_object(self._said.get(path)).get(name))]
 
     def identify_server(self) -> FoundServer | None:
         if "models" in an_object(self._said.get("/api/tags")):
-            return FoundServer(kind="ollama", base_url=self._url, models=self._ollama_models())
+            names = [a_text(item.get("name")) for item in self._list("/api/tags", "models")]
+            models = tuple(self._ollama_model(name) for name in names if name)
+            return FoundServer(kind="ollama", base_url=self._url, models=models)
         listed = self._list("/v1/models", "data")
         base_url = f"{self._url}/v1"
         if not listed:
@@ -144,72 +149,29 @@ class _Answers:
             case _:
                 return FoundModel(id=model, context=a_count(item.get("max_model_len")) or None)
 
-    def _ollama_models(self) -> tuple[FoundModel, ...]:
+    def _ollama_model(self, name: str) -> FoundModel:
         loaded = self._list("/api/ps", "models")
         running = {a_text(item.get("name")): a_count(item.get("context_length")) for item in loaded}
-        names = (a_text(item.get("name")) for item in self._list("/api/tags", "models"))
-        return tuple(self._ollama_model(name, running.get(name, 0)) for name in names if name)
-
-    def _ollama_model(self, name: str, running: int) -> FoundModel:
         shown = an_object(self._shown.get(name))
         info = an_object(shown.get("model_info"))
         most = max((a_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
         tools = _tool_support("tools" in a_list(shown["capabilities"]) if "capabilities" in shown else None)
-        return FoundModel(id=name, context=running or most or None, tools=tools)
+        return FoundModel(id=name, context=running.get(name) or most or None, tools=tools)
 
 
 def _tool_support(can: Json) -> Tools:
     return "unknown" if can is None else "native" if can else "none"
 
 
-async def _request_json(url: str, path: str, body: Json = None) -> tuple[int, Json]:
-    """Status and JSON of an answer; 0 if none can be read."""
+def _request_json(url: str, path: str, body: Json = None) -> tuple[int, Json]:
+    """Blocks. Status and JSON of an answer; 0 if none can be read."""
+    method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
     try:
-        answer = await _exchange(url, path, b"" if body is None else msgspec.json.encode(body))
-        response = _Response(answer)
-        return response.status, msgspec.json.decode(response.read())
-    except (OSError, ValueError, HTTPException, RecursionError, anyio.BrokenResourceError, msgspec.MsgspecError):
+        parts = urlsplit(url)
+        connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        with closing(connect(parts.hostname or "127.0.0.1", parts.port, timeout=LIMIT_S)) as connection:
+            connection.request(method, f"{parts.path}{path}", content, _HEADERS)
+            response = connection.getresponse()
+            return response.status, msgspec.json.decode(response.read(_ANSWER_BYTES))
+    except (OSError, ValueError, HTTPException, RecursionError, msgspec.MsgspecError):
         return 0, None
-
-
-async def _exchange(url: str, path: str, body: bytes) -> bytes:
-    parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    host, port = parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)
-    head = f"{'POST' if body else 'GET'} {parts.path}{path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n"
-    head += f"Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    answer = bytearray()
-    stream = await anyio.connect_tcp(host, port, tls=True) if secure else await anyio.connect_tcp(host, port)
-    async with stream:
-        await stream.send(head.encode() + body)
-        while len(answer) < _ANSWER_BYTES and not _is_whole(answer):
-            try:
-                answer += await stream.receive()
-            except anyio.EndOfStream:
-                break
-    return bytes(answer)
-
-
-class _Response(HTTPResponse):
-    """An answer that has been received."""
-
-    def __init__(self, answer: bytes) -> None:
-        self._received = io.BytesIO(answer)
-        super().__init__(cast("socket", self))
-        self.begin()
-
-    def makefile(self, _mode: str) -> io.BytesIO:
-        return self._received
-
-
-def _is_whole(answer: bytearray) -> bool:
-    """Some servers keep the connection open although they were asked to close it."""
-    if b"\r\n\r\n" not in answer:
-        return False
-    try:
-        response = _Response(bytes(answer))
-        is_sized = response.chunked or response.length is not None
-        response.read()
-    except (HTTPException, ValueError):
-        return False
-    return bool(is_sized)

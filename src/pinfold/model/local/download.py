@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import anyio
-import msgspec
 
 from pinfold.events import PinfoldError
-from pinfold.model.local.catalogue import Part
-from pinfold.model.local.files import file_size, forget_file
+from pinfold.model.local.files import file_size
 
 if TYPE_CHECKING:
     import httpx2
@@ -99,7 +97,7 @@ class Download:
         asked = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         async with self.http.stream("GET", self.url, headers=asked) as answer:
             if answer.status_code == _NOT_SATISFIABLE:
-                forget_file(self.into)
+                self.into.unlink(missing_ok=True)
                 raise _TryAgain("the server has less of the file than we do")
             if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
                 raise _TryAgain(f"it answered {answer.status_code}")
@@ -111,7 +109,9 @@ class Download:
                 raise DownloadFailed("it answered with another range than asked for")
             if self.size is not None and whole is not None and whole != self.size:
                 raise DownloadFailed(f"its file has {whole:,} bytes, not {self.size:,}")
-            with _open_at(self.into, begin) as file:
+            with self.into.open("r+b" if have else "wb") as file:
+                file.truncate(begin)  # what was behind that is gone
+                file.seek(begin)
                 async for chunk in answer.aiter_raw():
                     file.write(chunk)
                     file.flush()
@@ -136,15 +136,8 @@ def words_of(error: Exception) -> str:
     return str(error).strip() or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
 
 
-def _open_at(path: Path, begin: int) -> BinaryIO:
-    """For writing from `begin` on; what was behind that is gone."""
-    file = path.open("r+b" if path.exists() else "xb")
-    file.truncate(begin)
-    file.seek(begin)
-    return file
-
-
-_JSON = "application/vnd.pypi.simple.v1+json"
+_LINK = re.compile(r"""(?:\bhref|"url")\s*[=:]\s*["']?([^"'#>\s]+)""")
+"""Of an index, which is a web page or JSON. What is fetched is known by its hash."""
 
 
 def index_of(environ: Mapping[str, str]) -> str:
@@ -156,54 +149,28 @@ def index_of(environ: Mapping[str, str]) -> str:
     return "https://pypi.org/simple"
 
 
-async def wheel_url(http: httpx2.AsyncClient, index: str, part: Part) -> str:
-    """Where the wheel of this part lies. Raises Broken."""
+async def wheel_url(http: httpx2.AsyncClient, index: str, package: str, wheel: str) -> str:
+    """Where this wheel of the package lies. Raises DownloadFailed."""
     import httpx2
 
-    page = f"{index.rstrip('/')}/{part.package}/"
+    page = f"{index.rstrip('/')}/{package}/"
     try:
-        answer = await http.get(page, headers={"Accept": f"{_JSON}, text/html;q=0.5"})
+        answer = await http.get(page, headers={"Accept": "text/html, application/vnd.pypi.simple.v1+json;q=0.5"})
     except (httpx2.RequestError, httpx2.InvalidURL) as error:
         raise DownloadFailed(words_of(error)) from error
     if answer.status_code == 404:
-        raise DownloadFailed(f"there is no package {part.package!r} any more")
+        raise DownloadFailed(f"there is no package {package!r} any more")
     if answer.status_code != 200:
         raise DownloadFailed(f"it answered {answer.status_code}")
-    links = _json_links(answer.content) if "json" in answer.headers.get("content-type", "") else _links(answer.text)
-    base = page if not answer.history else str(answer.url)
-    for link in links:
-        parts = urlsplit(urljoin(base, link))
-        if parts.path.rpartition("/")[2] == part.wheel:
-            return urlunsplit(parts._replace(fragment=""))
-    raise DownloadFailed(f"there is no {part.wheel} any more")
+    base = str(answer.url) if answer.history else page
+    for link in _LINK.findall(answer.text):
+        url = urljoin(base, html.unescape(link))
+        if urlsplit(url).path.rpartition("/")[2] == wheel:
+            return url
+    raise DownloadFailed(f"there is no {wheel} any more")
 
 
 def without_secrets(url: str) -> str:
     """The address without the user and password some mirrors have in it."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _json_links(content: bytes) -> list[str]:
-    try:
-        said = msgspec.json.decode(content, type=dict[str, Any])
-        files = cast(list[dict[str, Any]], said["files"])
-        return [str(file["url"]) for file in files]
-    except (msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise DownloadFailed("its list of files is broken") from error
-
-
-def _links(text: str) -> list[str]:
-    reader = _Links()
-    reader.feed(text)
-    return reader.links
-
-
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.links += [value for name, value in attrs if name == "href" and value]

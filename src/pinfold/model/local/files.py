@@ -57,7 +57,3 @@ def file_size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def forget_file(path: Path) -> None:
-    path.unlink(missing_ok=True)

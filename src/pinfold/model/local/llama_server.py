@@ -21,6 +21,8 @@ from typing import Any
 LOOK_AGAIN_S = 0.5
 LOG_BYTES = 1 << 20
 LOG_KEPT = 1 << 18
+_CACHE_MB = 512
+"""For the beginnings of conversations that had to make room for others."""
 _TRIES = 20
 _TRY_AGAIN_S = 0.05
 
@@ -38,10 +40,15 @@ def main() -> None:
     if _acquire_lock(folder / "server.lock") is None:
         os._exit(0)  # there is one already
     (folder / "server.json").unlink(missing_ok=True)
-    _leave_the_starter()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # stdin was the starter's
+    os.close(nothing)
     os.close(ours)
     server = _start_server(settings)
-    _write_address(folder, server.listening_address, settings)
+    new = folder / "server.json.new"
+    said = {"pid": os.getpid(), "url": server.listening_address, "key": settings["key"]}
+    new.write_text(json.dumps(said), encoding="utf-8")
+    new.rename(folder / "server.json")
     _serve_while_wanted(folder, Path(settings["log"]), settings["linger_s"])
     os._exit(0)  # llama.cpp has nothing to save
 
@@ -58,12 +65,6 @@ def _acquire_lock(path: Path) -> int | None:
     return None
 
 
-def _leave_the_starter() -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-
-
 def _start_server(settings: dict[str, Any]) -> Any:
     if settings["runtime"]:
         sys.path.insert(0, settings["runtime"])
@@ -78,9 +79,10 @@ def _start_server(settings: dict[str, Any]) -> Any:
     params.ui = False
     params.cors_origins = ""
     params.n_ctx = settings["context"]
-    params.n_parallel = settings["parallel"]
+    # Two at once end a little sooner together, but on average each waits longer, and they share the context.
+    params.n_parallel = 1
     params.kv_unified = True  # one conversation may use all of the context
-    params.cache_ram_mib = settings["cache_mb"]
+    params.cache_ram_mib = _CACHE_MB
     params.sleep_idle_seconds = max(1, round(settings["idle_s"]))
     params.use_jinja = True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
@@ -89,13 +91,6 @@ def _start_server(settings: dict[str, Any]) -> Any:
     if settings["pooling"] == "mean":
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return xllamacpp.Server(params)
-
-
-def _write_address(folder: Path, url: str, settings: dict[str, Any]) -> None:
-    said = {"pid": os.getpid(), "url": url, "key": settings["key"]}
-    new = folder / "server.json.new"
-    new.write_text(json.dumps(said), encoding="utf-8")
-    new.rename(folder / "server.json")
 
 
 def _serve_while_wanted(folder: Path, log: Path, linger_s: float) -> None:

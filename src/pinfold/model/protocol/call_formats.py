@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast
 from pinfold.events import Finish, Json
 from pinfold.model.protocol import python_calls
 from pinfold.model.protocol.fences import OPENING, fence_at
-from pinfold.model.protocol.known_tools import BARE, Effort, Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.known_tools import BARE, QUOTES, Effort, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
 from pinfold.model.protocol.python_calls import with_sound_code
 
@@ -21,7 +21,7 @@ Meant: TypeAlias = Literal["surely", "perhaps"]
 _NAMES = ("name", "tool", "function", "tool_name", "function_name", "action")
 _ARGS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
 _MANY = ("tool_calls", "tool_call", "function_call", "calls")
-_QUOTE = "[\"'“”‘’]"  # noqa: RUF001
+_QUOTE = f"[{QUOTES}]"
 _CLEARLY = re.compile(
     rf"{_QUOTE}?+(?:{'|'.join(_NAMES)}){_QUOTE}?+\s*+[:=]\s*+{_QUOTE}(?P<name>[\w.-]{{1,64}}+){_QUOTE}"
 )
@@ -32,7 +32,13 @@ _LOOKED_AT = 2_000
 def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
     """The calls a value stands for; none if it is data."""
     if isinstance(value, list):
-        return _calls_in_list(cast("list[Json]", value), known, meant, effort)
+        several: list[ParsedCall | Fault] = []
+        for one in cast("list[Json]", value):
+            calls = calls_in(one, known, meant, effort) if isinstance(one, dict) and effort.step() else []
+            if not calls:
+                return []
+            several += calls
+        return several
     if not isinstance(value, dict):
         return []
     found = cast("dict[str, Json]", value)
@@ -44,16 +50,6 @@ def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> li
         return calls_in(function, known, meant, effort)
     call = _call(found, known, meant, effort)
     return [with_sound_code(call, known, effort)] if call else []
-
-
-def _calls_in_list(values: list[Json], known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
-    found: list[ParsedCall | Fault] = []
-    for value in values:
-        calls = calls_in(value, known, meant, effort) if isinstance(value, dict) and effort.step() else []
-        if not calls:
-            return []
-        found += calls
-    return found
 
 
 def find_meant_tool(text: str, start: int, stop: int, known: KnownTools) -> str | None:
@@ -123,8 +119,8 @@ def _parse_arguments(tool: str, text: str, known: KnownTools, effort: Effort) ->
     return {name: text} if name else None
 
 
-_NAMED = re.compile(r"\b(?:name|tool|function)[ \t]*+[=:][ \t]*+[\"'“”‘’]?+(?P<name>[\w.-]{1,64}+)")  # noqa: RUF001
-_NAMED_FIRST = re.compile(r"[=:]?+[ \t]*+[\"'“”‘’]?+(?P<name>[\w.-]{1,64}+)[\"'“”‘’]?+/?+\Z")  # noqa: RUF001
+_NAMED = re.compile(rf"\b(?:name|tool|function)[ \t]*+[=:][ \t]*+{_QUOTE}?+(?P<name>[\w.-]{{1,64}}+)")
+_NAMED_FIRST = re.compile(rf"[=:]?+[ \t]*+{_QUOTE}?+(?P<name>[\w.-]{{1,64}}+){_QUOTE}?+/?+\Z")
 _VALUE = re.compile(r"[\s,;]*+[{\[]")
 _KEYWORDS = re.compile(r"\s*+[A-Za-z_]\w*+\s*+=(?!=)")
 _CLOSERS_TRIED = 8

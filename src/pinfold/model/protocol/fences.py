@@ -27,7 +27,6 @@ WITHIN_A_LINE = re.compile(
 """Behind prose on the same line: only where nothing else can be meant."""
 _RUNS_LOOKED_AT = 20_000
 _HALF_A_FENCE = re.compile(r"\n[ \t]*+`{1,2}+[ \t\r\n]*+\Z")
-_NEXT_LINE = re.compile(r"[^\n]*+\n?+")
 
 # Strings and comments of Python, passed over as a whole: a fence in them closes nothing. What looks like a string
 # and has no end is taken character by character, and an escape outside of strings as one, so that nothing is tried twice.
@@ -57,12 +56,17 @@ def fence_at(text: str, opening: re.Match[str], stop: int, effort: Effort) -> Fe
     word = (info.split(maxsplit=1) or [""])[0]
     language = _language(word)
     start = _line_end(text, opening.end(), stop)
-    close = _close(text, start, stop, run, language, effort=effort)
+    if run[0] == "`" and language == "python":
+        close = _close_of_python(text, start, stop, len(run), effort)
+    else:
+        close = _closing_line(text, start, stop, run, opens_another=run[0] == "`" and language == "bare")
     end_of_body, end = close or (stop, stop)
     body = text[start:end_of_body]
     # Without the line end before the fence; without a fence, without the half of one that came last.
     body = body.removesuffix("\n") if close else _HALF_A_FENCE.sub("", body)
-    return Fence(language, _dedent(body, len(opening["indent"])), start, end_of_body, end)
+    if width := len(opening["indent"]):  # of the fence itself
+        body = re.sub(rf"^[ \t]{{1,{width}}}+", "", body, flags=re.MULTILINE)
+    return Fence(language, body, start, end_of_body, end)
 
 
 def holds(code: str) -> bool:
@@ -103,17 +107,7 @@ def _one_line(opening: re.Match[str]) -> Fence | None:
 
 
 def _line_end(text: str, at: int, stop: int) -> int:
-    line = _NEXT_LINE.match(text, at, stop)
-    return line.end() if line else at
-
-
-def _close(text: str, start: int, stop: int, run: str, language: Language, *, effort: Effort) -> tuple[int, int] | None:
-    """Where the body ends and where reading goes on; None if nothing closes it."""
-    if run[0] == "~":
-        return _closing_line(text, start, stop, run)
-    if language == "python":
-        return _close_of_python(text, start, stop, len(run), effort)
-    return _closing_line(text, start, stop, run, opens_another=language == "bare")
+    return text.find("\n", at, stop) + 1 or stop
 
 
 def _close_of_python(text: str, start: int, stop: int, length: int, effort: Effort) -> tuple[int, int] | None:
@@ -141,6 +135,7 @@ def _close_of_python(text: str, start: int, stop: int, length: int, effort: Effo
 
 
 def _closing_line(text: str, start: int, stop: int, run: str, *, opens_another: bool = False) -> tuple[int, int] | None:
+    """Where the body ends and where reading goes on; None if nothing closes it."""
     at = start
     for _ in range(_RUNS_LOOKED_AT):
         at = text.find(run, at, stop)
@@ -157,10 +152,3 @@ def _closing_line(text: str, start: int, stop: int, run: str, *, opens_another: 
                 return line, line
         at = end
     return None
-
-
-def _dedent(body: str, width: int) -> str:
-    """Without the indentation of the fence itself."""
-    if not width:
-        return body
-    return re.sub(rf"^[ \t]{{1,{width}}}+", "", body, flags=re.MULTILINE)

@@ -11,6 +11,9 @@ from pinfold.events import Json, ToolSchema
 from pinfold.model.wire.payload import an_object
 from pinfold.text import cap_text
 
+QUOTES = "\"'\u201c\u201d\u2018\u2019"
+"""Straight and curly ones."""
+
 
 class Effort(Struct):
     """What is left to spend. A reader that runs out gives up on the piece it looks at, not on the reply."""

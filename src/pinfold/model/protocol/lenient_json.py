@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias
 
 from pinfold.events import Json
-from pinfold.model.protocol.known_tools import Effort
+from pinfold.model.protocol.known_tools import QUOTES, Effort
 from pinfold.model.wire.payload import is_deeper
 
 DEEPEST = 64
 _MOST_PARTS = 100_000
 _LONGEST_MENDED = 400_000
 _LONGEST_NUMBER = 300
-_LONGEST_TOKEN = 16
-_WINDOWS = (4_096, 65_536, 2_000_000)
+_LONGEST = 2_000_000
 
 _SPACE = re.compile(r"[ \t\r\n\f\v\u00a0]*+")
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}+")
@@ -31,10 +30,18 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL
 _WORDS: dict[str, Json] = {
     "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
 }  # fmt: skip
-_CLOSING = {'"': '"', "'": "'", "“": '”“"', "”": '”"', "‘": "’‘'", "’": "’'"}  # noqa: RUF001
+_CLOSING = {
+    '"': '"',
+    "'": "'",
+    "\u201c": '\u201d\u201c"',
+    "\u201d": '\u201d"',
+    "\u2018": "\u2019\u2018'",
+    "\u2019": "\u2019'",
+}
+"""What may close each quote."""
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 _UP_TO = {quotes: re.compile(rf"[^{quotes}\\]*+(?:\\.[^{quotes}\\]*+)*+", re.DOTALL) for quotes in _CLOSING.values()}
-_KEY_FOLLOWS = re.compile(r"[ \t\r\n]*+(?:\}|[\"'“”‘’]?+[\w.$-]{1,64}+[\"'“”‘’]?+[ \t\r\n]*+:)")  # noqa: RUF001
+_KEY_FOLLOWS = re.compile(rf"[ \t\r\n]*+(?:\}}|[{QUOTES}]?+[\w.$-]{{1,64}}+[{QUOTES}]?+[ \t\r\n]*+:)")
 _REST = re.compile(r"[ \t\r]*+(?:\Z|\n|[\]}),;{\[<`|])")
 _REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
 
@@ -53,7 +60,7 @@ class Value:
 class Unreadable(ValueError):
     """Says what is wrong, and near what."""
 
-    def __init__(self, why: str, *, cut: bool = False) -> None:
+    def __init__(self, why: str = "", *, cut: bool = False) -> None:
         super().__init__(why)
         self.cut = cut
         """The text ends before the value does."""
@@ -70,55 +77,40 @@ def value_at(text: str, start: int, stop: int, *, place: Place, effort: Effort, 
     if mend_to is not None:
         stop = min(stop, mend_to)
     if place == "prose":
-        stop = _end_of_paragraph(text, start, stop)
+        blank = text.find("\n\n", start, min(stop, start + _LONGEST_MENDED))
+        stop = stop if blank < 0 else blank
     if not effort.json(min(stop - start, _LONGEST_MENDED) // 4) or stop - start > _LONGEST_MENDED:
         raise Unreadable(strict)
     try:
         value, end = _Mender(text[start:stop], place, effort).read()
-    except _Unmendable as error:
+    except Unreadable as error:
         raise Unreadable(str(error) or strict, cut=error.cut) from None
     return Value(value, start + end, mended=True)
 
 
 def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
-    """The value if it is JSON, else why it is not. Most are short: a long text is looked at only if need be."""
-    for window in _WINDOWS:
-        piece = text[start : min(stop, start + window)]
-        if not effort.json(len(piece) // 8):
-            raise Unreadable("the reply is too long")
-        if window == _WINDOWS[-1] and piece.count("[") + piece.count("{") > _MOST_PARTS:
-            raise Unreadable(f"it has more than {_MOST_PARTS:,} parts")
-        try:
-            value, length = _STRICT.raw_decode(piece)
-        except json.JSONDecodeError as error:
-            effort.json(error.pos)
-            # Short of its end, and not for want of one, it is as broken in a larger piece.
-            if start + len(piece) == stop or (
-                error.pos < len(piece) - _LONGEST_TOKEN and not error.msg.startswith("Unterminated")
-            ):
-                return _in_words(error, piece)
-        except ValueError as error:
-            return f"it is not valid JSON: {error}"
-        except RecursionError:
-            effort.json(len(piece))
-            raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
-        else:
-            effort.json(length)
-            if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and is_deeper(value, DEEPEST):
-                raise Unreadable(f"it is nested deeper than {DEEPEST}")
-            return Value(value, start + length)
-    raise Unreadable(f"it is not valid JSON, or longer than {_WINDOWS[-1]:,} characters")
-
-
-def _in_words(error: json.JSONDecodeError, piece: str) -> str:
-    near = piece[error.pos : error.pos + 20].split("\n", maxsplit=1)[0]
-    what = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
-    return f"it is not valid JSON, {what} at {f'`{near}`' if near else 'its end'}"
-
-
-def _end_of_paragraph(text: str, start: int, stop: int) -> int:
-    blank = text.find("\n\n", start, min(stop, start + _LONGEST_MENDED))
-    return stop if blank < 0 else blank
+    """The value if it is JSON, else why it is not."""
+    piece = text[start : min(stop, start + _LONGEST)]
+    if not effort.json(len(piece) // 32):
+        raise Unreadable("the reply is too long")
+    if piece.count("[") + piece.count("{") > _MOST_PARTS:
+        raise Unreadable(f"it has more than {_MOST_PARTS:,} parts")
+    try:
+        value, length = _STRICT.raw_decode(piece)
+    except json.JSONDecodeError as error:
+        effort.json(error.pos)
+        near = piece[error.pos : error.pos + 20].split("\n", maxsplit=1)[0]
+        what = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+        return f"it is not valid JSON, {what} at {f'`{near}`' if near else 'its end'}"
+    except ValueError as error:
+        return f"it is not valid JSON: {error}"
+    except RecursionError:
+        effort.json(len(piece))
+        raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
+    effort.json(length)
+    if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and is_deeper(value, DEEPEST):
+        raise Unreadable(f"it is nested deeper than {DEEPEST}")
+    return Value(value, start + length)
 
 
 def _refuse(name: str) -> NoReturn:
@@ -136,16 +128,11 @@ _STRICT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_fi
 """Strict but for raw line ends in strings, which can mean one thing only."""
 
 
-class _Unmendable(Exception):
-    """Has words of its own only where those of strict JSON are no better."""
-
-    def __init__(self, why: str = "", *, cut: bool = False) -> None:
-        super().__init__(why)
-        self.cut = cut
-
-
 class _Mender:
-    """Writes one value again as strict JSON, token by token, never back: linear in what it reads."""
+    """Writes one value again as strict JSON, token by token, never back: linear in what it reads.
+
+    Raises Unreadable, with words only where they are better than those of strict JSON.
+    """
 
     def __init__(self, text: str, place: Place, effort: Effort) -> None:
         self._text, self._place, self._effort = text, place, effort
@@ -158,7 +145,7 @@ class _Mender:
         cut = False
         while self._open or not self._tokens:
             if not self._effort.step():
-                raise _Unmendable
+                raise Unreadable
             self._at = self._after_space(self._at)
             if self._at < len(self._text):
                 self._tokens += self._token(self._text[self._at])
@@ -166,15 +153,15 @@ class _Mender:
                 cut = True
                 self._close(len(self._open))  # closing brackets are missing at the very end
             else:
-                raise _Unmendable(cut=True)
+                raise Unreadable(cut=True)
         rest = self._text[self._at :]
         # A string that was ended too early leaves its own end behind.
         if self._place == "prose" and rest.count("}") > rest.count("{"):
-            raise _Unmendable("it has quotes inside a string; escape them with a backslash")
+            raise Unreadable("it has quotes inside a string; escape them with a backslash")
         try:
             return json.loads(" ".join(self._tokens)), self._at
         except ValueError:
-            raise _Unmendable(cut=cut) from None
+            raise Unreadable(cut=cut) from None
 
     def _token(self, char: str) -> list[str]:
         if char in _CLOSING:
@@ -182,7 +169,7 @@ class _Mender:
         if char in "{[":
             self._open.append("}" if char == "{" else "]")
             if len(self._open) > DEEPEST:
-                raise _Unmendable(f"it is nested deeper than {DEEPEST}")
+                raise Unreadable(f"it is nested deeper than {DEEPEST}")
         elif char == self._open[-1]:
             self._at += 1
             self._close(1)
@@ -201,19 +188,19 @@ class _Mender:
     def _word(self) -> str:
         word = _NUMBER.match(self._text, self._at) or _NAME.match(self._text, self._at)
         if word is None:
-            raise _Unmendable
+            raise Unreadable
         self._at = word.end()
         if word.re is _NAME:
             if self._role != "key" and word.group() not in _WORDS:
-                raise _Unmendable
+                raise Unreadable
             return json.dumps(word.group() if self._role == "key" else _WORDS[word.group()])
         digits = word.group().replace("_", "")
         if len(digits) > _LONGEST_NUMBER:
-            raise _Unmendable("it has a number that is too long")
+            raise Unreadable("it has a number that is too long")
         try:
             return json.dumps(int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits))
         except ValueError as error:
-            raise _Unmendable(f"it has a bad number: {error}") from None
+            raise Unreadable(f"it has a bad number: {error}") from None
 
     @property
     def _role(self) -> Literal["key", "field", "item"]:
@@ -231,13 +218,13 @@ class _Mender:
             up_to = _UP_TO[_CLOSING[opening]].match(self._text, at)
             at = up_to.end() if up_to else len(self._text)
             if at >= len(self._text):
-                raise _Unmendable(cut=True)
+                raise Unreadable(cut=True)
             # A backslash here is the very last character.
             if self._text[at] != "\\" and self._ends(at + 1):
                 self._at = at + 1
                 return _ESCAPE.sub(_character, self._text[start:at])
             at += 1
-        raise _Unmendable
+        raise Unreadable
 
     def _ends(self, at: int) -> bool:
         """Whether a quote before `at` ends its string: what follows must go on as JSON does."""

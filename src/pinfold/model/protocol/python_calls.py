@@ -15,7 +15,7 @@ from pinfold.events import Json
 from pinfold.model.protocol.known_tools import Effort, Fault, KnownTools, ParsedCall
 
 _DEEPEST = 50
-_STRAIGHT = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})  # noqa: RUF001
+_STRAIGHT = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
 _JSON_WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
 _TOKEN = re.compile(
     # What is escaped outside of a string is passed over too: a quote in it would be tried again and again.
@@ -101,16 +101,13 @@ def with_sound_code(call: ParsedCall | Fault, known: KnownTools, effort: Effort)
 
     A `\n` in a string of the code has become a line end there, which Python does not allow.
     """
-    if isinstance(call, ParsedCall) and call.tool == known.python and isinstance(code := call.args.get("code"), str):
-        return ParsedCall(call.tool, {**call.args, "code": _sound(code, effort)})
+    if isinstance(call, Fault) or call.tool != known.python or not isinstance(code := call.args.get("code"), str):
+        return call
+    if "\n" in code and len(code) <= _LONGEST and parse_python(code, effort) is None:
+        again = _STRING.sub(_on_one_line, code)
+        if parse_python(again, effort) is not None:
+            return ParsedCall(call.tool, {**call.args, "code": again})
     return call
-
-
-def _sound(code: str, effort: Effort) -> str:
-    if "\n" not in code or parse_python(code, effort) is not None:
-        return code
-    again = _STRING.sub(_on_one_line, code) if len(code) <= _LONGEST else code
-    return again if parse_python(again, effort) is not None else code
 
 
 def _on_one_line(string: re.Match[str]) -> str:

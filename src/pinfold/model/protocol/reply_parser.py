@@ -16,17 +16,16 @@ from pinfold.events import Call, Finish, ToolSchema, new_action_id
 from pinfold.model.protocol import python_calls
 from pinfold.model.protocol.call_formats import calls_in, find_meant_tool, tag_at
 from pinfold.model.protocol.fences import OPENING, WITHIN_A_LINE, Fence, fence_at, holds
-from pinfold.model.protocol.known_tools import Effort, Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.known_tools import QUOTES, Effort, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
 
 Kind: TypeAlias = Literal["quote", "fence", "tag", "object", "call"]
 
-_QUOTES = "\"'“”‘’"  # noqa: RUF001
 _QUOTE = re.compile(r"^ {0,3}+>[^\n]*+(?:\n {0,3}+>[^\n]*+)*+", re.MULTILINE)
 _TAG = re.compile(
     r"<(?P<tag>tool_call|function_call|tool_use|tool)(?P<attributes>(?:[ \t=:][^<>\n]{0,200}+)?+)>", re.IGNORECASE
 )
-_OBJECT = re.compile(rf"(?:\[\s*+)?+\{{\s*+(?:[{_QUOTES}][^{_QUOTES}\n]{{1,64}}+[{_QUOTES}]|[A-Za-z_]\w{{0,63}}+)\s*+:")
+_OBJECT = re.compile(rf"(?:\[\s*+)?+\{{\s*+(?:[{QUOTES}][^{QUOTES}\n]{{1,64}}+[{QUOTES}]|[A-Za-z_]\w{{0,63}}+)\s*+:")
 _CALL = re.compile(
     r"^[ \t]*+`{0,2}+(?P<call>\[?+[ \t]*+(?:(?:functions|tools|default_api)\.)?+(?P<name>[A-Za-z_]\w{0,80}+)[ \t]*+\()",
     re.MULTILINE,
@@ -79,36 +78,13 @@ def after_thoughts(text: str) -> int:
 
 
 _MARKS = re.compile(r"^[ \t]*+(?:>++[ \t]?+)++", re.MULTILINE)
-_HEAD = 2_000
 _TRIES = 100
 """Places looked at before text that occurs all over is taken for quoted."""
 
 
-class Quotes:
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-
-    def hold(self, content: str) -> bool:
-        """Whether the user wrote exactly this, whatever the spaces and marks of quotation."""
-        if not self._texts:
-            return False
-        if len(content) > _HEAD and not any(_head(content) in text for text in self._normal):
-            return False
-        wanted = _normal(content)
-        return bool(wanted) and any(_stands_in(wanted, text) for text in self._normal)
-
-    @cached_property
-    def _normal(self) -> list[str]:
-        return [_normal(text) for text in self._texts]
-
-
 def _normal(text: str) -> str:
+    """Without marks of quotation, whatever the spaces."""
     return " ".join((_MARKS.sub("", text) if ">" in text else text).split())
-
-
-def _head(content: str) -> str:
-    """Enough of a long text to tell it from others, without a word that is cut."""
-    return _normal(content[:_HEAD]).rpartition(" ")[0]
 
 
 def _stands_in(wanted: str, text: str) -> bool:
@@ -180,12 +156,12 @@ class _Reader:
         self._text = text
         self._finish: Finish = finish
         self._known = KnownTools(tools)
-        self._user = Quotes(quoted)
+        self._quoted = quoted
         self._effort = Effort()
         self._wanted: list[ParsedCall] = []
         self._faults: list[str] = []
-        self._repeated: list[str] = []
-        """Tools whose calls were the user's own words."""
+        self._repeated: list[ParsedCall] = []
+        """Calls that were the user's own words."""
 
     def read(self) -> ParsedReply:
         self._scan(after_thoughts(self._text), len(self._text), "prose")
@@ -202,7 +178,7 @@ class _Reader:
             return MADE_UP.format(made_up)
         if not self._repeated:
             return ""
-        tool = self._repeated[0]
+        tool = self._repeated[0].tool
         return QUOTED.format(tool, "code" if tool == self._known.python else "arguments as JSON")
 
     def _find_invented_output(self) -> str | None:
@@ -210,6 +186,15 @@ class _Reader:
         start = after_thoughts(self._text)
         line = self._text[start : start + _NEAR].lstrip().partition("\n")[0]
         return next((name for name in self._known.names if line.startswith(f"{OUTPUT.format(name)}:")), None)
+
+    @cached_property
+    def _user(self) -> list[str]:
+        return [_normal(text) for text in self._quoted]
+
+    def _is_quoted(self, content: str) -> bool:
+        """Whether the user wrote exactly this."""
+        wanted = _normal(content) if self._quoted else ""
+        return bool(wanted) and any(_stands_in(wanted, text) for text in self._user)
 
     @property
     def _found(self) -> int:
@@ -239,26 +224,21 @@ class _Reader:
         self, calls: Sequence[ParsedCall | Fault], source: str, *, form: Literal["tag", "other"] = "other"
     ) -> None:
         """Count them in, unless they only say again what the user wrote; `source` is their text."""
-        is_quoted: bool | None = None
+        is_quoted = self._is_quoted(source)
         for call in calls[: MOST_CALLS - self._found]:
             if isinstance(call, Fault):
                 self._faults.append(call.words)
                 continue
+            repeats = is_quoted
             code = call.args.get("code") if call.tool == self._known.python else None
             # A tag says that it is to be run, unless the user wrote the tag as well.
             if isinstance(code, str) and form == "other":
-                repeats = self._user.hold(code) and not python_calls.calls_nothing(code, self._effort)
-            else:
-                is_quoted = self._user.hold(source) if is_quoted is None else is_quoted
-                repeats = is_quoted
-            if repeats:
-                self._repeated.append(call.tool)
-            else:
-                self._wanted.append(call)
+                repeats = self._is_quoted(code) and not python_calls.calls_nothing(code, self._effort)
+            (self._repeated if repeats else self._wanted).append(call)
 
     def _blockquote(self, match: re.Match[str]) -> int:
         if self._known.python and _RUNNABLE.search(match.group()):
-            self._repeated.append(self._known.python)
+            self._repeated.append(ParsedCall(self._known.python, {}))
         return match.end()
 
     def _fence(self, match: re.Match[str], stop: int) -> int:
@@ -287,10 +267,8 @@ class _Reader:
 
     def _is_meant_to_run(self, body: str, start: int) -> bool:
         """Of a block without a language: it is code, and no line before says that it is output."""
-        return not _OF_OUTPUT.search(self._line_before(start)) and python_calls.is_code(body, self._effort)
-
-    def _line_before(self, start: int) -> str:
-        return self._text[max(0, start - _NEAR) : start].rstrip().rpartition("\n")[2]
+        before = self._text[max(0, start - _NEAR) : start].rstrip().rpartition("\n")[2]
+        return not _OF_OUTPUT.search(before) and python_calls.is_code(body, self._effort)
 
     def _calls_of_block(self, fence: Fence) -> bool:
         """Whether the block holds calls in a notation of their own, which are taken."""

@@ -56,20 +56,8 @@ _PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
 def put_tools_in_prompt(request: Request, *, style: Style) -> Request:
     """The same request without tools: the system prompt explains how to write a call."""
     system = join_texts(request.system.rstrip("\n"), explain_tools(request.tools, style))
-    messages = join_turns(tell_calls(request.messages, KnownTools(request.tools), keep_native=False))
+    messages = join_turns(tell_calls(request.messages, KnownTools(request.tools)))
     return replace(request, system=system, messages=tuple(messages), tools=())
-
-
-def keep_text_calls(request: Request, *, add_hint: bool) -> Request:
-    """The same request for a model that may know tool calls or not: calls that were written as text stay text.
-
-    `add_hint` tells the model that code in a fence is run, too.
-    """
-    known = KnownTools(request.tools)
-    messages = join_turns(tell_calls(request.messages, known, keep_native=True))
-    hint = _IN_A_FENCE if known.python and add_hint else ""
-    system = join_texts(request.system.rstrip("\n"), hint) if hint else request.system
-    return replace(request, system=system, messages=tuple(messages))
 
 
 def explain_tools(tools: Sequence[ToolSchema], style: Style) -> str:
@@ -118,25 +106,20 @@ def _simple(schema: Json) -> str:
     return _TYPES.get(kind, "Any") if isinstance(kind, str) else "Any"
 
 
-def tell_calls(messages: Iterable[Message], known: KnownTools, *, keep_native: bool) -> Iterator[Message]:
-    """The messages with calls and their results as text; `keep_native` leaves calls that were made natively as they are.
+def tell_calls(messages: Iterable[Message], known: KnownTools) -> Iterator[Message]:
+    """The messages with calls and their results as text.
 
     What comes of the first messages is the beginning of what comes of more.
     """
     tools: dict[ActionId, str] = {}
-    """Of the calls that are text now."""
-    native: set[ActionId] = set()
     for message in messages:
         match message:
-            case AssistantMessage(calls=calls) if keep_native and calls and not message.in_text:
-                native.update(call.id for call in calls)
-                yield message
             case AssistantMessage(calls=calls, text=text):
                 tools.update((call.id, call.tool) for call in calls)
                 told = () if message.in_text else [format_call(call, known) for call in calls]
                 if text := join_texts(text, *told):  # many servers refuse an empty message
                     yield AssistantMessage(text=text, echo=message.echo)
-            case ToolMessage(id=id_, text=text) if id_ not in native:
+            case ToolMessage(id=id_, text=text):
                 what = f"Output of {tools[id_]}" if id_ in tools else "Output"
                 yield UserMessage(text=f"{what}:\n{text.rstrip()}")
             case _:
@@ -204,7 +187,10 @@ class InText(Layer):
     def _prepare_request(self, request: Request) -> Request:
         if self.when == "always":
             return put_tools_in_prompt(request, style=self.style)
-        return keep_text_calls(request, add_hint=not self.calls_natively)
+        # Calls that were written as text are sent as text by the wire itself.
+        if self.calls_natively or not KnownTools(request.tools).python:
+            return request
+        return replace(request, system=join_texts(request.system.rstrip("\n"), _IN_A_FENCE))
 
     def _parse_calls(self, reply: Reply, request: Request) -> Reply:
         is_native = bool(reply.calls) or reply.unreadable  # or cut off within a native call, which the wire has told

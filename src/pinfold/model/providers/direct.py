@@ -16,37 +16,22 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from pinfold.events import Reply, Request, Thought
-from pinfold.model.errors import ModelError, UnknownModel
+from pinfold.model.errors import ModelError
 from pinfold.model.layers import cost_of
-from pinfold.model.providers.provider_registry import (
-    Key,
-    Provider,
-    check_address,
-    check_installed,
-    find_key,
-    provider_named,
-)
+from pinfold.model.names import key_variables
+from pinfold.model.providers.provider_registry import PROVIDERS
 from pinfold.model.wire.conversation import normalize_request
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient, Response
-    from pydantic_ai.models import Model
+    from httpx2 import Response
+
+    from pinfold.model.providers.sdk_messages import SdkModel
 
 T = TypeVar("T")
 _CLOSING_S = 2.0
 _answers: ContextVar[list[Response] | None] = ContextVar("answers", default=None)
-
-
-def make_watched_client() -> AsyncClient:
-    """For an SDK; its answers are closed by `closed_after`."""
-    from pydantic_ai.models import create_async_httpx2_client
-
-    client = create_async_httpx2_client()
-    hooks = client.event_hooks
-    client.event_hooks = {**hooks, "response": [*hooks["response"], _remember]}
-    return client
 
 
 async def _remember(response: Response) -> None:
@@ -79,41 +64,32 @@ PATIENCE = Patience(first_s=600.0, idle_s=300.0)
 """Models that think before they speak take minutes. How long to wait for a connection is the SDK's affair."""
 
 
-def direct(
-    provider: str,
-    model: str,
-    *,
-    name: str,
-    key: str | None = None,
-    base_url: str | None = None,
-    patience: Patience = PATIENCE,
-) -> DirectModel:
-    """The provider's model. Says at once what is missing: the extra, a key; imports nothing of weight."""
-    known = provider_named(provider)
-    if not model:
-        raise UnknownModel(f"{provider}: which model? e.g. {provider}:NAME")
-    check_installed(known)
-    check_address(known, base_url)
-    return DirectModel(known, model, name=name, key=find_key(known, key), base_url=base_url, patience=patience)
-
-
 class DirectModel:
     """One model of one provider, with the connections to it."""
 
     def __init__(
-        self, provider: Provider, model: str, *, name: str, key: Key, base_url: str | None, patience: Patience
+        self,
+        provider: str,
+        model: str,
+        *,
+        name: str,
+        key: str | None = None,
+        base_url: str | None = None,
+        patience: Patience = PATIENCE,
     ) -> None:
+        """Imports nothing of weight. Without a key or an address, the SDK finds its own."""
         self.name = name
-        self._provider = provider
+        self._provider = PROVIDERS[provider]
         self._model = model
         self._key = key
         self._base_url = base_url
         self._patience = patience
-        self._loading: Future[Model[Any]] | None = None
+        self._loading: Future[SdkModel] | None = None
         self._open = AsyncExitStack()
         self._opening = anyio.Lock()
-        self._entered: Model[Any] | None = None
+        self._entered: SdkModel | None = None
         self._said: set[str] = set()
+        """Settings whose absence was told: once each, not with every reply."""
 
     def warm(self) -> None:
         """Begin to import the SDK: seconds of CPU, in a thread. The first request waits for what is left of it."""
@@ -129,20 +105,24 @@ class DirectModel:
         from pydantic_ai.direct import model_request_stream
 
         from pinfold.model.providers.failures import FailureContext, failure
-        from pinfold.model.providers.request_encoder import encode_request, original_names
-        from pinfold.model.providers.stream_decoder import piece_of, reply_of
-
-        context = FailureContext(
-            key=self._key, base_url=self._base_url, settings=tuple(request.settings), patience=self._patience
+        from pinfold.model.providers.sdk_messages import (
+            encode_messages,
+            encode_settings,
+            encode_tools,
+            original_names,
+            piece_of,
+            reply_of,
         )
+
+        provider = self._provider
         try:
-            clean = normalize_request(request, self._provider.pictures)
-            asking = encode_request(clean, model=model, provider=self._provider, patience=self._patience)
+            clean = normalize_request(request, provider.pictures)
+            settings, left_out = encode_settings(clean.settings, model, provider, self._patience)
             opening = model_request_stream(
                 model,
-                asking.messages,
-                model_settings=asking.settings,
-                model_request_parameters=asking.parameters,
+                [*encode_messages(clean, model, provider)],
+                model_settings=settings,
+                model_request_parameters=encode_tools(clean),
                 instrument=False,
             )
             async with close_answers_after(opening) as stream:
@@ -151,18 +131,23 @@ class DirectModel:
                         yield piece
             response = stream.get()
         except Exception as error:
+            variables = " or ".join(key_variables(provider.name))
+            context = FailureContext(
+                key=self._key, variables=variables, settings=tuple(request.settings), patience=self._patience
+            )
             raise failure(error, context) from error
-        reply = reply_of(
-            response, provider=self._provider.name, tools=original_names(clean), notices=self._notices(asking.left_out)
-        )
-        cost = await to_thread.run_sync(cost_of, self._provider.name, self._model, reply.usage)
+        new = [setting for setting in left_out if setting not in self._said]
+        self._said.update(new)
+        notices = tuple(f"{provider.name} has no setting {setting!r}; it was left out" for setting in new)
+        reply = reply_of(response, provider=provider.name, tools=original_names(clean), notices=notices)
+        cost = await to_thread.run_sync(cost_of, provider.name, self._model, reply.usage)
         yield replace(reply, cost=cost)
 
     async def aclose(self) -> None:
         self._loading = self._entered = None
         await self._open.aclose()
 
-    async def _ready(self) -> Model[Any]:
+    async def _ready(self) -> SdkModel:
         self.warm()
         assert self._loading is not None
         # Abandoned when cancelled: an interrupt must not wait for an import.
@@ -172,35 +157,28 @@ class DirectModel:
                 self._entered = await self._open.enter_async_context(model)
         return model
 
-    def _load(self, loading: Future[Model[Any]]) -> None:
+    def _load(self, loading: Future[SdkModel]) -> None:
         try:
             loading.set_result(self._make_model())
         except BaseException as error:  # noqa: BLE001 - handed to the request that waits for it
-            loading.set_exception(self._not_loaded(error))
+            said = first_line(str(error)) or type(error).__name__
+            failed = ModelError(f"{self._provider.name}: its SDK cannot be used: {said}")
+            failed.__cause__ = error
+            loading.set_exception(failed)
 
-    def _make_model(self) -> Model[Any]:
+    def _make_model(self) -> SdkModel:
         # Files of Google's SDK say so on the terminal when they are compiled.
         warnings.filterwarnings("ignore", ".*invalid escape sequence", module=".*genai")
         import_module("pydantic_ai.direct")
-        from pydantic_ai.models import infer_model
+        from pydantic_ai.models import create_async_httpx2_client, infer_model
         from pydantic_ai.providers import infer_provider_class
 
-        options = {"api_key": self._key.value, "base_url": self._base_url}
-        given: dict[str, Any] = {option: value for option, value in options.items() if value}
+        options = {"api_key": self._key, "base_url": self._base_url}
+        given: dict[str, object] = {option: value for option, value in options.items() if value}
         if self._provider.forgets_connections:
-            given["http_client"] = client = make_watched_client()
+            given["http_client"] = client = create_async_httpx2_client()
+            hooks = client.event_hooks
+            client.event_hooks = {**hooks, "response": [*hooks["response"], _remember]}
             self._open.push_async_callback(client.aclose)
-        provider = cast("Callable[..., Any]", infer_provider_class(self._provider.inner))
-        return infer_model(f"{self._provider.inner}:{self._model}", lambda _: provider(**given))
-
-    def _not_loaded(self, error: BaseException) -> ModelError:
-        said = first_line(str(error)) or type(error).__name__
-        failed = ModelError(f"{self._provider.name}: its SDK cannot be used: {said}")
-        failed.__cause__ = error
-        return failed
-
-    def _notices(self, left_out: tuple[str, ...]) -> tuple[str, ...]:
-        """Once for each setting, not with every reply."""
-        new = [name for name in left_out if name not in self._said]
-        self._said |= set(new)
-        return tuple(f"{self._provider.name} has no setting {name!r}; it was left out" for name in new)
+        make_provider = cast("Callable[..., Any]", infer_provider_class(self._provider.inner))
+        return infer_model(f"{self._provider.inner}:{self._model}", lambda _: make_provider(**given))

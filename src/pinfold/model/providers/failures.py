@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from pydantic_ai import exceptions as sdk
 
 from pinfold.events import ContextTooLong, RequestFailed
-from pinfold.model.providers.provider_registry import Key
 from pinfold.model.wire.failures import request_id_of
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line, redact
@@ -23,8 +22,10 @@ _THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
 class FailureContext:
     """What a failure may have to name."""
 
-    key: Key
-    base_url: str | None
+    key: str | None
+    """None where the SDK finds credentials itself."""
+    variables: str
+    """That may hold the key."""
     settings: Iterable[str]
     patience: Patience
 
@@ -45,11 +46,10 @@ def failure(error: Exception, asking: FailureContext) -> RequestFailed:
         case OSError():
             return RequestFailed(f"{type(error).__name__}: {words}")
         case _:
-            pass
-    # The SDK could not build a request from this, most likely because of a setting.
-    named = ", ".join(asking.settings)
-    hint = f"; is every setting right ({named})?" if named else ""
-    return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)
+            # The SDK could not build a request from this, most likely because of a setting.
+            named = ", ".join(asking.settings)
+            hint = f"; is every setting right ({named})?" if named else ""
+            return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)
 
 
 def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: FailureContext) -> RequestFailed:
@@ -60,16 +60,18 @@ def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: Failure
         case sdk.ModelContextWindowExceededError():
             return _too_long(words, error)
         case sdk.ModelAuthenticationError():
-            said = f"{asking.key.words} is refused ({status}): {words}"
+            what = f"the key ({asking.variables})" if asking.key else "the login on this machine"
+            said = f"{what} is refused ({status}): {words}"
         case sdk.ModelNotFoundError():
             meant = f"; did you mean {error.suggested_model_id}?" if error.suggested_model_id else ""
-            said = f"there is no such model{_address(asking)} ({status}): {words}{meant}"
+            said = f"there is no such model ({status}): {words}{meant}"
         case sdk.ModelQuotaExceededError():
             # Often a 429, like too many requests; but waiting does not help.
             retryable, said = False, f"the account has no credit left ({status}): {words}"
         case sdk.ModelRateLimitError():
             said = f"too many requests ({status}): {words}"
-            if _spend_limit_reached(error.body):
+            details = _fields(_fields(_fields(error.body).get("error")).get("details"))
+            if details.get("error_code") == "enforced_spend_limit_reached":
                 retryable, said = False, f"the account has reached its limit ({status}): {words}"
         case sdk.ModelOverloadedError():
             said = f"overloaded ({status}): {words}"
@@ -102,33 +104,29 @@ def _describe_no_answer(error: sdk.ModelAPIError, asking: FailureContext) -> str
         case sdk.ModelRequestTimeout():
             return f"no answer within {asking.patience.first_s:g} s"
         case sdk.ModelTimeoutError(phase="connect"):
-            return f"cannot be reached{_address(asking)}: no connection in time"
+            return "cannot be reached: no connection in time"
         case sdk.ModelTimeoutError():
             return f"nothing came for {asking.patience.idle_s:g} s"
         case sdk.ModelConnectionError(phase="connect"):
-            return f"cannot be reached{_address(asking)}: {words}"
+            return f"cannot be reached: {words}"
         case sdk.ModelConnectionError():
             return f"the reply broke off: {words}"
         case _:
             return words
 
 
-def _address(asking: FailureContext) -> str:
-    return f" at {asking.base_url}" if asking.base_url else ""
-
-
 def _one_line(text: str, asking: FailureContext) -> str:
-    return redact(first_line(text, _WORDS), [asking.key.value] if asking.key.value else ())
+    return redact(first_line(text, _WORDS), [asking.key] if asking.key else ())
 
 
 # Reading what providers send with an error
 
 
-def _fields(value: object) -> Mapping[str, Any]:
+def _fields(value: object) -> Mapping[str, object]:
     """An object of the body; some send a list of one."""
     if isinstance(value, list) and value:
         value = cast("list[object]", value)[0]
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _error_message(body: object) -> str:
@@ -143,22 +141,15 @@ def _request_id(error: sdk.ModelHTTPError) -> str:
 
 
 def _wait_s(error: sdk.ModelHTTPError) -> float | None:
-    return error.retry_after if error.retry_after is not None else _retry_info_s(error.body)
-
-
-def _retry_info_s(body: object) -> float | None:
     """Google says when to come back in the body: `{"@type": ".../google.rpc.RetryInfo", "retryDelay": "17.5s"}`."""
-    details = _fields(_fields(body).get("error")).get("details")
+    if error.retry_after is not None:
+        return error.retry_after
+    details = _fields(_fields(error.body).get("error")).get("details")
     for detail in cast("list[object]", details) if isinstance(details, list) else []:
         delay = _fields(detail).get("retryDelay")
         if isinstance(delay, str) and re.fullmatch(r"\d+(\.\d+)?s", delay):
             return float(delay[:-1])
     return None
-
-
-def _spend_limit_reached(body: object) -> bool:
-    details = _fields(_fields(_fields(body).get("error")).get("details"))
-    return details.get("error_code") == "enforced_spend_limit_reached"
 
 
 def _find_setting(words: str, settings: Iterable[str]) -> str | None:

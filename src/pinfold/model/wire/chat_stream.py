@@ -32,9 +32,11 @@ class StreamedModel:
     tail_s: float
     """For what may follow a finished answer."""
 
-    def __init__(self, name: str, model: str, wire: Wire) -> None:
+    def __init__(self, name: str, model: str, wire: Wire, *, takes_tools: bool = True) -> None:
         self.name = name
         self.model = model
+        self.takes_tools = takes_tools
+        """False once the server has said that it takes none."""
         self._wire = wire
 
     async def aclose(self) -> None:
@@ -143,7 +145,6 @@ class _Reader:
         self._answer = answer
         self._pending: list[str] = []
         self._bare = False
-        self._begun = False
 
     @property
     def waiting(self) -> bool:
@@ -151,9 +152,7 @@ class _Reader:
         return bool(self._pending)
 
     def take(self, line: bytes) -> Sequence[dict[str, Json] | Done]:
-        if not self._begun:
-            self._begun = True
-            line = line.removeprefix(b"\xef\xbb\xbf")
+        line = line.removeprefix(b"\xef\xbb\xbf")
         if line.startswith(b"data:"):
             return self._data(line[5:].removeprefix(b" "))
         if self._bare or (not self._pending and line.lstrip().startswith(b"{")):
@@ -171,7 +170,7 @@ class _Reader:
         if not text:
             return ()
         try:
-            return (_check_object(parse_payload(text)),)
+            return (_parse_object(text),)
         except BadEvent:
             self._answer.lost += 1
             if self._answer.lost > _LOST:
@@ -184,7 +183,7 @@ class _Reader:
         if not self._pending:
             # Nearly always one line is one object. If it is not, it is one part of several.
             try:
-                return (_check_object(parse_payload(text)),)
+                return (_parse_object(text),)
             except BadEvent:
                 pass
         if text.strip() == DONE:
@@ -193,7 +192,7 @@ class _Reader:
         return ()
 
 
-def _check_object(value: Json) -> dict[str, Json]:
-    if not isinstance(value, dict):
+def _parse_object(text: str) -> dict[str, Json]:
+    if not isinstance(value := parse_payload(text), dict):
         raise BadEvent("not an object")
     return an_object(value)

@@ -60,7 +60,7 @@ def conversation(messages: Sequence[Message], *, native: bool) -> list[Message]:
 def normalize_request(request: Request, pictures: Pictures = ANY_PICTURES) -> Request:
     """The same request, as strict providers take it. Names and ids are left as they are: see `valid_name`."""
     limited = _limit_pictures(request.messages, pictures, request.blobs)
-    messages = [_legible(message) for message in conversation(limited, native=True)]
+    messages = [_make_legible(message) for message in conversation(limited, native=True)]
     if not messages or not isinstance(messages[0], UserMessage):
         messages = [UserMessage(text=GO_ON), *messages]
     tools = [
@@ -70,7 +70,7 @@ def normalize_request(request: Request, pictures: Pictures = ANY_PICTURES) -> Re
     return replace(request, system=sendable(request.system), messages=tuple(messages), tools=tuple(tools))
 
 
-def _legible(message: Message) -> Message:
+def _make_legible(message: Message) -> Message:
     """Without NUL and without halves of characters, which no JSON over HTTP can carry."""
     if isinstance(message, AssistantMessage):
         calls = tuple(replace(call, args=sendable(call.args)) for call in message.calls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 16 * 2**20
 REPLY_BYTES = 64 * 2**20
-_SLICE_BYTES = 64 * 2**10
 _ERROR_BYTES = 64 * 2**10
 _ERROR_S = 10.0
 _KEEP_ALIVE_S = 60.0
@@ -105,10 +104,9 @@ class Answer:
                 size += len(chunk)
                 if size > REPLY_BYTES:
                     raise RequestFailed(f"the server sent a reply of over {REPLY_BYTES // 2**20} MB")
-                for start in range(0, len(chunk), _SLICE_BYTES):
-                    # A packed chunk can unpack to very much: others get their turn in between.
-                    await anyio.lowlevel.checkpoint()
-                    yield chunk[start : start + _SLICE_BYTES]
+                # A packed answer can unpack to very much: others get their turn in between.
+                await anyio.lowlevel.checkpoint()
+                yield chunk
                 wait_s = self._patience.idle_s
 
 
@@ -121,14 +119,13 @@ class Wire:
         *,
         patience: Patience,
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
         hint: str = "",
     ) -> None:
         """`hint` is what to do when nothing answers."""
         self.base_url = base_url
         self.patience = patience
         self._key = (key or "").strip()
-        self._headers = dict(headers or {})
+        self.secrets = (self._key,)
         self._client: httpx2.AsyncClient | None = None
         try:
             parts = urlsplit(base_url)
@@ -139,10 +136,6 @@ class Wire:
             self._origin, is_here = "", False
         usual = "is the server running?" if is_here else "is there a network, and does the server run?"
         self._hint = hint or usual
-
-    @property
-    def secrets(self) -> Collection[str]:
-        return (self._key, *self._headers.values())
 
     def post(self, path: str, body: Json) -> AbstractAsyncContextManager[Answer]:
         """The answer to be read; leaving early closes the connection. Raises RequestFailed, also for a bad status."""
@@ -208,19 +201,15 @@ class Wire:
             "content-type": "application/json",
             "user-agent": "pinfold",
             **({"authorization": f"Bearer {self._key}"} if self._key else {}),
-            **{name.lower(): value for name, value in self._headers.items()},
         }
-        for name, value in headers.items():
-            if not (value.isascii() and value.isprintable() and name.isascii()):
-                what = "the key" if name == "authorization" else f"the header {name!r}"
-                raise RequestFailed(f"{what} has characters that a header cannot hold", retryable=False)
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise RequestFailed("the key has characters that a header cannot hold", retryable=False)
         url = httpx2.URL(self.base_url)
-        patience = self.patience
-        timeout = httpx2.Timeout(None, connect=patience.connect_s, write=patience.idle_s, pool=patience.connect_s)
+        connect_s, write_s = self.patience.connect_s, self.patience.idle_s
         try:
             self._client = httpx2.AsyncClient(
                 headers=headers,
-                timeout=timeout,
+                timeout=httpx2.Timeout(None, connect=connect_s, write=write_s, pool=connect_s),
                 limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
                 # Reading the system's certificates costs 0.05 s; without TLS an empty store will do.
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "http" else True,

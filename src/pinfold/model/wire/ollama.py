@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import assert_never
 
@@ -48,24 +47,19 @@ class OllamaModel(StreamedModel):
 
     tail_s = DRAIN_S
 
-    def __init__(
-        self, *, name: str, base_url: str, model: str, patience: Patience | None = None, context: int | None = None
-    ) -> None:
-        """`context` fixes the size of the context; without it the size follows need."""
+    def __init__(self, *, name: str, base_url: str, model: str, patience: Patience | None = None) -> None:
         hint = "start Ollama with `ollama serve`"
         super().__init__(name, model, Wire(base_url, patience=patience or Patience(first_s=600), hint=hint))
-        self._fixed = context
-        self._asked = context or 0
+        self._asked = 0
         self._effective = 0
         self._read_back_for = 0
         self._most: int | None = None
         self._limit = 0
         self._known = False
-        self.takes_tools = True
 
     @property
     def context(self) -> int | None:
-        """How many tokens the model has room for, as it runs now; before the first request, what was fixed."""
+        """How many tokens the model has room for, as it runs now; None before the first request."""
         return self._effective or self._asked or None
 
     async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
@@ -81,7 +75,8 @@ class OllamaModel(StreamedModel):
                 self._asked = min(self._asked * 2, self._limit)
             except Refused as refused:
                 if not (request.tools and self.takes_tools and refused.takes_no_tools):
-                    raise self._clearer(refused.because_of(_map_setting_names(request.settings))) from refused
+                    names = {_OPTIONS.get(name, name): name for name in request.settings}
+                    raise self._clearer(refused.because_of(names)) from refused
                 self.takes_tools = False
 
     def _clearer(self, failure: RequestFailed) -> RequestFailed:
@@ -113,9 +108,8 @@ class OllamaModel(StreamedModel):
         self._most = max(sizes, default=0) or None
         capabilities = a_list(shown.get("capabilities"))
         self.takes_tools = not capabilities or "tools" in capabilities
-        if not self._fixed:
-            # A model that is loaded with more already would be loaded anew for less.
-            self._asked = max(self._asked, await self._get_loaded_context())
+        # A model that is loaded with more already would be loaded anew for less.
+        self._asked = await self._get_loaded_context()
 
     async def _get_loaded_context(self) -> int:
         """The size of the context the model runs with; 0 if it does not run or that is unknown."""
@@ -132,7 +126,7 @@ class OllamaModel(StreamedModel):
     def _grow(self, request: Request) -> None:
         """Make room for the request. Raises ContextTooLong if it cannot fit."""
         characters, tokens = _size_of(request)
-        fixed = a_count(request.settings.get("num_ctx")) or self._fixed
+        fixed = a_count(request.settings.get("num_ctx"))
         self._limit = fixed or self._most or _MOST_UNTOLD
         if (fixed or self._most) and characters // _MOST_CHARACTERS_A_TOKEN > self._limit:
             raise ContextTooLong(too_long_words(self._limit, tokens), size=self._limit, needed=tokens)
@@ -223,7 +217,3 @@ def _size_of(request: Request) -> tuple[int, int]:
             images += len(message.images)
     tokens = math.ceil(characters / _CHARACTERS_A_TOKEN) + images * _TOKENS_AN_IMAGE
     return characters, tokens + (len(request.messages) + 1) * _TOKENS_A_MESSAGE
-
-
-def _map_setting_names(settings: Mapping[str, Json]) -> dict[str, str]:
-    return {_OPTIONS.get(name, name): name for name in settings}

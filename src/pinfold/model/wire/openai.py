@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Literal, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -31,7 +31,6 @@ from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, sendable
 from pinfold.text import join_names
 
-Tools = Literal["native", "none", "unknown"]
 _PATH = "chat/completions"
 _FORM = "response_format"
 _LOOK_S = 5.0
@@ -53,9 +52,8 @@ class OpenAIModel(StreamedModel):
         base_url: str,
         model: str,
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
         patience: Patience | None = None,
-        tools: Tools = "unknown",
+        takes_tools: bool = True,
         max_tokens_name: str = "max_tokens",
         context: int | None = None,
         key_hint: str = "check the key",
@@ -64,19 +62,14 @@ class OpenAIModel(StreamedModel):
 
         `key_hint` is what to do when the server does not take the key.
         """
-        super().__init__(name, model, Wire(base_url, patience=patience or Patience(), key=key, headers=headers))
+        wire = Wire(base_url, patience=patience or Patience(), key=key)
+        super().__init__(name, model, wire, takes_tools=takes_tools)
         self.context = context
-        self._tools: Tools = tools
         self._max_tokens_name = max_tokens_name
         self._asks_for_usage = True
         self._keeps_to_form = True
         self._told_of_estimates = False
         self._key_hint = key_hint
-
-    @property
-    def takes_tools(self) -> bool:
-        """Whether tools are sent; False once the server has said that it takes none."""
-        return self._tools != "none"
 
     async def _complete(self, reply: Reply, request: Request) -> Reply:
         """With an estimate where the server does not count, so that limits of tokens hold all the same."""
@@ -135,8 +128,8 @@ class OpenAIModel(StreamedModel):
         if self._asks_for_usage and (refused.names("stream_options") or refused.names("include_usage")):
             self._asks_for_usage = False
             return True
-        if self._tools == "unknown" and request.tools and refused.takes_no_tools:
-            self._tools = "none"
+        if self.takes_tools and request.tools and refused.takes_no_tools:
+            self.takes_tools = False
             return True
         if self._keeps_to_form and ANSWER_FORM in request.settings and refused.names(_FORM):
             self._keeps_to_form = False
@@ -149,22 +142,19 @@ class OpenAIModel(StreamedModel):
 
     def _body(self, request: Request) -> dict[str, Json]:
         tools = [function(tool) for tool in request.tools] if self.takes_tools else []
+        settings = {self._field(name): value for name, value in request.settings.items() if value is not None}
+        schema = settings.pop(ANSWER_FORM, None)
+        if schema is not None and self._keeps_to_form:
+            form = {"name": "answer", "schema": schema, "strict": False}
+            settings[_FORM] = {"type": "json_schema", "json_schema": form}
         return {
-            **{self._field(name): value for name, value in self._settings(request) if value is not None},
+            **settings,
             "model": self.model,
             "messages": _messages(request, self.name, native=self.takes_tools),
             "stream": True,
             **({"stream_options": {"include_usage": True}} if self._asks_for_usage else {}),
             **({"tools": tools} if tools else {}),
         }
-
-    def _settings(self, request: Request) -> Iterator[tuple[str, Json]]:
-        for name, value in request.settings.items():
-            if name != ANSWER_FORM:
-                yield name, value
-            elif self._keeps_to_form:
-                form = {"name": "answer", "schema": value, "strict": False}
-                yield _FORM, {"type": "json_schema", "json_schema": form}
 
     def _field(self, setting: str) -> str:
         return self._max_tokens_name if setting == "max_tokens" else setting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import cast
 
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.text import BYTES_PER_TOKEN
@@ -69,8 +69,7 @@ def sendable(value: Json) -> Json:
         case str():
             return _sendable_text(value)
         case Mapping():
-            fields = cast("Mapping[Any, Json]", value)
-            return {sendable(key): sendable(inner) for key, inner in fields.items()}
+            return {sendable(key): sendable(inner) for key, inner in cast("Mapping[str, Json]", value).items()}
         case list() | tuple():
             return [sendable(inner) for inner in cast("list[Json]", value)]
         case _:

@@ -1,23 +1,31 @@
-"""From what a user names to a model that is served, and to the socket it is served at."""
+"""From what a user names to a model that is served, and to the socket it is served at. A GGUF file is run by llama.cpp."""
 
 from __future__ import annotations
 
 import errno
+import math
+import re
 import socket
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed
 from pinfold.model.errors import CannotServe, NotPulled
-from pinfold.model.local.catalogue import CATALOGUE, weights_named
-from pinfold.model.local.model_host import Host, Spec
+from pinfold.model.local.model_host import Host, Served, Spec
 from pinfold.model.local.runtime import runtime
-from pinfold.model.local.weights import weights_at
+from pinfold.model.local.server.openai_format import Body, Chunk, Refusal
+from pinfold.model.local.weights import CATALOGUE, weights_at, weights_named
+from pinfold.model.names import ignores_declared_tools
+from pinfold.model.wire.chat_stream import DONE, events
+from pinfold.model.wire.failures import Refused
+from pinfold.model.wire.http import Answer, Patience, Wire
+from pinfold.model.wire.payload import an_object, parse_payload
 from pinfold.text import join_names
 
 if TYPE_CHECKING:
@@ -28,6 +36,11 @@ CONTEXT = 8192
 _STOP_S = 3
 _KEEP_ALIVE_S = 75
 """Longer than clients keep a connection: 5 s to 60 s. Who uses one as the server closes it gets no answer."""
+_HEADER_BYTES = 24
+_HEAD_BYTES = 1 << 20
+_DAY_S = 86_400.0
+_PATIENCE = Patience(connect_s=5.0, first_s=_DAY_S, idle_s=_DAY_S)
+"""llama.cpp says nothing while it reads a long prompt."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -111,26 +124,21 @@ async def _backend(
             raise CannotServe("--context is for GGUF files; a Transformers folder says itself how much it reads")
         notice(f"loading {path}")
         return await anyio.to_thread.run_sync(TransformersBackend.load, path)
-    from pinfold.model.local.server.llama import LlamaBackend
-
-    facts = facts_of(path)
-    most = facts.number(".context_length") or CONTEXT
-    pooling = "as-told" if facts.number(".pooling_type") else "mean"
+    head = read_head(path)
     spec = Spec(
         model=path,
         alias=name,
-        context=serving.context or min(CONTEXT, most),
+        context=serving.context or min(CONTEXT, number_in(head, "context_length") or CONTEXT),
         runtime=await runtime(folder / "runtimes", uv, notice),
-        pooling=pooling,
+        pooling="as-told" if number_in(head, "pooling_type") else "mean",
         linger_s=0.0,
     )
     notice(f"loading {path}")
-    host = Host(spec, state)
-    try:
-        return LlamaBackend(name, host, await host.ready(), weights=path.stem)
-    except BaseException:
-        host.release()
-        raise
+    with ExitStack() as stack:
+        stack.callback((host := Host(spec, state)).release)
+        backend = LlamaBackend(name, host, await host.ready(), weights=path.stem)
+        stack.pop_all()
+    return backend
 
 
 def _find_model(what: str, models: Path) -> tuple[Path, str]:
@@ -160,72 +168,85 @@ def _find_model(what: str, models: Path) -> tuple[Path, str]:
     raise CannotServe(f"{what} is no model: a Transformers folder has a config.json")
 
 
-_MAGIC = b"GGUF"
-_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-_TEXT, _LIST = 8, 9
-_MOST_FACTS = 1000
-_MOST_TEXT = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a file says of its model, up to its vocabulary."""
-
-    values: dict[str, str | int | float] = field(default_factory=dict[str, str | int | float])
-
-    def number(self, ending: str) -> int | None:
-        """The first number whose name ends so: names begin with the kind of the model."""
-        found = (value for name, value in self.values.items() if name.endswith(ending))
-        return next((value for value in found if isinstance(value, int)), None)
-
-
-def facts_of(path: Path) -> Facts:
-    """Raises CannotServe for what is no GGUF file."""
+def read_head(path: Path) -> bytes:
+    """The beginning of a GGUF file, where it says what it is. Raises CannotServe."""
     try:
         with path.open("rb") as file:
-            if file.read(4) != _MAGIC:
-                raise CannotServe(f"{path} is not a GGUF file; name one, or a folder with a config.json")
-            return _read(file)
+            head = file.read(_HEAD_BYTES)
     except OSError as error:
         raise CannotServe(f"{path} cannot be read: {error.strerror}") from error
-    except (struct.error, ValueError, KeyError) as error:
-        raise CannotServe(f"{path} is a broken GGUF file; fetch it again") from error
+    if not head.startswith(b"GGUF"):
+        raise CannotServe(f"{path} is not a GGUF file; name one, or a folder with a config.json")
+    if len(head) < _HEADER_BYTES:
+        raise CannotServe(f"{path} is a broken GGUF file; fetch it again")
+    return head
 
 
-def _read(file: BinaryIO) -> Facts:
-    _number(file, "<I")  # the version
-    _number(file, "<Q")  # how many tensors
-    facts = Facts()
-    for _ in range(min(int(_number(file, "<Q")), _MOST_FACTS)):
-        name = _text(file)
-        if name.startswith("tokenizer."):  # long lists, and nothing for us behind them
-            break
-        value = _value(file, int(_number(file, "<I")))
-        if value is not None:
-            facts.values[name] = value
-    return facts
+def number_in(head: bytes, name: str) -> int | None:
+    """A number of the file's own, by its name without the kind of the model before it: uint32, int32 or uint64."""
+    found = re.search(rb"\.%b(?:[\4\5]\0{3}(.{4})|\n\0{3}(.{8}))" % name.encode(), head, re.DOTALL)
+    return int.from_bytes(found[1] or found[2], "little") if found else None
 
 
-def _value(file: BinaryIO, kind: int) -> str | int | float | None:
-    if kind == _TEXT:
-        return _text(file)
-    if kind == _LIST:
-        inner, count = int(_number(file, "<I")), int(_number(file, "<Q"))
-        if count > _MOST_TEXT:
-            raise ValueError("a list that is too long")
-        for _ in range(count):
-            _value(file, inner)
-        return None
-    return _number(file, _NUMBERS[kind])
+class LlamaBackend:
+    """A GGUF file: llama.cpp in a process of its own."""
+
+    def __init__(self, name: str, host: Host, served: Served, *, weights: str) -> None:
+        """`weights`: what they are called, whatever the model is offered as."""
+        self.name = name
+        self.context: int | None = served.context or None
+        self.tells_tools = served.tells_tools and not ignores_declared_tools(weights)
+        self._host = host
+        self._wire = _connect(served)
+
+    async def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
+        async with (
+            self._request(_path(body), {**body, "stream": True}) as answer,
+            aclosing(events(answer, lambda: False, tail_s=math.inf)) as chunks,
+        ):
+            async for chunk in chunks:
+                if chunk != DONE:
+                    yield chunk
+
+    async def answer(self, body: Body) -> Chunk:
+        return await self._ask(_path(body), body)
+
+    async def embed(self, body: Body) -> Json:
+        return {**await self._ask("embeddings", body), "model": self.name}
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+        self._host.release()
+
+    async def _ask(self, path: str, body: Body) -> Chunk:
+        async with self._request(path, body) as answer:
+            try:
+                return an_object(parse_payload((await answer.whole()).decode()))
+            except (BadEvent, UnicodeError) as error:
+                raise Refusal(f"llama.cpp answered with something else than JSON: {error}", status=502) from error
+
+    @asynccontextmanager
+    async def _request(self, path: str, body: Body) -> AsyncGenerator[Answer]:
+        """The answer, with a status of success. One whose process has ended is started again. Raises Refusal."""
+        if not self._host.is_running():
+            await self._wire.aclose()
+            self._wire = _connect(await self._host.ready())
+        # As in builtin.Repeatable.
+        repeats = {"cache_prompt": False} if body.get("seed") is not None else {}
+        try:
+            async with self._wire.post(f"v1/{path}", {**repeats, **body, "model": self.name}) as answer:
+                yield answer
+        except ContextTooLong as error:
+            raise Refusal(str(error), code="context_length_exceeded") from error
+        except Refused as error:
+            raise Refusal(error.words, status=error.status or 502) from error
+        except RequestFailed as error:
+            raise Refusal(f"llama.cpp broke off: {error}", status=502) from error
 
 
-def _text(file: BinaryIO) -> str:
-    length = int(_number(file, "<Q"))
-    if length > _MOST_TEXT:
-        raise ValueError("a text that is too long")
-    return file.read(length).decode("utf-8", "replace")
+def _connect(served: Served) -> Wire:
+    return Wire(served.url, patience=_PATIENCE, key=served.key)
 
 
-def _number(file: BinaryIO, form: str) -> int | float:
-    (value,) = struct.unpack(form, file.read(struct.calcsize(form)))
-    return value
+def _path(body: Body) -> str:
+    return "completions" if "prompt" in body else "chat/completions"

@@ -168,20 +168,17 @@ class CallExtractor:
         """Where the last line begins; before it nothing looks like a call."""
         self._held: int | None = None
         """From here on it may be one."""
-        self._is_native = False
+        self.is_native = False
+        """The server has read a call by itself."""
 
     def text(self, piece: str) -> str:
         """What of it can go on now."""
         self._text += piece
         return self._up_to(self._safe())
 
-    def native(self) -> None:
-        """The server has read a call by itself."""
-        self._is_native = True
-
     def end(self) -> tuple[str, list[Json]]:
         """The rest of the text, or the calls that it was."""
-        calls = () if self._is_native else parse_reply(self._text, self._tools, quoted=self._quoted).calls
+        calls = () if self.is_native else parse_reply(self._text, self._tools, quoted=self._quoted).calls
         if not calls:
             return self._up_to(len(self._text)), []
         return "", [
@@ -228,8 +225,7 @@ async def extract_calls(
 
 def _extract_from_choice(choice: dict[str, Json], sifter: CallExtractor) -> Json:
     delta = dict(an_object(choice.get("delta")))
-    if delta.get("tool_calls"):
-        sifter.native()
+    sifter.is_native = sifter.is_native or bool(delta.get("tool_calls"))
     if isinstance(delta.get("content"), str):
         delta["content"] = sifter.text(a_text(delta["content"]))
     if choice.get("finish_reason") is None:
@@ -237,10 +233,10 @@ def _extract_from_choice(choice: dict[str, Json], sifter: CallExtractor) -> Json
     rest, calls = sifter.end()
     if rest:
         delta["content"] = a_text(delta.get("content")) + rest
-    if not calls:
-        return {**choice, "delta": delta}
-    delta["tool_calls"] = [{"index": at, **an_object(call)} for at, call in enumerate(calls)]
-    return {**choice, "delta": delta, "finish_reason": "tool_calls"}
+    if calls:
+        delta["tool_calls"] = [{"index": at, **an_object(call)} for at, call in enumerate(calls)]
+        choice = {**choice, "finish_reason": "tool_calls"}
+    return {**choice, "delta": delta}
 
 
 def extract_calls_from_reply(answer: Chunk, tools: Sequence[ToolSchema], quoted: Sequence[str]) -> Chunk:
@@ -249,13 +245,9 @@ def extract_calls_from_reply(answer: Chunk, tools: Sequence[ToolSchema], quoted:
     for choice in map(an_object, a_list(answer.get("choices"))):
         message = an_object(choice.get("message"))
         sifter = CallExtractor(tools, quoted)
-        if message.get("tool_calls"):
-            sifter.native()
+        sifter.is_native = bool(message.get("tool_calls"))
         said = sifter.text(a_text(message.get("content")))
         _, calls = sifter.end()
-        if calls:
-            message = {**message, "content": said.strip() or None, "tool_calls": calls}
-            choices.append({**choice, "message": message, "finish_reason": "tool_calls"})
-        else:
-            choices.append(choice)
+        called = {**message, "content": said.strip() or None, "tool_calls": calls}
+        choices.append({**choice, "message": called, "finish_reason": "tool_calls"} if calls else choice)
     return {**answer, "choices": choices}

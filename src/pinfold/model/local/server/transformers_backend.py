@@ -51,15 +51,8 @@ class TransformersBackend:
         self._chats = chats
         self._alone = asyncio.Lock()  # not anyio's: a reply begins in one task and ends in another
         told = [getattr(model.config, "max_position_embeddings", None), getattr(model.config, "n_positions", None)]
-        self._context = next((size for size in told if isinstance(size, int)), _CONTEXT)
-
-    @property
-    def context(self) -> int | None:
-        return self._context
-
-    @property
-    def tells_tools(self) -> bool:
-        return "tools" in str(self._tokenizer.chat_template or "") and not ignores_declared_tools(self.name)
+        self.context: int = next((size for size in told if isinstance(size, int)), _CONTEXT)
+        self.tells_tools = "tools" in str(tokenizer.chat_template or "") and not ignores_declared_tools(name)
 
     @classmethod
     def load(cls, folder: Path) -> TransformersBackend:
@@ -122,12 +115,8 @@ class TransformersBackend:
                 ended = _choice({}, piece.finish) if is_chat else _text_choice("", piece.finish)
                 yield {**base, "choices": [ended]}
                 if an_object(body.get("stream_options")).get("include_usage"):
-                    usage = {
-                        "prompt_tokens": read,
-                        "completion_tokens": piece.tokens,
-                        "total_tokens": read + piece.tokens,
-                    }
-                    yield {**base, "choices": [], "usage": usage}
+                    usage = {"prompt_tokens": read, "completion_tokens": piece.tokens}
+                    yield {**base, "choices": [], "usage": {**usage, "total_tokens": sum(usage.values())}}
 
     async def embed(self, body: Body) -> Json:
         given = body.get("input")
@@ -136,11 +125,10 @@ class TransformersBackend:
             raise Refusal("input must be a text, or a list of texts, none of them empty")
         async with self._alone:
             vectors, tokens = await anyio.to_thread.run_sync(self._vectors, texts)
-        packed = body.get("encoding_format") == "base64"
-        data = [
-            {"object": "embedding", "index": at, "embedding": _encode_vector(vector) if packed else vector}
-            for at, vector in enumerate(vectors)
-        ]
+        made: list[Json] = list(vectors)
+        if body.get("encoding_format") == "base64":
+            made = [base64.b64encode(array.array("f", vector).tobytes()).decode() for vector in vectors]
+        data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(made)]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "model": self.name, "data": data, "usage": usage}
 
@@ -150,7 +138,8 @@ class TransformersBackend:
     def _inputs(self, body: Body) -> Any:
         if "prompt" in body:
             return self._tokenizer(body["prompt"], return_tensors="pt")
-        messages = [_plain(message) for message in map(an_object, a_list(body["messages"]))]
+        # Templates expect text only.
+        messages = [{**message, "content": text_of(message)} for message in map(an_object, a_list(body["messages"]))]
         if not self._tokenizer.chat_template:
             text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
             return self._tokenizer(f"{text}assistant:", return_tensors="pt")
@@ -170,10 +159,10 @@ class TransformersBackend:
             raise Refusal(f"the model's template refuses this conversation: {one_line(str(error))}") from error
 
     def _settings(self, body: Body, read: int) -> dict[str, Any]:
-        room = self._context - read
+        room = self.context - read
         if room <= 0:
             raise Refusal(
-                f"the conversation ({read:,} tokens) is longer than the context length of {self._context:,} tokens",
+                f"the conversation ({read:,} tokens) is longer than the context length of {self.context:,} tokens",
                 code="context_length_exceeded",
             )
         asked = a_count(body.get("max_completion_tokens")) or a_count(body.get("max_tokens")) or room
@@ -243,7 +232,7 @@ class TransformersBackend:
         vectors: list[list[float]] = []
         tokens = 0
         for text in texts:
-            inputs = self._tokenizer(text, return_tensors="pt", truncation=True, max_length=self._context)
+            inputs = self._tokenizer(text, return_tensors="pt", truncation=True, max_length=self.context)
             inputs.pop("token_type_ids", None) if self._chats else None
             with torch.inference_mode():
                 out = self._model(**inputs, output_hidden_states=True)
@@ -259,12 +248,3 @@ def _choice(delta: Mapping[str, Json], finish: str | None = None) -> Json:
 
 def _text_choice(text: str, finish: Json = None) -> Json:
     return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
-
-
-def _plain(message: Body) -> dict[str, Json]:
-    """As templates expect it: text only."""
-    return {**message, "content": text_of(message)}
-
-
-def _encode_vector(vector: Sequence[float]) -> str:
-    return base64.b64encode(array.array("f", vector).tobytes()).decode()
