@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import join_names
 from pinfold.tools.arguments import Argument
-from pinfold.tools.execution import run
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
 from pinfold.tools.results import BadTool, Result, ToolFailed
-from pinfold.tools.tool import Tool
+from pinfold.tools.tool import Tool, run
 
 if TYPE_CHECKING:
     from pinfold.tools.search import Index

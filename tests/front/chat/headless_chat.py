@@ -27,7 +27,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.chat.commands import run_command
+from pinfold.front.chat.commands.table import run_command
 from pinfold.model import KeptReply, ScriptedModel
 from pinfold.model.scripted import KeptCall
 
@@ -63,6 +63,9 @@ class Page:
     def raw(self, data: str, rows: int) -> None:
         assert rows == 0
         self.sequences.append(data)
+
+    def live(self, thing: Any) -> None:
+        """There is no live region."""
 
     def read(self) -> str:
         """All that was written since it was last read."""

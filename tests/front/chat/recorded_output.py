@@ -32,7 +32,7 @@ class KeptTranscript:
             emoji=False,
             legacy_windows=False,
         )
-        self.colour = colour
+        self.colour = self.steered = colour
         self.lives: list[str | None] = []
         """What stood in the live region, one after the other."""
 

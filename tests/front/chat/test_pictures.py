@@ -17,9 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pinfold.front.chat.pictures import BadPicture, Frame, choose_way, draw_picture
-from pinfold.front.chat.pictures.encoders import (
+from pinfold.front.chat.pictures import (
     CHUNK,
+    BadPicture,
+    Frame,
+    choose_way,
+    draw_picture,
     encode_sixel,
     place_on_rows,
     quantise,

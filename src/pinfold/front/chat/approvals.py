@@ -28,8 +28,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.renderers.diffs import colour_lines
-from pinfold.front.chat.renderers.lines import HangingText
-from pinfold.front.chat.renderers.transcript import Transcript
+from pinfold.front.chat.renderers.transcript import HangingText, Transcript
 from pinfold.text import cap_text, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]

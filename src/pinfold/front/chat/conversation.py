@@ -47,13 +47,13 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.chat.approvals import Approvals, render_request
-from pinfold.front.chat.commands import arguments, find_command, list_commands, run_command
+from pinfold.front.chat.commands.completions import list_arguments, list_commands
+from pinfold.front.chat.commands.table import find_command, run_command
 from pinfold.front.chat.dialogs import UserDialog
 from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.event_renderer import EventRenderer
 from pinfold.front.chat.renderers.transcript import Terminal, TerminalTranscript
-from pinfold.front.chat.session_target import Past, SessionTarget, last_session_here, load_past, resolve_session
-from pinfold.front.chat.status import Status
+from pinfold.front.chat.session_target import Past, SessionTarget, Status, last_session_here, load_past, resolve_session
 from pinfold.front.chat.turns import Turns
 from pinfold.text import presentable, presentable_line
 
@@ -102,7 +102,7 @@ class Conversation(UserDialog):
     _approvals: Approvals
 
     def __init__(self, input_queue: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> None:
-        super().__init__(input_queue, TerminalTranscript(terminal, steered=terminal.steered))
+        super().__init__(input_queue, TerminalTranscript(terminal))
         self._terminal = terminal
         self._given = given
         self.status = Status()
@@ -220,7 +220,7 @@ class Conversation(UserDialog):
         self._approvals = Approvals(input_queue, self.transcript, link.submit)
         input_queue.doing, input_queue.status = self._describe_activity, self.status.line
         input_queue.at_once = self._queue_command
-        self._terminal.set_completions(list_commands(self), partial(arguments, self), self.workspace)
+        self._terminal.set_completions(list_commands(self), partial(list_arguments, self), self.workspace)
         if standing.no_model:
             self.transcript.write(Text(presentable(standing.no_model), style="yellow"))
 

@@ -33,7 +33,7 @@ from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.ports import Pins, World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.traffic import Over, Watch
+from pinfold.tools.mcp.transports import Over, Watch
 from pinfold.tools.results import BadCall
 
 Wire = Mapping[str, Any]

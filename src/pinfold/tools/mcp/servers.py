@@ -2,25 +2,219 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import base64
+import json
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import anyio
 from anyio.abc import TaskGroup
 
+from pinfold.events import Effect, Json, Reach, Sent
+from pinfold.net import BadDestination, parse_url
 from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.manifest import Difference
+from pinfold.tools.mcp.manifest import Difference, Entry, Manifest
 from pinfold.tools.mcp.ports import World
+from pinfold.tools.mcp.schema_check import Shape, arguments_of
 from pinfold.tools.mcp.server_lifecycle import Life, Status
-from pinfold.tools.mcp.server_tools import offered_tools
-from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.results import BadCall, BadTool
+from pinfold.tools.mcp.spec import ServerSpec, is_loopback
+from pinfold.tools.results import BadCall, BadTool, Result, ToolFailed
 from pinfold.tools.tool import Tool
 
 if TYPE_CHECKING:
     from pinfold.tools.mcp.passthrough import Line, Peer, Speech
+
+
+Relay: TypeAlias = Callable[[str], Awaitable[Result]]
+"""Carries a call to the server itself, given the digest of what the user agreed to. Raises BadCall."""
+_relay: ContextVar[Relay | None] = ContextVar("relay", default=None)
+
+
+def _object(*required: str, **properties: Mapping[str, Json]) -> Mapping[str, Json]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+_STRING: Mapping[str, Json] = {"type": "string"}
+_LIST: Mapping[str, Json] = {"type": "array", "items": {"type": "object"}}
+_FILLED: Mapping[str, Json] = {"type": "object", "additionalProperties": _STRING, "default": {}}
+_EXTRAS: Mapping[str, tuple[str, Mapping[str, Json], Mapping[str, Json] | None]] = {
+    "list_resources": ("List what the server has to read, each with its `uri`.", _object(), _LIST),
+    "list_resource_templates": (
+        "List patterns of URIs that the server can read once they are filled in.",
+        _object(),
+        _LIST,
+    ),
+    "read_resource": ("Read a resource of the server by its `uri`: text or bytes.", _object("uri", uri=_STRING), None),
+    "list_prompts": ("List the prompts that the server has, with their arguments.", _object(), _LIST),
+    "get_prompt": (
+        "Get a prompt of the server with its arguments filled in.",
+        _object("name", name=_STRING, arguments=_FILLED),
+        None,
+    ),
+}
+"""What the protocol offers besides tools: description, parameters, result."""
+
+
+@contextmanager
+def relaying(relay: Relay) -> Generator[None]:
+    """Calls of servers' tools that this task makes go this way instead of over the session's own connection."""
+    token = _relay.set(relay)
+    try:
+        yield
+    finally:
+        _relay.reset(token)
+
+
+def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[Tool[..., Any], ...]:
+    """The tools the user agreed to that are still there; those that differ now are held for approval."""
+    made: list[Tool[..., Any]] = []
+    held = life.difference()
+    for name, entry in sorted(pinned.entries.items()):
+        now = entry if life.now is None else life.now.entries.get(name)
+        if now is None or (entry.extra and name not in _EXTRAS):
+            continue
+        change = held.of(name)
+        made.append(_tool(life, entry, now.digest, limits, is_trusted=is_trusted, held=change.diff if change else ""))
+    return tuple(made)
+
+
+def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> Tool[..., Any]:
+    spec = life.spec
+    if entry.extra:
+        description, parameters, returns = _EXTRAS[entry.name]
+    else:
+        description = entry.text("description") or entry.text("title")
+        parameters, returns = entry.table("inputSchema") or _object(), entry.table("outputSchema")
+    title = f"{spec.name}.{entry.name}"
+    effect = _effect(entry, is_trusted=is_trusted and not held)
+    return Tool(
+        function=_Call(life, entry, agreed, returns).call,
+        name=title,
+        description=description,
+        effect=effect,
+        timeout_s=limits.total_s(spec.timeout_s),
+        parallel_safe=effect == "pure",
+        parameters=parameters,
+        reach=_reach(spec, entry, is_trusted=is_trusted and not held),
+        trust="untrusted",
+        takes=arguments_of(parameters),
+        server=spec.name,
+        returns=returns,
+        validate=partial(_check, title, Shape(parameters)),
+        held=held,
+    )
+
+
+def _effect(entry: Entry, *, is_trusted: bool) -> Effect:
+    if not is_trusted:
+        return "once"
+    said = entry.table("annotations") or {}
+    if entry.extra or said.get("readOnlyHint") is True:
+        return "pure"
+    return "keyed" if said.get("idempotentHint") is True else "once"
+
+
+def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
+    """What a call can reach: for a program, what the user configured, or what it claims if it is trusted; else the outside."""
+    if spec.transport == "stdio" and spec.reach:
+        return spec.reach
+    said = entry.table("annotations") or {}
+    closed = said.get("readOnlyHint") is True and said.get("openWorldHint") is False
+    if spec.transport == "stdio" and is_trusted and closed:
+        return "nothing"
+    return "network" if spec.reach == "network" else "outside"
+
+
+def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
+    """The arguments as they may be sent, or ToolFailed in one line."""
+    if not isinstance(args, Mapping):
+        raise ToolFailed(f"wrong arguments for {title}: they must be an object")
+    plain = cast("dict[str, Json]", _sendable(dict(cast("Mapping[str, Json]", args))))
+    try:
+        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise ToolFailed(
+            f"wrong arguments for {title}: they hold what JSON cannot, such as NaN or half a character"
+        ) from None
+    faults = shape.faults(plain)
+    # Models write null for what may be left out.
+    if (
+        faults
+        and (fewer := {key: one for key, one in plain.items() if one is not None or key in shape.required}) != plain
+    ):
+        plain, faults = fewer, shape.faults(fewer)
+    if faults:
+        raise ToolFailed(f"wrong arguments for {title}: {'; '.join(faults)}")
+    return plain
+
+
+def _sendable(value: Json) -> Json:
+    """Bytes become base64 text."""
+    match value:
+        case bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {key: _sendable(item) for key, item in cast("dict[str, Json]", value).items()}
+        case list() | tuple():
+            return [_sendable(item) for item in cast("list[Json]", value)]
+        case _:
+            return value
+
+
+class _Call:
+    def __init__(self, life: Life, entry: Entry, agreed: str, returns: Mapping[str, Json] | None) -> None:
+        self._life = life
+        self._entry = entry
+        self._agreed = agreed
+        self._shape = Shape(returns) if returns is not None else None
+
+    async def call(self, **arguments: Json) -> Result:
+        out = len(json.dumps(arguments, ensure_ascii=False).encode())
+        if relay := _relay.get():
+            return _with_sent(self._life.spec, await relay(self._agreed), out)
+        if self._entry.extra:
+            return _with_sent(self._life.spec, await self._call_extra(arguments), out)
+        result = await self._life.call(self._entry.name, arguments, self._agreed)
+        from pinfold.tools.mcp.values import of_call
+
+        try:
+            made = of_call(result, self._shape)
+        except BadCall as error:
+            raise BadCall(str(error), sent=sent_to(self._life.spec, out, len(str(error)))) from None
+        return _with_sent(self._life.spec, made, out)
+
+    async def _call_extra(self, arguments: Mapping[str, Json]) -> Result:
+        from pinfold.tools.mcp import values
+
+        ask = partial(self._life.ask, self._entry.name, self._agreed)
+        match self._entry.name:
+            case "read_resource":
+                return values.of_resource(await ask(lambda one: one.read_resource(arguments["uri"])))
+            case "get_prompt":
+                filled = cast("Mapping[str, str]", arguments.get("arguments") or {})
+                return values.of_prompt(await ask(lambda one: one.get_prompt(arguments["name"], filled)))
+            case name:
+                return values.of_listing(await ask(lambda one: one.list_all(name)))
+
+
+def _with_sent(spec: ServerSpec, result: Result, out: int) -> Result:
+    sent = sent_to(spec, out, len(result.text.encode("utf-8", "replace")))
+    return Result(text=result.text, value=result.value, untrusted=True, sent=sent)
+
+
+def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
+    """What was sent to a server on another machine, and how much came back."""
+    if spec.transport == "stdio":
+        return ()
+    try:
+        url = parse_url(spec.url)
+    except BadDestination:
+        return ()
+    return () if is_loopback(url) else (Sent(to=str(url.destination), out=out, back=back),)
 
 
 class Servers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from rich.text import Text
@@ -15,6 +14,7 @@ from pinfold.app.storage.exports import Form, Target, display_file, displays_in
 from pinfold.events import FileChange, TurnEnded
 from pinfold.front.chat.commands.output import (
     BadArguments,
+    ChatContext,
     load_entries,
     load_history,
     parse_number,
@@ -25,10 +25,6 @@ from pinfold.front.chat.commands.output import (
 from pinfold.front.displays import open_file
 from pinfold.front.pages import Contents, changes_page, diff_page
 from pinfold.text import presentable_line
-
-if TYPE_CHECKING:
-    from pinfold.front.chat.commands.context import ChatContext
-
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 

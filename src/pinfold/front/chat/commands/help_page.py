@@ -1,19 +1,79 @@
-"""/help: the commands by group, and keys."""
+"""/help: the commands by group, and keys. Commands that users wrote themselves: found, shown and said to the model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
 
+import anyio.to_thread
 from rich.text import Text
 
-from pinfold.front.chat.commands.output import BadArguments, write_lines, write_note
+from pinfold.app.clients import UserCommands, fill_command, load_user_commands
+from pinfold.events import PinfoldError
+from pinfold.front.chat.commands.output import BadArguments, ChatContext, write_error, write_lines, write_note
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
-from pinfold.front.chat.commands.user_commands import find_commands, no_such, notices
 from pinfold.front.pages import cut
-from pinfold.text import presentable_line
+from pinfold.text import join_names, presentable_line
 
-if TYPE_CHECKING:
-    from pinfold.front.chat.commands.context import ChatContext
+_NAMED = 6
+_found: dict[Path, UserCommands] = {}
+"""A cache, as completion asks at every key."""
+_said: set[str] = set()
+
+
+def find_commands(workspace: Path, *, again: bool = False) -> UserCommands:
+    """The usable ones, without those that have the name of a built-in command."""
+    if again or workspace not in _found:
+        try:
+            _found[workspace] = load_user_commands(workspace)
+        except PinfoldError as error:
+            _found[workspace] = UserCommands(faults=(str(error),))
+    found = _found[workspace]
+    usable = {name: one for name, one in found.commands.items() if name.lower() not in COMMANDS}
+    return UserCommands(commands=usable, untrusted=found.untrusted, faults=found.faults)
+
+
+def notices(workspace: Path) -> Iterator[str]:
+    """Warnings about them: ignored commands each time, the rest once."""
+    find_commands(workspace)
+    found = _found[workspace]
+    if found.untrusted:
+        names = join_names([f"/{name}" for name in found.untrusted], _NAMED)
+        yield f"ignored, as this folder is not trusted: {names}; review with: pinfold trust {workspace}"
+    shadowing = [
+        f"your /{name} is ignored: a built-in command has that name"
+        for name in found.commands
+        if name.lower() in COMMANDS
+    ]
+    for line in (*shadowing, *found.faults):
+        if line not in _said:
+            _said.add(line)
+            yield line
+
+
+async def run_user_command(chat: ChatContext, name: str, arguments: str) -> bool:
+    """Raises PinfoldError."""
+    found = await anyio.to_thread.run_sync(lambda: find_commands(chat.workspace, again=True))
+    command = found.commands.get(name)
+    if command is not None:
+        await chat.say(await anyio.to_thread.run_sync(fill_command, command, arguments, chat.workspace))
+        return True
+    if name in found.untrusted:
+        raise BadArguments(
+            f"it belongs to this folder, which is not trusted; review with: pinfold trust {chat.workspace}"
+        )
+    write_error(chat, no_such(name, chat))
+    return False
+
+
+def no_such(name: str, chat: ChatContext) -> str:
+    """In one line, with the nearest there is."""
+    known = [*(command.name for command in COMMANDS.values()), *find_commands(chat.workspace).commands]
+    near = get_close_matches(name.lower(), known, n=1) or [one for one in known if name and one.startswith(name)]
+    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+    return f"no command /{name}; {hint}"
+
 
 _USAGE = 27
 _KEYS = {

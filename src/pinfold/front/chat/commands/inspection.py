@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import anyio.to_thread
 
@@ -18,6 +18,7 @@ from pinfold.events import FLOW, BlobId, Json
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.output import (
     BadArguments,
+    ChatContext,
     load_entries,
     load_history,
     parse_number,
@@ -25,13 +26,9 @@ from pinfold.front.chat.commands.output import (
     write_note,
     write_table,
 )
-from pinfold.front.chat.renderers.lines import LineSanitizer
+from pinfold.front.chat.renderers.transcript import LineSanitizer
 from pinfold.front.pages import annotations_page, cost_page, egress_page, servers_page, tools_page, variables_page
 from pinfold.text import cap_text, presentable
-
-if TYPE_CHECKING:
-    from pinfold.front.chat.commands.context import ChatContext
-
 
 _LOOKED_AT = 8 << 20
 """Characters of an output that are prepared for the screen."""

@@ -1,23 +1,66 @@
-"""Output of slash commands, and what they share."""
+"""What slash commands use of the chat, and how they write."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 from rich.text import Text
 
+from pinfold.app import Link
 from pinfold.app.clients import SessionHistory, build_history, entries_of
-from pinfold.events import Entry, PinfoldError
+from pinfold.app.session import Mount
+from pinfold.events import Entry, PinfoldError, SessionId
+from pinfold.front.chat.dialogs import UserInteraction
+from pinfold.front.chat.renderers.transcript import Transcript
 from pinfold.text import presentable, presentable_line
 
-if TYPE_CHECKING:
-    from pinfold.front.chat.commands.context import ChatContext
+
+class ReasoningDisplay(Protocol):
+    thinking: bool
+    """True if the model's reasoning is shown whole."""
+
+    def last_thought(self) -> str: ...
+
+
+class ChatContext(UserInteraction, Protocol):
+    link: Link
+    session: SessionId
+    workspace: Path
+
+    @property
+    def transcript(self) -> Transcript: ...
+
+    @property
+    def renderer(self) -> ReasoningDisplay: ...
+
+    async def say(self, text: str) -> None:
+        """Run a turn with what the user said."""
+        ...
+
+    async def ask(self, question: str, keys: Mapping[str, str]) -> str:
+        """The key that was pressed; "" for Esc."""
+        ...
+
+    async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
+        """One of the values, each shown with its words; None for Esc."""
+        ...
+
+    async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
+        """Reopen this session with other data or mounts. Raises PinfoldError."""
+        ...
+
+    async def switch(self, session: SessionId | None) -> None:
+        """Change to another session; None is a new one."""
+        ...
+
+    def leave(self) -> None: ...
 
 
 class BadArguments(PinfoldError):

@@ -14,6 +14,7 @@ from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.inspection import query_session
 from pinfold.front.chat.commands.output import (
     BadArguments,
+    ChatContext,
     load_history,
     parse_number,
     require_idle,
@@ -26,7 +27,6 @@ from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.models import Reachable
-    from pinfold.front.chat.commands.context import ChatContext
 
 
 MODES: Sequence[tuple[Mode, str]] = (
@@ -74,7 +74,7 @@ async def model_command(chat: ChatContext, rest: str) -> None:
 async def _can_be_had(chat: ChatContext, model: str) -> bool:
     """Offer to install what it needs and ask for its key; a wrong name is reported when the model is set."""
     from pinfold.app.models import CallOptions, extra_for
-    from pinfold.front.chat.downloads import ask_for_key, offer_extra
+    from pinfold.front.chat.dialogs import ask_for_key, offer_extra
 
     loaded = await anyio.to_thread.run_sync(load_config, chat.workspace)
     calling = CallOptions.of(loaded.config, loaded.keys())

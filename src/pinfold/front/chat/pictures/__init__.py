@@ -2,24 +2,145 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
-from collections.abc import Mapping
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from rich.color import Color
+from rich.style import Style
 from rich.text import Text
 
 from pinfold.app import PictureMode
-from pinfold.front.chat.pictures.encoders import (
-    encode_iterm,
-    encode_kitty,
-    encode_sixel,
-    place_on_rows,
-    render_half_blocks,
-    sharpen_lines,
-)
-from pinfold.front.chat.pictures.png import BadPicture, check_png, decode_png
+from pinfold.front.chat.pictures.png import BadPicture, Raster, check_png, decode_png
+
+Colour: TypeAlias = tuple[int, int, int]
+CHUNK = 4096
+"""Characters of base64 in one kitty sequence."""
+COLOURS = 255
+"""Colours of a sixel picture."""
+INDENT = 4
+UPPER = "▀"
+_RUN = re.compile(rb"(.)\1{3,}", re.DOTALL)
+_BACKGROUND = 0.3
+"""If this share of the pixels has one colour, the picture is a drawing on that background, not a photograph."""
+_GAIN = 1.9
+_FULL = 140
+"""A colour this far from the background needs no sharpening."""
+
+
+def encode_kitty(png: bytes, columns: int, rows: int) -> str:
+    """Sends and places it. `q=2`: no answer, which would be read as keys. `C=1`: the cursor stays."""
+    data = b64encode(png).decode("ascii")
+    pieces = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+    keys = [f"a=T,f=100,q=2,C=1,c={columns},r={rows},", *[""] * (len(pieces) - 1)]
+    more = [1] * (len(pieces) - 1) + [0]
+    return "".join(f"\x1b_G{key}m={m};{piece}\x1b\\" for key, m, piece in zip(keys, more, pieces, strict=True))
+
+
+def encode_iterm(data: bytes, columns: int, rows: int) -> str:
+    keys = f"size={len(data)};width={columns};height={rows};preserveAspectRatio=1;inline=1"
+    return f"\x1b]1337;File={keys}:{b64encode(data).decode('ascii')}\x07"
+
+
+def place_on_rows(drawing: str, rows: int) -> str:
+    """Put it on rows of its own, whatever the terminal does to the cursor; the cursor ends on the row below."""
+    room = "\n" * rows
+    return f"{room}\x1b[{rows}A\r\x1b[{INDENT}C\x1b7{drawing}\x1b8\x1b[{rows}B\r"
+
+
+def encode_sixel(picture: Raster) -> str:
+    """Contains only digits, `#;!$-"` and the sixels themselves, whatever the picture is."""
+    palette, rows = quantise(picture)
+    parts = [f'\x1bP0;1;0q"1;1;{picture.width};{picture.height}']
+    parts += [
+        f"#{number};2;" + ";".join(str(round(value / 2.55)) for value in colour)
+        for number, colour in enumerate(palette)
+    ]
+    bands = ("$".join(_band(rows[top : top + 6], picture.width)) for top in range(0, picture.height, 6))
+    return f"{''.join(parts)}{'-'.join(bands)}\x1b\\"
+
+
+def quantise(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
+    """A palette, and the number of each pixel's colour in it."""
+    pixels = [list(zip(row[::3], row[1::3], row[2::3], strict=True)) for row in picture.rows]
+    palette, numbers = _make_palette(Counter(pixel for row in pixels for pixel in row))
+    return palette, [bytes(numbers[pixel] for pixel in row) for row in pixels]
+
+
+def _make_palette(counts: Mapping[Colour, int]) -> tuple[list[Colour], Mapping[Colour, int]]:
+    """Each colour as it is if there are few; else colours that differ in their low bits share their mean.
+
+    Low bits go one channel at a time, blue first, to which the eye is least sensitive.
+    """
+    groups = {colour: [colour] for colour in counts}
+    dropped = 0
+    while len(groups) > COLOURS:
+        dropped += 1
+        red, green, blue = ((0xFF << (dropped + late) // 3) & 0xFF for late in (1, 0, 2))
+        merged: dict[Colour, list[Colour]] = {}
+        for (r, g, b), group in groups.items():
+            merged.setdefault((r & red, g & green, b & blue), []).extend(group)
+        groups = merged
+    palette = [_mean(group, counts) for group in groups.values()]
+    return palette, {colour: number for number, group in enumerate(groups.values()) for colour in group}
+
+
+def _mean(group: Sequence[Colour], counts: Mapping[Colour, int]) -> Colour:
+    total = sum(counts[colour] for colour in group)
+    red, green, blue = (sum(colour[n] * counts[colour] for colour in group) // total for n in range(3))
+    return red, green, blue
+
+
+def _band(rows: Sequence[bytes], width: int) -> Iterator[str]:
+    sixels: dict[int, bytearray] = {}
+    for bit, row in enumerate(rows):
+        for place, number in enumerate(row):
+            if number not in sixels:
+                sixels[number] = bytearray(width)
+            sixels[number][place] |= 1 << bit
+    for number, line in sixels.items():
+        drawn = bytes(63 + value for value in line.rstrip(b"\0"))
+        runs = _RUN.sub(lambda run: b"!%d%s" % (len(run.group()), run[1]), drawn)
+        yield f"#{number}{runs.decode('ascii')}"
+
+
+def sharpen_lines(picture: Raster) -> Raster:
+    """Give thin lines of a drawing their full colour back: scaling down has mixed them with the background."""
+    counts = Counter(row[at : at + 3] for row in picture.rows for at in range(0, len(row), 3))
+    background, count = counts.most_common(1)[0]
+    if count < _BACKGROUND * picture.width * picture.height:
+        return picture
+    sharp = {pixel: _sharpen(pixel, background) for pixel in counts}
+    rows = tuple(b"".join(sharp[row[at : at + 3]] for at in range(0, len(row), 3)) for row in picture.rows)
+    return Raster(picture.width, picture.height, rows)
+
+
+def _sharpen(pixel: bytes, background: bytes) -> bytes:
+    away = [value - base for value, base in zip(pixel, background, strict=True)]
+    most = max(map(abs, away))
+    gain = min(_GAIN, max(1.0, _FULL / most)) if most else 1.0
+    return bytes(max(0, min(255, round(base + gain * one))) for base, one in zip(background, away, strict=True))
+
+
+def render_half_blocks(picture: Raster) -> list[Text]:
+    """One line for each two rows of pixels: a character's colour is the upper pixel, its background the lower."""
+    lines: list[Text] = []
+    for top in range(0, picture.height, 2):
+        line = Text()
+        upper = picture.rows[top]
+        lower = picture.rows[top + 1] if top + 1 < picture.height else None
+        for at in range(0, 3 * picture.width, 3):
+            colour = Color.from_rgb(*upper[at : at + 3])
+            background = Color.from_rgb(*lower[at : at + 3]) if lower else None
+            line.append(UPPER, Style(color=colour, bgcolor=background))
+        lines.append(line)
+    return lines
+
 
 __all__ = ["ROWS", "BadPicture", "Drawing", "Frame", "Way", "cell_size", "choose_way", "draw_picture"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from pinfold.front.chat.renderers.lines import LineSanitizer
+from pinfold.front.chat.renderers.transcript import LineSanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from pinfold.front.chat.renderers.lines import HangingText, LineSanitizer
+from pinfold.front.chat.renderers.transcript import HangingText, LineSanitizer
 
 LINES = 40
 """Lines of a diff that are shown; a longer one is cut in the middle."""

@@ -12,10 +12,9 @@ from rich.text import Text
 from pinfold.events import BlobId, DisplayRef, PinfoldError, SessionId
 from pinfold.front.chat.pictures import SHARE, BadPicture, Frame, Way, cell_size, draw_picture
 from pinfold.front.chat.renderers import tables
-from pinfold.front.chat.renderers.lines import HangingText
 from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.output import CELL, INDENT, excerpt_bytes, render_excerpt
-from pinfold.front.chat.renderers.transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import HangingText, SpacedTranscript
 from pinfold.text import presentable_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")

@@ -45,9 +45,8 @@ from pinfold.events import (
 )
 from pinfold.front.chat.pictures import choose_way
 from pinfold.front.chat.renderers.action_renderer import ActionRenderer
-from pinfold.front.chat.renderers.lines import PIECE, HangingText
 from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
-from pinfold.front.chat.renderers.transcript import SpacedTranscript, Transcript
+from pinfold.front.chat.renderers.transcript import PIECE, HangingText, SpacedTranscript, Transcript
 from pinfold.text import join_names, presentable, presentable_line
 
 LIVE_S = 0.04

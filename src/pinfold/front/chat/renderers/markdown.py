@@ -13,9 +13,8 @@ from rich.text import Text
 
 from pinfold.front.chat.renderers.blocks import Block, CodeLine, Piece, Splitter
 from pinfold.front.chat.renderers.code import Highlighter
-from pinfold.front.chat.renderers.lines import PIECE, HangingText, with_gutter
 from pinfold.front.chat.renderers.tables import Grid, render_table
-from pinfold.front.chat.renderers.transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import PIECE, HangingText, SpacedTranscript, with_gutter
 from pinfold.text import presentable
 
 LIVE_ROWS = 6
