@@ -42,11 +42,6 @@ _PHASES = {
 }
 
 
-def make_progress_display(step: float = math.inf) -> ProgressDisplay:
-    """`step`: the share of the whole after which another line is printed where there is no bar."""
-    return ProgressDisplay(step)
-
-
 def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
     """Describe the progress of a build or an installation through `show`."""
 
@@ -89,6 +84,7 @@ class ProgressDisplay:
     """A bar that is redrawn on a terminal; elsewhere, for a log, a line for each thing and each further step of it."""
 
     def __init__(self, step: float = math.inf) -> None:
+        """`step`: the share of the whole after which another line is printed where there is no bar."""
         self.began = False
         self._left = TimeLeft()
         self._is_bar = sys.stderr.isatty()

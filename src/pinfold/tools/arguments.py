@@ -30,12 +30,8 @@ _FAULTS = 5
 _GIVEN = 60
 
 
-class _Required:
-    def __repr__(self) -> str:
-        return "REQUIRED"
-
-
-REQUIRED: Final = _Required()
+REQUIRED: Final = inspect.Parameter.empty
+"""The default of an argument that has none."""
 JSON_TYPES: Final[Mapping[str, Any]] = {
     "string": str,
     "integer": int,
@@ -117,9 +113,8 @@ def read_signature(function: Callable[..., Any], title: str, said: Described) ->
                 f"{title} cannot be a tool: parameter {name!r} has no type; write `{name}: str`, or what it is"
             )
         hint = hints.get(name, parameter.annotation)
-        default = REQUIRED if parameter.default is parameter.empty else parameter.default
         text = _annotated_text(hint) or said.parameters.get(name, "")
-        found.append(Argument(name=name, hint=hint, default=default, description=text))
+        found.append(Argument(name=name, hint=hint, default=parameter.default, description=text))
     return tuple(found)
 
 
@@ -196,16 +191,13 @@ def _plain(hint: Any) -> dict[str, Json] | None:
         return {"type": "null"}
     origin, parts = typing.get_origin(hint), list(typing.get_args(hint))
     if origin is Annotated:
-        is_text_only = all(isinstance(note, str) for note in parts[1:])
-        return _plain(parts[0]) if is_text_only else None
+        return _plain(parts[0]) if all(isinstance(note, str) for note in parts[1:]) else None
     if origin is Literal and len(parts) > 1 and all(type(part) is str for part in parts):
         return {"enum": list(parts), "type": "string"}
     if union := members(hint):
         told = [_plain(member) for member in union]
         # None last, as pydantic has it.
-        if union[-1] is not type(None) or len(union) != 2 or told[0] is None or told[1] is None:
-            return None
-        return {"anyOf": told}
+        return {"anyOf": told} if len(union) == 2 and union[-1] is type(None) and told[0] is not None else None
     if origin is list and (inner := _plain(parts[0])) is not None:
         return {"items": inner, "type": "array"}
     if origin is dict and parts[0] is str and (inner := _plain(parts[1])) is not None:
@@ -243,11 +235,16 @@ def _trim_schema(schema: Json) -> Json:
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(told.get(key), list):
             told[key] = [_trim_schema(inner) for inner in told[key]]
-    match told:
-        case {"anyOf": [first, {"type": "null"}], "default": None, **rest}:
-            return {**first, **rest}
+    return drop_null(told)
+
+
+def drop_null(schema: dict[str, Json]) -> dict[str, Json]:
+    """An optional argument need not be nullable as well."""
+    match schema:
+        case {"anyOf": [{**only}, {"type": "null"}], "default": None, **rest}:
+            return {**only, **rest}
         case _:
-            return told
+            return schema
 
 
 def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]) -> type[pydantic.BaseModel]:

@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from operator import is_
 from os.path import commonprefix
@@ -138,9 +138,10 @@ class Index:
         related = [at for at in ranked if scores[at] >= least]
         told = ranked[: max(len(related), _LEAST)]
         full = related[:_FULL]
-        lines = [self._line(at) if at in full else self._short_line(at) for at in told]
+        lines = [self._line(at, short_call if at in full else bare_call) for at in told]
         if len(told) == 1 or scores[told[0]] >= _DOMINANT * scores[told[1]]:
-            lines[0] = self._in_detail(told[0])
+            details = "\n".join(f"    {line}" for line in argument_lines(self._entries[told[0]].form))
+            lines[0] = f"{self._line(told[0], short_call)}\n{cap_text(details, _DETAIL_CHARS)}".rstrip("\n")
         return lines
 
     def fitting(self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
@@ -161,17 +162,13 @@ class Index:
                 scores[at] *= _ASKED
         least = max(_TELLING * self._rarity(1), _FITTING * max(scores.values(), default=0.0))
         # The name of a server is in each of its tools, so that as a word it tells them not apart, and counts little.
-        named = self._servers_in(said)
+        stems = stems_of(said)
+        named = {server for server, module in self._modules.items() if set() < stems_of(module) <= stems}
         best = [at for at in scores if scores[at] >= least or self._entries[at].tool.server in named]
         best.sort(key=lambda at: (-scores[at], at))
         with_sources = dict.fromkeys(one for at in best for one in (at, *self._named_by(at)))
         lines = (self._hint(at) for at in with_sources)
         return list(islice((line for line in lines if line not in without), limit))
-
-    def _servers_in(self, text: str) -> set[str]:
-        """Those that it names, in one form or another."""
-        stems = stems_of(text)
-        return {server for server, module in self._modules.items() if set() < stems_of(module) <= stems}
 
     def _named_by(self, at: int) -> list[int]:
         """Tools that this one's author names: mostly where an argument comes from."""
@@ -263,19 +260,11 @@ class Index:
         clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
         return f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
 
-    def _line(self, at: int) -> str:
+    def _line(self, at: int, show: Callable[[Form, str], str]) -> str:
         entry = self._entries[at]
-        return _add_description(short_call(entry.form, entry.path), entry)
-
-    def _short_line(self, at: int) -> str:
-        entry = self._entries[at]
-        return _add_description(bare_call(entry.form, entry.path), entry)
-
-    def _in_detail(self, at: int) -> str:
-        entry = self._entries[at]
-        lines = argument_lines(entry.form)
-        told = cap_text("\n".join(f"    {line}" for line in lines), _DETAIL_CHARS)
-        return f"{self._line(at)}\n{told}" if lines else self._line(at)
+        call, sentence = show(entry.form, entry.path), first_sentence(entry.tool.description)
+        known = f"{local_name(entry.tool)} {entry.tool.server}"
+        return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
     def _nothing(self, asked: str) -> str:
         counts = Counter(entry.module for entry in self._entries)
@@ -323,11 +312,6 @@ def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool =
     for word in set(WORD.findall(text)):
         for term in (stem_of(word), f"={word.lower()}") if forms else (stem_of(word),):
             weights[term] = weights.get(term, 0.0) + weight
-
-
-def _add_description(call: str, entry: _Entry) -> str:
-    sentence, known = first_sentence(entry.tool.description), f"{local_name(entry.tool)} {entry.tool.server}"
-    return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
 
 def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:

@@ -112,7 +112,7 @@ def test_a_long_diff_is_left_out_in_the_middle() -> None:
     assert text[:3] == ["--- a/a.txt", "+++ b/a.txt", "@@ -0,0 +1,100 @@"]
     assert text[6] == "... 94 lines more"
     assert text[-4:] == ["+97", "+98", "+99", ""]
-    assert diffs.size_of(diff).words == "+100 -0"
+    assert diffs.describe_size(diff) == "+100 -0"
 
 
 def test_what_would_take_long_to_compare_is_not() -> None:

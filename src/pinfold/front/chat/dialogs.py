@@ -1,4 +1,4 @@
-"""Tells and asks the user: lines, progress, questions."""
+"""Tells and asks the user, and gets what a session still needs: weights, packages for cells, extras, keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 import anyio.from_thread
@@ -20,10 +20,11 @@ from pinfold.front.progress import TimeLeft, make_reporter
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
+    from pinfold.app import Progress
     from pinfold.app.models import CallOptions
 
 
-YES_NO = {"y": "yes", "n": "no"}
+Report: TypeAlias = Callable[[str, int, int, str], None]
 
 
 class UserInteraction(Protocol):
@@ -67,7 +68,7 @@ class UserDialog:
 
     async def confirm(self, question: str) -> bool:
         self.progress("waiting for you")
-        return await self.ask(f"{question}?", YES_NO) == "y"
+        return await self.ask(f"{question}?", {"y": "yes", "n": "no"}) == "y"
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
         if not options:
@@ -124,9 +125,8 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
     if packages is None:
         return
     user.tell(BUILDING)
-    show = make_reporter(_report_from_thread(_make_reporter(user)))
     async with user.let_user_cancel():
-        if problem := await anyio.to_thread.run_sync(build_for_session, packages, show):
+        if problem := await anyio.to_thread.run_sync(build_for_session, packages, _report_from_thread(user)):
             user.tell(problem)
 
 
@@ -139,7 +139,7 @@ async def offer_extra(name: str, user: UserInteraction) -> bool:
     if not await user.confirm(question):
         return False
     async with user.let_user_cancel():
-        await anyio.to_thread.run_sync(add_extras, [name], make_reporter(_report_from_thread(_make_reporter(user))))
+        await anyio.to_thread.run_sync(add_extras, [name], _report_from_thread(user))
     user.tell(presentable_line(f"Installed the extra `{name}` into {here.folder}"))
     return True
 
@@ -166,18 +166,19 @@ async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -
     return True
 
 
-def _make_reporter(user: UserInteraction) -> Callable[[str, int, int, str], None]:
+def _make_reporter(user: UserInteraction) -> Report:
     left = TimeLeft()
     return lambda words, done, total, counted: user.progress(
         f"{words} {counted}{left.after(words, done, total)}".rstrip()
     )
 
 
-def _report_from_thread(show: Callable[[str, int, int, str], None]) -> Callable[[str, int, int, str], None]:
+def _report_from_thread(user: UserInteraction) -> Callable[[Progress], None]:
     """Also ends the thread once it is cancelled."""
+    show = _make_reporter(user)
 
     def report(words: str, done: int, total: int, counted: str) -> None:
         anyio.from_thread.check_cancelled()
         anyio.from_thread.run_sync(show, words, done, total, counted)
 
-    return report
+    return make_reporter(report)

@@ -50,7 +50,7 @@ from pinfold.front.progress import short
 from pinfold.text import exact_line, homely, join_names, presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.diagnostics import DetectedSetup, Server
+    from pinfold.app.diagnostics import DetectedSetup
 
 _NAME = 12
 """Characters of a model's name that are always shown."""
@@ -107,20 +107,18 @@ class Status(Struct):
         tokens = f"{short(used.input_tokens)} in {short(used.output_tokens)} out"
         if used.cached_tokens:
             tokens += f" {short(used.cached_tokens)} cached"
+        cost = "cost unknown"
+        if self.cost is not None:
+            cost = f"${self.cost:.4f}" if 0 < self.cost < 0.01 else f"${self.cost:.2f}"
         # `auto` is not chosen yet, and would read like the mode of that name.
         sandbox = "" if self.sandbox == "auto" else self.sandbox
-        rest = " · ".join(filter(None, (self.mode, tokens, self._cost(), self._share(), sandbox)))
+        rest = " · ".join(filter(None, (self.mode, tokens, cost, self._share(), sandbox)))
         room = columns - len(rest) - _NAME - 7
         if self.folder and room >= _NAME:
             rest += f" · {_last(homely(self.folder), room)}"
         rest = presentable_line(rest)
         model = _last(presentable_line(self.model), max(_NAME, columns - len(rest) - 4))
         return f"{model} · {rest}" if model else rest
-
-    def _cost(self) -> str:
-        if self.cost is None:
-            return "cost unknown"
-        return f"${self.cost:.4f}" if 0 < self.cost < 0.01 else f"${self.cost:.2f}"
 
     def _share(self) -> str:
         if not self.context:
@@ -152,13 +150,9 @@ _ISOLATION = {
 
 def first_screen(found: DetectedSetup, width: int = 80) -> list[str]:
     """At most ROWS lines of at most `width` columns."""
-    wide = max(30, width)
     lines = ["Found on this machine:", ""]
-    for label, text in _facts(found):
-        lines += _row(label, text, wide)
-    lines.append("")
-    for label, text in _conclusions(found):
-        lines += _row(label, text, wide)
+    for label, text in (*_facts(found), ("", ""), *_conclusions(found)):
+        lines += _row(label, text, max(30, width))
     return lines if len(lines) <= ROWS else [*lines[: ROWS - 1], "..."]
 
 
@@ -166,7 +160,9 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if not found.servers:
         yield "model servers", "none found (Ollama, LM Studio, llama.cpp, vLLM)"
     for place, server in enumerate(found.servers[:4]):
-        yield "" if place else "model servers", _server(server)
+        models = join_names(list(server.models), 3) if server.models else "no model yet"
+        offers = ", needs a key" if server.needs_key else f": {models}"
+        yield "" if place else "model servers", f"{_KINDS.get(server.kind, server.kind)} at {server.url}{offers}"
     if found.builtin:
         there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
         yield "built-in model", f"{found.builtin}, {there}"
@@ -174,19 +170,8 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     yield "keys", join_names(keys, 4) if keys else "no provider key is set"
     chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
     yield "sandbox", f"{chosen}{_ISOLATION[found.isolation]}"
-    built = (
-        "ready"
-        if found.data_environment
-        else "not installed yet: pandas and others are downloaded for the first session, 250 MB"
-    )
-    yield "data libraries", built
-
-
-def _server(server: Server) -> str:
-    kind = f"{_KINDS.get(server.kind, server.kind)} at {server.url}"
-    if server.needs_key:
-        return f"{kind}, needs a key"
-    return f"{kind}: {join_names(list(server.models), 3) if server.models else 'no model yet'}"
+    missing = "not installed yet: pandas and others are downloaded for the first session, 250 MB"
+    yield "data libraries", "ready" if found.data_environment else missing
 
 
 def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
@@ -236,12 +221,12 @@ class Past(Struct, kw_only=True):
     asked: dict[ActionId, ApprovalRequested] = field(default_factory=dict[ActionId, ApprovalRequested])
     """What still waits for an answer."""
 
-    def forget_entries(self) -> None:
-        """They are told already."""
+    def forget(self, count: int) -> None:
+        """Do not show the first entries, only count what they have shown."""
         from pinfold.app.storage.exports import displays_in
 
-        self.displays += len(displays_in(self.entries))
-        self.entries, self.older = [], 0
+        self.displays += len(displays_in(self.entries[:count]))
+        self.entries = self.entries[count:]
 
 
 async def resolve_session(given: Mapping[str, Any], name: str | None, user: UserInteraction) -> SessionTarget:
@@ -251,7 +236,7 @@ async def resolve_session(given: Mapping[str, Any], name: str | None, user: User
     place = await anyio.to_thread.run_sync(_resolve_target, given, name)
     if not place.is_new:
         return place
-    options = await _choose_model(place.options, user)
+    options = place.options if place.options.model else replace(place.options, model=await _choose_model(user))
     model = str(options.model)
     if options.toolbox.data and missing_modules("sql") and not await offer_extra("sql", user):
         user.tell("Without it code cannot read databases. Install it later with: pinfold extras add sql")
@@ -302,17 +287,15 @@ def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget
     return SessionTarget(session=session, folder=folder, options=options, is_new=name is None)
 
 
-async def _choose_model(options: Options, user: UserInteraction) -> Options:
-    """If no model is named: show what was found, and ask only if text would leave this machine."""
-    if not options.model:
-        from pinfold.app.diagnostics import agree_on_model, detect_setup
+async def _choose_model(user: UserInteraction) -> str:
+    """Show what was found, and ask only if text would leave this machine."""
+    from pinfold.app.diagnostics import agree_on_model, detect_setup
 
-        there = await detect_setup()
-        user.tell(*first_screen(there))
-        options = replace(options, model=await agree_on_model(there, user.confirm) or None)
-        if not options.model:
-            raise ConfigError("The chat needs a model: use --model NAME, or try `pinfold demo`.")
-    return options
+    there = await detect_setup()
+    user.tell(*first_screen(there))
+    if model := await agree_on_model(there, user.confirm):
+        return model
+    raise ConfigError("The chat needs a model: use --model NAME, or try `pinfold demo`.")
 
 
 async def load_past(place: SessionTarget, upto: int) -> Past:
@@ -342,9 +325,5 @@ def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
                     pass
     past.older = max(0, len(begins) - TURNS)
     if past.older:
-        first = begins[past.older]
-        from pinfold.app.storage.exports import displays_in
-
-        past.displays = len(displays_in(past.entries[:first]))
-        past.entries = past.entries[first:]
+        past.forget(begins[past.older])
     return past

@@ -34,8 +34,9 @@ from pinfold.tools.mcp.ports import Person, Sampler, World
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.transports import UNKNOWN, UNSENT, Over, Streams, Watch, over_http, over_stdio
 from pinfold.tools.results import BadCall
+from pinfold.tools.stubs.schema_types import as_list, as_object
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 MESSAGE = 4_000
 """Characters of a server's question that a person is shown."""
 SAMPLED_TOKENS = 8_192
@@ -112,7 +113,7 @@ class Answers:
         self._logged += 1
         if self._logged <= _LOGGED:
             said = presentable_line(str(params.data)[:_LOGGED_LINE])
-            log.debug("%s says (%s): %s", self.server, params.level, said)
+            logger.debug("%s says (%s): %s", self.server, params.level, said)
 
     @contextmanager
     def _question(self) -> Generator[None]:
@@ -141,6 +142,11 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 }
 _SDK_GAVE_UP = ("SSE stream", "Failed to parse", "Unexpected content", "server answered a request", "it answered")
 """How the SDK's own errors begin, for a request that was not answered properly."""
+_LIST_CHANGED = (
+    types.ToolListChangedNotification,
+    types.ResourceListChangedNotification,
+    types.PromptListChangedNotification,
+)
 _BAD_STATUS = "Server returned an error response"
 
 # The SDK tells of broken servers in its own log; without a handler Python would print that to the user's screen.
@@ -164,10 +170,6 @@ class Connection:
     worked: bool = False
     """A call has succeeded."""
 
-    @property
-    def version(self) -> str:
-        return self.client.protocol_version
-
     async def manifest(self) -> Manifest:
         """All that it offers now. Raises BadCall where that never ends."""
         can = self.client.server_capabilities
@@ -177,25 +179,23 @@ class Connection:
         dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
         return read_tools(dumped, extras)
 
-    async def call(self, tool: str, arguments: Mapping[str, Json], timeout_s: float) -> types.CallToolResult:
-        return await self._request(
-            lambda heard: self.client.call_tool(tool, dict(arguments), progress_callback=heard), timeout_s
-        )
+    async def call(self, tool: str, arguments: Mapping[str, Json]) -> types.CallToolResult:
+        return await self._request(lambda heard: self.client.call_tool(tool, dict(arguments), progress_callback=heard))
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        return await self._request(lambda _: self.client.read_resource(uri), self.spec.timeout_s)
+        return await self._request(lambda _: self.client.read_resource(uri))
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        return await self._request(lambda _: self.client.get_prompt(name, dict(arguments)), self.spec.timeout_s)
+        return await self._request(lambda _: self.client.get_prompt(name, dict(arguments)))
 
     async def list_all(self, what: str) -> Sequence[Any]:
         """Resources, templates or prompts."""
-        return await self._request(lambda _: self._all(what), self.spec.timeout_s)
+        return await self._request(lambda _: self._all(what))
 
     async def listen(self, changed: Callable[[], None]) -> None:
         """For as long as the connection lasts; servers of the older protocol tell without being asked."""
         can = self.client.server_capabilities
-        if self.version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
+        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
             return
         while not self.over.event.is_set():
             try:
@@ -204,31 +204,29 @@ class Connection:
                     async for _ in events:
                         changed()
             except (MCPError, RuntimeError, TimeoutError) as error:
-                logging.getLogger(__name__).debug("%s tells no changes: %s", self.spec.name, error)
+                logger.debug("%s tells no changes: %s", self.spec.name, error)
                 return
             await anyio.sleep(self.limits.reread_s)
 
-    async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
+    async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]]) -> T:
         """The answer, or BadCall with what became of the question."""
-        with self.patience.waiting(timeout_s) as wait:
+        with self.patience.waiting(self.spec.timeout_s) as wait:
 
-            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                del progress, total, message
+            async def on_progress(*_: object) -> None:
                 wait.renew()
 
             try:
                 answer = await ask(on_progress)
             except MCPError as error:
                 raise await self._explain_error(error) from error
-            except ValidationError as error:
-                words = f"the server's answer is not what the protocol says: {_first(error)}"
-                raise BadCall(words, at_fault=True, may_have_happened=True) from error
-            except InputRequiredRoundsExceededError as error:
+            except (ValidationError, InputRequiredRoundsExceededError) as error:
                 words = "the server never stopped asking for more"
+                if isinstance(error, ValidationError):
+                    words = f"the server's answer is not what the protocol says: {_first(error)}"
                 raise BadCall(words, at_fault=True, may_have_happened=True) from error
             self.worked = True
             return answer
-        words = f"it gave no sign for {timeout_s:g} s and was given up; whether it was done is not known"
+        words = f"it gave no sign for {self.spec.timeout_s:g} s and was given up; whether it was done is not known"
         raise BadCall(words, at_fault=True, may_have_happened=True)
 
     async def _explain_error(self, error: MCPError) -> Exception:
@@ -253,12 +251,8 @@ class Connection:
         return BadCall(words, at_fault=True, may_have_happened=True)
 
     async def _pages_first(self, error: MCPError) -> BadCall:
-        match error.error.data:
-            case {"elicitations": [*wanted]}:
-                given: list[Json] = wanted[:_PAGES]
-                pages = [cast("Mapping[str, Json]", one) for one in given if isinstance(one, Mapping)]
-            case _:
-                pages = []
+        wanted = as_list(as_object(error.error.data).get("elicitations"))[:_PAGES]
+        pages = [as_object(one) for one in wanted if isinstance(one, Mapping)]
         agreed = [
             await self.answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
         ]
@@ -314,12 +308,7 @@ async def connect(
     )
 
     async def on_message(message: IncomingMessage) -> None:
-        if isinstance(
-            message,
-            types.ToolListChangedNotification
-            | types.ResourceListChangedNotification
-            | types.PromptListChangedNotification,
-        ):
+        if isinstance(message, _LIST_CHANGED):
             changed()
 
     async with AsyncExitStack() as stack:
@@ -358,15 +347,14 @@ def explain(error: BaseException, over: Over) -> str:
     if over.why:
         return over.why
     match error:
-        case BadCall():
-            return str(error)
         case MCPError() if error.error.message == _BAD_STATUS:
-            return f"the server answered HTTP {over.status}"
+            words = f"the server answered HTTP {over.status}"
         case MCPError():
-            return presentable_line(error.error.message)[:_MESSAGE]
+            words = error.error.message
         case ValidationError():
-            return f"it does not speak the protocol: {_first(error)}"
-        case RuntimeError() if str(error):
-            return presentable_line(str(error))[:_MESSAGE]
+            words = f"it does not speak the protocol: {_first(error)}"
+        case BadCall() | RuntimeError() if str(error):
+            words = str(error)
         case _:
-            return presentable_line(f"{type(error).__name__}: {error}")[:_MESSAGE]
+            words = f"{type(error).__name__}: {error}"
+    return presentable_line(words)[:_MESSAGE]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
@@ -90,16 +91,17 @@ def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: 
         description = entry.text("description") or entry.text("title")
         parameters, returns = entry.table("inputSchema") or _object(), entry.table("outputSchema")
     title = f"{spec.name}.{entry.name}"
-    effect = _effect(entry, is_trusted=is_trusted and not held)
+    is_trusted = is_trusted and not held
+    effect = _effect(entry) if is_trusted else "once"
     return Tool(
-        function=_Call(life, entry, agreed, returns).call,
+        function=_Call(life, entry, agreed, None if returns is None else Shape(returns)).call,
         name=title,
         description=description,
         effect=effect,
         timeout_s=limits.total_s(spec.timeout_s),
         parallel_safe=effect == "pure",
         parameters=parameters,
-        reach=_reach(spec, entry, is_trusted=is_trusted and not held),
+        reach=_reach(spec, entry, is_trusted=is_trusted),
         trust="untrusted",
         takes=arguments_of(parameters),
         server=spec.name,
@@ -109,9 +111,7 @@ def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: 
     )
 
 
-def _effect(entry: Entry, *, is_trusted: bool) -> Effect:
-    if not is_trusted:
-        return "once"
+def _effect(entry: Entry) -> Effect:
     said = entry.table("annotations") or {}
     if entry.extra or said.get("readOnlyHint") is True:
         return "pure"
@@ -141,12 +141,10 @@ def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
             f"wrong arguments for {title}: they hold what JSON cannot, such as NaN or half a character"
         ) from None
     faults = shape.faults(plain)
-    # Models write null for what may be left out.
-    if (
-        faults
-        and (fewer := {key: one for key, one in plain.items() if one is not None or key in shape.required}) != plain
-    ):
-        plain, faults = fewer, shape.faults(fewer)
+    if faults:
+        # Models write null for what may be left out.
+        plain = {key: one for key, one in plain.items() if one is not None or key in shape.required}
+        faults = shape.faults(plain)
     if faults:
         raise ToolFailed(f"wrong arguments for {title}: {'; '.join(faults)}")
     return plain
@@ -165,45 +163,38 @@ def _sendable(value: Json) -> Json:
             return value
 
 
+@dataclass(frozen=True)
 class _Call:
-    def __init__(self, life: Life, entry: Entry, agreed: str, returns: Mapping[str, Json] | None) -> None:
-        self._life = life
-        self._entry = entry
-        self._agreed = agreed
-        self._shape = Shape(returns) if returns is not None else None
+    life: Life
+    entry: Entry
+    agreed: str
+    shape: Shape | None
 
     async def call(self, **arguments: Json) -> Result:
+        spec, relay = self.life.spec, _relay.get()
         out = len(json.dumps(arguments, ensure_ascii=False).encode())
-        if relay := _relay.get():
-            return _with_sent(self._life.spec, await relay(self._agreed), out)
-        if self._entry.extra:
-            return _with_sent(self._life.spec, await self._call_extra(arguments), out)
-        result = await self._life.call(self._entry.name, arguments, self._agreed)
-        from pinfold.tools.mcp.values import of_call
+        result = await (relay(self.agreed) if relay else self._ask(arguments, out))
+        sent = sent_to(spec, out, len(result.text.encode("utf-8", "replace")))
+        return Result(text=result.text, value=result.value, untrusted=True, sent=sent)
 
-        try:
-            made = of_call(result, self._shape)
-        except BadCall as error:
-            raise BadCall(str(error), sent=sent_to(self._life.spec, out, len(str(error)))) from None
-        return _with_sent(self._life.spec, made, out)
-
-    async def _call_extra(self, arguments: Mapping[str, Json]) -> Result:
+    async def _ask(self, arguments: Mapping[str, Json], out: int) -> Result:
+        name, ask = self.entry.name, partial(self.life.ask, self.entry.name, self.agreed)
+        answer = await ask(lambda one: one.call(name, arguments)) if not self.entry.extra else None
         from pinfold.tools.mcp import values
 
-        ask = partial(self._life.ask, self._entry.name, self._agreed)
-        match self._entry.name:
+        if answer is not None:
+            try:
+                return values.of_call(answer, self.shape)
+            except BadCall as error:
+                raise BadCall(str(error), sent=sent_to(self.life.spec, out, len(str(error)))) from None
+        match name:
             case "read_resource":
                 return values.of_resource(await ask(lambda one: one.read_resource(arguments["uri"])))
             case "get_prompt":
                 filled = cast("Mapping[str, str]", arguments.get("arguments") or {})
                 return values.of_prompt(await ask(lambda one: one.get_prompt(arguments["name"], filled)))
-            case name:
+            case _:
                 return values.of_listing(await ask(lambda one: one.list_all(name)))
-
-
-def _with_sent(spec: ServerSpec, result: Result, out: int) -> Result:
-    sent = sent_to(spec, out, len(result.text.encode("utf-8", "replace")))
-    return Result(text=result.text, value=result.value, untrusted=True, sent=sent)
 
 
 def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
@@ -280,9 +271,7 @@ class Servers:
         """
         life = self._life(name)
         pinned = life.load_pinned()
-        if pinned is None:
-            return None
-        return offered_tools(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
+        return pinned and offered_tools(life, pinned, self._limits, is_trusted=self.is_trusted(name))
 
     def is_trusted(self, name: str) -> bool:
         """Whether the user has agreed to what it says of its tools."""
@@ -313,7 +302,7 @@ class Servers:
             life.stop()
         with anyio.move_on_after(self._limits.close_s * 2):
             for life in self._lives.values():
-                await life.wait_until_stopped()
+                await life.idle.wait()
 
     def _life(self, name: str) -> Life:
         life = self._lives.get(name)

@@ -1,11 +1,13 @@
-"""Counts the messages of one server: a flood ends its connection, and nothing else."""
+"""The way to a server and back: standard streams, or HTTP with one client each, which sends its credentials nowhere else.
+
+Messages are counted: a flood ends the connection, and nothing else.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -73,12 +75,11 @@ class Watch:
             self._since, self._count, self._bytes = now, 0, 0
         self._count += 1
         self._bytes += size
-        for count, most, what in (
-            (self._count, self.limits.unasked, "messages"),
-            (self._bytes, self.limits.unasked_bytes, "bytes"),
-        ):
-            if count > most:
-                self.over.end(f"it sent more than {most:,} {what} in {self.limits.window_s:g} s that nobody asked for")
+        limits = self.limits
+        too_many = f"{limits.unasked:,} messages" if self._count > limits.unasked else ""
+        if too_many or self._bytes > limits.unasked_bytes:
+            most = too_many or f"{limits.unasked_bytes:,} bytes"
+            self.over.end(f"it sent more than {most} in {limits.window_s:g} s that nobody asked for")
         return not self.over.event.is_set()
 
 
@@ -163,7 +164,7 @@ async def _read(
             except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 watch.over.end(await _ending(process))
                 return
-            message = _decode_message(line)
+            message = _decode(line)
             if not watch.comes_in(message, len(line)):
                 return
             if message is not None:
@@ -187,15 +188,10 @@ async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessa
                 return
 
 
-def _decode_message(line: bytes) -> types.JSONRPCMessage | None:
-    try:
-        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValidationError:
-        return _answer_gone_wrong(line)
-
-
-def _answer_gone_wrong(line: bytes) -> types.JSONRPCError | None:
+def _decode(line: bytes) -> types.JSONRPCMessage | None:
     """An answer that cannot be read still ends the request: no better one will come."""
+    with suppress(ValidationError):
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     try:
         loose: Json = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -210,21 +206,15 @@ def _answer_gone_wrong(line: bytes) -> types.JSONRPCError | None:
 
 
 async def _ending(process: Process) -> str:
-    code = None
-    with anyio.move_on_after(_LAST_WORDS_S) as scope:
+    how = "it closed its standard output"
+    with anyio.move_on_after(_LAST_WORDS_S):
         code = await process.wait_for_exit()
-    if scope.cancelled_caught:
-        return "it closed its standard output" + last_words(process)
-    how = "it ended"
-    if code is not None:
-        how = f"it was killed by signal {-code}" if code < 0 else f"it ended with exit code {code}"
-    return how + last_words(process)
-
-
-def last_words(process: Process) -> str:
+        how = "it ended"
+        if code is not None:
+            how = f"it was killed by signal {-code}" if code < 0 else f"it ended with exit code {code}"
     lines = [line.strip() for line in process.said.splitlines() if line.strip()]
     said = presentable_line(" / ".join(lines[-_SAID_LINES:]))
-    return f"; it said: {said[-600:]}" if said else ""
+    return f"{how}; it said: {said[-600:]}" if said else how
 
 
 def _quote_line(line: bytes) -> str:
@@ -245,7 +235,7 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
     async with AsyncExitStack() as stack:
         if spec.transport == "sse":
             # This transport makes its client itself, and closes it.
-            opening = sse_client(spec.url, httpx_client_factory=cast("Any", partial(_return, client)))
+            opening = sse_client(spec.url, httpx_client_factory=lambda *_, **__: client)
         else:
             await stack.enter_async_context(client)
             opening = streamable_http_client(spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes)
@@ -382,10 +372,6 @@ def checked_url(spec: ServerSpec) -> Url:
     if url.scheme == "http" and not is_loopback(url) and not spec.allow_http:
         raise BadCall("its URL is plain http to another machine; write https, or add `allow_http`")
     return url
-
-
-def _return(client: httpx2.AsyncClient, **_: object) -> httpx2.AsyncClient:
-    return client
 
 
 def _words(error: Exception) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pinfold.app import SessionStore, list_folder
 from pinfold.app.storage.exports import Form, Target, display_file, displays_in
-from pinfold.events import FileChange, TurnEnded
+from pinfold.events import TurnEnded
 from pinfold.front.chat.commands.output import (
     BadArguments,
     ChatContext,
@@ -23,10 +23,11 @@ from pinfold.front.chat.commands.output import (
     write_section,
 )
 from pinfold.front.displays import open_file
-from pinfold.front.pages import Contents, changes_page, diff_page
+from pinfold.front.pages import changes_page, diff_page
 from pinfold.text import presentable_line
 
-_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_STYLES = {"+": "green", "-": "red", "@": "cyan", " ": ""}
+"""Of the lines of a diff, by their first character; others are headings."""
 
 
 async def files_command(chat: ChatContext, _: str) -> None:
@@ -59,18 +60,13 @@ async def diff_command(chat: ChatContext, rest: str) -> None:
     if not changes:
         write_lines(chat, [nothing])
         return
+    stored = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
+    contents = {blob: await chat.link.blob(blob) for blob in sorted(stored)}
     page = Text()
-    for line in diff_page(changes, await contents(chat, changes), most, whole):
-        is_heading = not line.startswith((" ", "+", "-", "@"))
-        page.append(f"{line}\n", style="bold" if is_heading else _STYLES.get(line[:1], ""))
+    for line in diff_page(changes, contents, most, whole):
+        page.append(f"{line}\n", style=_STYLES.get(line[:1], "bold"))
     page.rstrip()
     chat.transcript.write(page)
-
-
-async def contents(chat: ChatContext, changes: tuple[FileChange, ...]) -> Contents:
-    """The contents before and after each change, as far as they are stored."""
-    wanted = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
-    return {blob: await chat.link.blob(blob) for blob in sorted(wanted)}
 
 
 _CLIPBOARD = 70_000
@@ -83,8 +79,10 @@ _PAGES = {".html": "text/html", ".htm": "text/html", ".svg": "image/svg+xml"}
 
 
 async def copy_command(chat: ChatContext, rest: str) -> None:
-    texts = [entry.event.text for entry in await load_entries(chat) if isinstance(entry.event, TurnEnded)]
-    answer = next((text for text in reversed(texts) if text.strip()), "")
+    events = [entry.event for entry in reversed(await load_entries(chat))]
+    forgotten = {turn.id for turn in (await load_history(chat)).turns if turn.forgotten}
+    ends = (event for event in events if isinstance(event, TurnEnded) and event.turn not in forgotten)
+    answer = next((event.text for event in ends if event.text.strip()), "")
     if not answer:
         raise BadArguments("there is no answer yet")
     data = answer.encode("utf-8", "replace")

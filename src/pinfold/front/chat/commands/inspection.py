@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import cast
 
 import anyio.to_thread
 
 from pinfold.app import Link, sum_outbound
 from pinfold.app.session import Sight
-from pinfold.events import FLOW, BlobId, Json
+from pinfold.events import FLOW, Json
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.output import (
     BadArguments,
@@ -63,11 +64,8 @@ async def sent_command(chat: ChatContext, _: str) -> None:
     gone = sum_outbound(await load_entries(chat))
     (write_table if gone else write_lines)(chat, egress_page(gone, chat.transcript.width))
     patterns = [str(one["pattern"]) for one in await query_session(chat.link, "grants")]
-    if flows := [pattern for pattern in patterns if pattern.startswith(FLOW)]:
-        write_note(
-            chat,
-            f"May be sent without asking: {', '.join(describe_pattern(one).removeprefix('sending to ') for one in flows)}; revoke with /grants",
-        )
+    if to := [describe_pattern(one).removeprefix("sending to ") for one in patterns if one.startswith(FLOW)]:
+        write_note(chat, f"May be sent without asking: {', '.join(to)}; revoke with /grants")
 
 
 async def thinking_command(chat: ChatContext, _: str) -> None:
@@ -88,8 +86,9 @@ async def output_command(chat: ChatContext, rest: str) -> None:
     if not outputs:
         raise BadArguments("nothing has run yet")
     chosen = outputs[-1]
-    data = await _blob(chat, chosen.blob)
-    text = chosen.text if data is None else data.decode("utf-8", "replace")
+    text = chosen.text
+    if chosen.blob is not None:
+        text = (await chat.link.blob(chosen.blob)).decode("utf-8", "replace")
     shown = await anyio.to_thread.run_sync(_format_output, text)
     await _show_in_pager(chat, f"{chosen.name}\n{shown}")
 
@@ -99,10 +98,6 @@ def _format_output(text: str) -> str:
     lines = LineSanitizer()
     text = cap_text(text, _LOOKED_AT, whole="pinfold export")
     return "\n".join(line for one in text.split("\n") if (line := lines.line(one)) is not None).rstrip()
-
-
-async def _blob(chat: ChatContext, blob: BlobId | None) -> bytes | None:
-    return None if blob is None else await chat.link.blob(blob)
 
 
 async def _show_in_pager(chat: ChatContext, text: str) -> None:
@@ -117,10 +112,7 @@ async def _show_in_pager(chat: ChatContext, text: str) -> None:
 
     from prompt_toolkit.application import get_app_or_none, in_terminal
 
-    if get_app_or_none() is None:
-        await anyio.to_thread.run_sync(show)
-        return
-    async with in_terminal():
+    async with in_terminal() if get_app_or_none() else nullcontext():
         await anyio.to_thread.run_sync(show)
 
 
@@ -138,18 +130,15 @@ def _pager() -> Sequence[str] | None:
 async def mcp_command(chat: ChatContext, rest: str) -> None:
     match rest.split():
         case []:
-            await _list(chat)
+            servers = await query_session(chat.link, "servers")
+            write_lines(chat, servers_page(servers, chat.transcript.width))
+            if any(one.get("problem") for one in servers):
+                words = "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER."
+                write_note(chat, words)
         case ["trust", name]:
             await _trust(chat, name)
         case _:
             raise BadArguments("write /mcp, or /mcp trust SERVER")
-
-
-async def _list(chat: ChatContext) -> None:
-    servers = await query_session(chat.link, "servers")
-    write_lines(chat, servers_page(servers, chat.transcript.width))
-    if any(one.get("problem") for one in servers):
-        write_note(chat, "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER.")
 
 
 async def _trust(chat: ChatContext, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import anyio
 import anyio.to_thread
@@ -200,13 +199,12 @@ def _line(turn: TurnRecord) -> str:
 
 
 async def _what(chat: ChatContext, word: str) -> Rewindable | None:
-    if word:
-        for known in get_args(Rewindable):
-            if known == word:
-                return known
+    options = [(what, f"{what:<10}{words}") for what, words in _WHATS]
+    chosen = word or await chat.choose("What to take back", options)
+    found = next((what for what, _ in _WHATS if what == chosen), None)
+    if word and found is None:
         raise BadArguments(f"{word!r} cannot be rewound; use all, chat, files or variables")
-    chosen = await chat.choose("What to take back", [(what, f"{what:<10}{words}") for what, words in _WHATS])
-    return next((what for what, _ in _WHATS if what == chosen), None)
+    return found
 
 
 async def checkpoint_command(chat: ChatContext, rest: str) -> None:
@@ -222,8 +220,7 @@ async def checkpoint_command(chat: ChatContext, rest: str) -> None:
 
 
 async def _list_checkpoints(chat: ChatContext) -> None:
-    entries = await load_entries(chat)
-    made = checkpoints_in(entries)
+    made = checkpoints_in(await load_entries(chat))
     on = (await load_history(chat)).checkpoints
     if made:
         rows = [("", "made", "commit", "")]

@@ -53,7 +53,7 @@ class Command(Struct, frozen=True):
 
 
 _TABLE: tuple[tuple[Group, str, str, str, str, str], ...] = (
-    ("conversation", "help", "[COMMAND]", "this list, or one command", "help_page", "commands"),
+    ("conversation", "help", "[COMMAND]", "this list, or one command", "dispatch", "commands"),
     ("conversation", "clear", "", "clear the context; variables and files stay", "session_commands", ""),
     ("conversation", "new", "", "start a new session in this folder", "session_commands", ""),
     ("conversation", "output", "[CELL]", "show a long output whole: the last, or a cell's", "inspection", "cells"),
@@ -110,26 +110,3 @@ _ALIASES = {"?": "help", "quit": "exit"}
 
 def find_command(name: str) -> Command | None:
     return COMMANDS.get(_ALIASES.get(name.lower(), name.lower()))
-
-
-async def run_command(chat: ChatContext, line: str) -> bool:
-    """Run a slash command. If there is none of that name, print so and return False.
-
-    A path is not a command: such a line goes to the model as it is.
-    """
-    from pinfold.events import PinfoldError
-    from pinfold.front.chat.commands.help_page import run_user_command
-    from pinfold.front.chat.commands.output import write_error
-
-    name, _, rest = line.strip().removeprefix("/").partition(" ")
-    command = find_command(name)
-    try:
-        if "/" in name:
-            await chat.say(line)
-        elif command is None:
-            return await run_user_command(chat, name, rest.strip())
-        else:
-            await command.run(chat, rest.strip())
-    except PinfoldError as error:
-        write_error(chat, f"/{name}: {error}")
-    return True

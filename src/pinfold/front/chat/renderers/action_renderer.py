@@ -16,7 +16,6 @@ from pinfold.events import (
     ApprovalDecided,
     BlobId,
     CallTool,
-    FileChange,
     Json,
     NotPlain,
     RunCell,
@@ -32,7 +31,6 @@ from pinfold.front.chat.renderers.output import (
     INDENT,
     TOOL,
     Stream,
-    excerpt_bytes,
     exit_code,
     render_excerpt,
     render_status,
@@ -115,8 +113,7 @@ def _elide_lines(lines: list[Text], most: int) -> list[Text]:
 
 
 def _words(text: str, style: str) -> Text:
-    made = Text()
-    return made.append(presentable(text), style)
+    return Text().append(presentable(text), style)
 
 
 _LIVE_ROWS = 5
@@ -173,7 +170,8 @@ class ActionRenderer:
             return "waiting for you"
         for one in reversed(self._open.values()):
             if one.runs and one.parent is None:
-                return f"running {_name(one)}"
+                cell = "a cell" if one.cell is None else f"cell {one.cell}"
+                return f"running {presentable_line(one.action.tool) if isinstance(one.action, CallTool) else cell}"
         return ""
 
     def live(self) -> RenderableType | None:
@@ -237,9 +235,12 @@ class ActionRenderer:
             one.stream.add(text)
 
     async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
-        one = self._open.pop(event.id, None)
+        calls, one = self._calls(event.id), self._open.pop(event.id, None)
         if one and one.parent:
-            await self._finish_nested(event, one, session)
+            if calls and event.outcome not in ("ok", "denied"):
+                calls.failed += 1
+            for form in await self._displays.forms(event.displays):
+                await self._displays.show(form, session)
             return
         if one:
             self._show(one)
@@ -257,15 +258,6 @@ class ActionRenderer:
         self._transcript.write(render_status(event, "" if is_cell else exit_code(event)))
         self._transcript.gap()
 
-    async def _finish_nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
-        assert one.parent
-        above = self._open.get(one.parent)
-        if above and isinstance(one.action, CallTool) and event.outcome not in ("ok", "denied"):
-            calls = above.calls.setdefault(presentable_line(one.action.tool), _Calls())
-            calls.failed += 1
-        for form in await self._displays.forms(event.displays):
-            await self._displays.show(form, session)
-
     async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
         if one and one.calls:
             lines = (Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in one.calls.items())
@@ -279,15 +271,12 @@ class ActionRenderer:
         parts = split_observation(event, whole, [form.plain for form in forms])
         width, bounds = self._transcript.width, CELL if is_cell else TOOL
         way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
-        self._transcript.write(*render_excerpt(excerpt_bytes(parts.stdout, bounds), width, way=way))
-        if parts.stderr:
-            self._transcript.write(*render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr"))
+        self._transcript.write(*render_excerpt(parts.stdout, bounds, width, way=way))
+        self._transcript.write(*render_excerpt(parts.stderr, bounds, width, way=way, style="red"))
         for form in forms:
             await self._displays.show(form, session)
-        if parts.value and not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
-            self._transcript.write(
-                *render_excerpt(excerpt_bytes(parts.value.encode("utf-8", "replace"), bounds), width, way=way)
-            )
+        if not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
+            self._transcript.write(*render_excerpt(parts.value.encode("utf-8", "replace"), bounds, width, way=way))
         if parts.error:
             self._transcript.write(*traceback(parts.error))
         for note in parts.notes:
@@ -296,20 +285,19 @@ class ActionRenderer:
 
     async def _files(self, event: ActionFinished) -> None:
         for number, change in enumerate(event.files):
-            before = await self._content(change.before)
-            after = await self._content(change.after)
+            before, after = [await self._displays.read(blob) for blob in (change.before, change.after)]
             diff = None
             if before is not None or after is not None:
-                diff = diffs.compute_diff(before or "", after or "")
-            self._transcript.write(_format_change(change, diff))
+                diff = diffs.compute_diff(*(data.decode("utf-8", "replace") for data in (before or b"", after or b"")))
+            sign, style = _SIGNS[change.how]
+            size = f"  {diffs.describe_size(diff)}" if diff else ""
+            self._transcript.write(
+                Text.assemble(INDENT, (f"{sign} ", style), presentable_line(change.path), (size, "dim"))
+            )
             if diff and number < _DIFFS and diff.count("\n") < _DIFF_LINES and change.how == "changed":
                 self._transcript.write(*diffs.render_diff(diff, indent="      "))
         if event.more_files:
             self._note(f"and {event.more_files:,} other files")
-
-    async def _content(self, blob: BlobId | None) -> str | None:
-        data = await self._displays.read(blob)
-        return None if data is None else data.decode("utf-8", "replace")
 
     def _calls(self, id_: ActionId) -> _Calls | None:
         """The calls of this tool, if a cell makes them."""
@@ -328,17 +316,3 @@ class ActionRenderer:
 
     def _note(self, words: str, style: str = "dim") -> None:
         self._transcript.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
-
-
-def _format_change(change: FileChange, diff: str | None) -> RenderableType:
-    sign, style = _SIGNS[change.how]
-    text = Text(INDENT)
-    text.append(f"{sign} ", style)
-    text.append(presentable_line(change.path))
-    return text.append(f"  {diffs.size_of(diff).words}", "dim") if diff else text
-
-
-def _name(one: _Open) -> str:
-    if one.cell is not None and isinstance(one.action, RunCell):
-        return f"cell {one.cell}"
-    return presentable_line(one.action.tool) if isinstance(one.action, CallTool) else "a cell"

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -26,15 +25,6 @@ _PAIRED = 3000
 """Pairs of equal words in two lines that are compared; more takes long."""
 
 
-class Size(Struct, frozen=True):
-    added: int
-    removed: int
-
-    @property
-    def words(self) -> str:
-        return f"+{self.added:,} -{self.removed:,}"
-
-
 def compute_diff(before: str, after: str, path: str = "", context: int = 2) -> str | None:
     """A unified diff; None if that would take too long."""
     old, new = _lines(before), _lines(after)
@@ -48,9 +38,10 @@ def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def size_of(diff: str) -> Size:
+def describe_size(diff: str) -> str:
     lines = [line for line in diff.split("\n") if not line.startswith(("+++ ", "--- "))]
-    return Size(sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines))
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return f"+{added:,} -{removed:,}"
 
 
 def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable
 
 from anyio.lowlevel import checkpoint
-from rich.console import RenderableType
 from rich.text import Text
 
 from pinfold.app import PictureMode, rewound_in_words
@@ -27,6 +26,7 @@ from pinfold.events import (
     ContextCompacted,
     Delta,
     Entry,
+    Event,
     ModelCalled,
     ModelFailed,
     ModelReplied,
@@ -132,7 +132,9 @@ class EventRenderer:
             case ModelFailed() as event:
                 self._on_model_failed(event)
             case ActionProposed() as event:
-                self._acting.on_proposed(event, above=self._has_said(event))
+                action = event.action
+                above = isinstance(action, RunCell) and self._replying.has_said(action.code)
+                self._acting.on_proposed(event, above=above)
             case ApprovalRequested(id=id_):
                 self._acting.on_approval_requested(id_)
             case ApprovalDecided() as event:
@@ -144,14 +146,11 @@ class EventRenderer:
             case ActionFinished() as event:
                 await self._acting.on_finished(event, entry.session)
                 await checkpoint()
-            case TurnEnded() | TurnInterrupted() | TurnFailed() | UserSpoke():
-                await self._turn(entry.event)
+            case TurnEnded() | TurnInterrupted() | TurnFailed() | UserSpoke() as event:
+                await self._turn(event)
             case _:
-                self._session(entry)
+                self._session(entry.event)
         self._drawn_at = 0.0  # an event is shown at once
-
-    def _has_said(self, event: ActionProposed) -> bool:
-        return isinstance(event.action, RunCell) and self._replying.has_said(event.action.code)
 
     def _on_model_failed(self, event: ModelFailed) -> None:
         self._asked = ""
@@ -192,14 +191,19 @@ class EventRenderer:
         self._out.write(HangingText(words, "> ", "  ", "bold"))
         self._out.gap()
 
-    def _session(self, entry: Entry) -> None:
-        match entry.event:
-            case SessionOpened() as event:
+    def _session(self, event: Event) -> None:
+        match event:
+            case SessionOpened(restored=restored, replayed=replayed, lost=lost):
                 self._acting.forget()
-                self._on_session_opened(event)
-            case SessionChanged() as event:
+                named = {"restored": restored, "run again for": replayed}
+                back = [f"{how} {join_names(names, _NAMED)}" for how, names in named.items() if names]
+                if back:
+                    self._line(f"opened again: {'; '.join(back)}", "dim")
+                if lost:
+                    self._line(f"opened again; lost: {join_names(lost, _NAMED)}", "yellow")
+            case SessionChanged():
                 self._on_session_changed(event)
-            case SessionRewound() as event:
+            case SessionRewound():
                 self._line(rewound_in_words(event), "cyan")
             case SessionForked(source=source):
                 self._line(f"forked from {source}; the above was copied from there", "cyan")
@@ -216,27 +220,14 @@ class EventRenderer:
             case _:
                 pass
 
-    def _on_session_opened(self, event: SessionOpened) -> None:
-        back = [
-            f"{how} {join_names(names, _NAMED)}"
-            for how, names in (("restored", event.restored), ("run again for", event.replayed))
-            if names
-        ]
-        if back:
-            self._line(f"opened again: {'; '.join(back)}", "dim")
-        if event.lost:
-            self._line(f"opened again; lost: {join_names(event.lost, _NAMED)}", "yellow")
-
     def _on_session_changed(self, event: SessionChanged) -> None:
-        said: list[str] = []
-        if event.model:
-            said.append(f"model: {event.model}")
-        if event.mode:
-            said.append(f"mode: {event.mode}")
-        if event.checkpoints is not None:
-            said.append(f"checkpoints: {'on' if event.checkpoints else 'off'}")
-        if event.revoked:
-            said.append(f"revoked: {join_names(event.revoked, _NAMED)}")
+        changed = {
+            "model": event.model,
+            "mode": event.mode,
+            "checkpoints": {True: "on", False: "off", None: ""}[event.checkpoints],
+            "revoked": join_names(event.revoked, _NAMED),
+        }
+        said = [f"{what}: {now}" for what, now in changed.items() if now]
         if event.title != self._title and not said:
             said.append(f"title: {event.title}")
         self._title = event.title
@@ -244,9 +235,8 @@ class EventRenderer:
             self._line("; ".join(said), "dim")
 
     def _line(self, words: str, style: str) -> None:
-        line: RenderableType = Text(presentable_line(words), style)
         self._out.gap()
-        self._out.write(line)
+        self._out.write(Text(presentable_line(words), style))
 
 
 def _head(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Literal
 
 from msgspec import Struct
 from rich.console import RenderableType
@@ -69,52 +68,36 @@ def _apply_carriage_returns(text: str) -> str:
     return "\n".join(line.removesuffix("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
-class Excerpt(Struct, frozen=True, kw_only=True):
-    """The first and last lines of a text, safe for a terminal, and the number between."""
-
-    head: tuple[str, ...]
-    tail: tuple[str, ...] = ()
-    between: int = 0
-
-
-def excerpt_text(text: str, bounds: Bounds) -> Excerpt:
-    """For a text that is not very long."""
-    text = _apply_carriage_returns(text.rstrip("\n"))
-    lines = presentable(text).split("\n") if text.strip("\n") else []
-    most = bounds.head + bounds.tail
-    if len(lines) <= most + 1:
-        return Excerpt(head=tuple(lines))
-    return Excerpt(head=tuple(lines[: bounds.head]), tail=tuple(lines[-bounds.tail :]), between=len(lines) - most)
-
-
-def excerpt_bytes(whole: bytes, bounds: Bounds) -> Excerpt:
-    """For any length: reads only the ends, and counts the lines."""
-    if len(whole) <= 2 * _ENDS:
-        return excerpt_text(whole.decode("utf-8", "replace"), bounds)
-    count = whole.count(b"\n") + (not whole.endswith(b"\n"))
-    head = excerpt_text(whole[:_ENDS].decode("utf-8", "replace"), Bounds(bounds.head + 1, bounds.tail)).head
-    last = excerpt_text(whole[-_ENDS:].decode("utf-8", "replace"), bounds)
-    tail = (last.tail or last.head)[-bounds.tail :]
-    head = head[: min(bounds.head, count)]
-    return Excerpt(head=head, tail=tail, between=max(0, count - len(head) - len(tail)))
+def _read_lines(data: bytes) -> list[str]:
+    """Safe for a terminal."""
+    text = _apply_carriage_returns(data.decode("utf-8", "replace").rstrip("\n"))
+    return presentable(text).split("\n") if text else []
 
 
 def render_excerpt(
-    text: Excerpt, width: int, *, way: str = "/output", kind: Literal["stdout", "stderr"] = "stdout"
+    whole: bytes, bounds: Bounds, width: int, *, way: str = "/output", style: str = ""
 ) -> list[RenderableType]:
-    style = "red" if kind == "stderr" else ""
-    limit = 4 * width
+    """The first and last lines, and how many are between. Of a long output only its ends are read."""
+    head, tail, most = bounds.head, bounds.tail, bounds.head + bounds.tail
+    if len(whole) <= 2 * _ENDS:
+        first = last = _read_lines(whole)
+        count = len(first)
+    else:
+        first, last = _read_lines(whole[:_ENDS]), _read_lines(whole[-_ENDS:])
+        count = whole.count(b"\n") + (not whole.endswith(b"\n"))
 
-    def fit_line(line: str) -> str:
-        return f"{cut(line, limit)}: {way}" if len(line) > limit else line
+    def lines(some: list[str]) -> list[RenderableType]:
+        limit = 4 * width
+        wide = [line.expandtabs(4) for line in some]
+        cuts = [f"{cut(line, limit)}: {way}" if len(line) > limit else line for line in wide]
+        return [HangingText(Text(line, style), INDENT) for line in cuts]
 
-    def lines(some: tuple[str, ...]) -> list[RenderableType]:
-        return [HangingText(Text(fit_line(line.expandtabs(4)), style), INDENT) for line in some]
-
-    if not text.between:
-        return lines(text.head + text.tail)
-    more = Text(f"{INDENT}... {text.between:,} lines more: {way}", "dim italic")
-    return [*lines(text.head), more, *lines(text.tail)]
+    if count <= most + 1 and first is last:
+        return lines(first)
+    first, last = first[:head], last[-tail:]
+    between = count - len(first) - len(last)
+    more = [Text(f"{INDENT}... {between:,} lines more: {way}", "dim italic")] if between > 0 else []
+    return [*lines(first), *more, *lines(last)]
 
 
 def traceback(error: str) -> list[RenderableType]:

@@ -18,7 +18,7 @@ from pinfold.app.config import SandboxConfig
 from pinfold.app.models import EXTRAS, add_extras, installation, missing_modules, requirements
 from pinfold.app.session import BUILDING, build_for_session
 from pinfold.events import plain_json
-from pinfold.front.progress import make_progress_display, make_reporter, say
+from pinfold.front.progress import ProgressDisplay, make_reporter, say
 from pinfold.text import presentable_line
 
 
@@ -36,7 +36,7 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
     Does nothing if it exists. Needs the network once.
     """
     sandbox = _load_sandbox_config()
-    shown = make_progress_display(step=0.25)
+    shown = ProgressDisplay(step=0.25)
     began = time.monotonic()
     try:
         environment = build_environment((*sandbox.packages, *packages), make_reporter(shown.show), rebuild=rebuild)
@@ -51,7 +51,7 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
 
 def build_with_progress(packages: tuple[str, ...]) -> None:
     """Build it for a session; without a network the session starts without it."""
-    shown = make_progress_display(step=0.25)
+    shown = ProgressDisplay(step=0.25)
     say(BUILDING)
     began = time.monotonic()
     try:
@@ -161,7 +161,7 @@ def add(names: tuple[str, ...]) -> None:
     here = installation()
     packages = ", ".join(package for name in wanted for package in requirements(name))
     say(f"adding {' and '.join(wanted)} ({packages}) to the {here.kind} {here.folder}")
-    shown = make_progress_display(step=0.25)
+    shown = ProgressDisplay(step=0.25)
     began = time.monotonic()
     try:
         add_extras(wanted, make_reporter(shown.show))

@@ -24,7 +24,7 @@ from pinfold.app.models import (
     serve_model,
 )
 from pinfold.events import plain_json
-from pinfold.front.progress import make_progress_display, say
+from pinfold.front.progress import ProgressDisplay, say
 from pinfold.text import presentable_line, without_known
 
 _KINDS = {
@@ -152,7 +152,7 @@ _PHASES = {"wait": "waiting for another pull", "download": "downloading", "check
 
 def fetch(name: str) -> None:
     """Download a model with progress; silent if it is here already. Raises PinfoldError."""
-    shown = make_progress_display(step=0.1)
+    shown = ProgressDisplay(step=0.1)
     began = time.monotonic()
 
     def show(pulling: Pulling) -> None:

@@ -1,4 +1,4 @@
-"""/help: the commands by group, and keys. Commands that users wrote themselves: found, shown and said to the model."""
+"""Runs slash commands: the built-in ones, and those users wrote themselves. /help shows both."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import anyio.to_thread
-from rich.text import Text
 
 from pinfold.app.clients import UserCommands, fill_command, load_user_commands
 from pinfold.events import PinfoldError
-from pinfold.front.chat.commands.output import BadArguments, ChatContext, write_error, write_lines, write_note
-from pinfold.front.chat.commands.table import COMMANDS, GROUPS
+from pinfold.front.chat.commands.output import (
+    BadArguments,
+    ChatContext,
+    write_error,
+    write_lines,
+    write_note,
+    write_section,
+)
+from pinfold.front.chat.commands.table import COMMANDS, GROUPS, find_command
 from pinfold.front.pages import cut
 from pinfold.text import join_names, presentable_line
 
@@ -88,40 +94,47 @@ async def help_command(chat: ChatContext, rest: str) -> None:
     if rest:
         _show_command(chat, rest.split(maxsplit=1)[0].removeprefix("/"))
         return
-    page = Text()
-    for group, title in GROUPS.items():
-        page.append(f"{title}\n", style="bold")
-        for command in COMMANDS.values():
-            if command.group == group:
-                page.append(f"{_line(chat, command.usage, command.words)}\n")
-    mine = find_commands(chat.workspace, again=True)
-    if mine.commands:
-        page.append("Yours\n", style="bold")
-        for own in mine.commands.values():
-            usage = presentable_line(f"/{own.name} {own.hint}".rstrip())
-            page.append(f"{_line(chat, usage, presentable_line(own.words))}\n")
-    page.append("Keys\n", style="bold")
-    for usage, words in _KEYS.items():
-        page.append(f"{_line(chat, usage, words)}\n")
-    page.rstrip()
-    chat.transcript.write(page)
+    groups = {
+        title: [(command.usage, command.words) for command in COMMANDS.values() if command.group == group]
+        for group, title in GROUPS.items()
+    }
+    mine = find_commands(chat.workspace, again=True).commands.values()
+    groups["Yours"] = [(f"/{own.name} {own.hint}".rstrip(), own.words) for own in mine]
+    groups["Keys"] = [*_KEYS.items()]
+    for title, rows in groups.items():
+        if rows:
+            lines = (presentable_line(f"  {usage:<{_USAGE}} {words}") for usage, words in rows)
+            write_section(chat, title, (cut(line, chat.transcript.width) for line in lines))
     for notice in notices(chat.workspace):
         write_note(chat, notice)
-
-
-def _line(chat: ChatContext, usage: str, words: str) -> str:
-    return cut(f"  {usage:<{_USAGE}} {words}", chat.transcript.width)
 
 
 def _show_command(chat: ChatContext, name: str) -> None:
     command = COMMANDS.get(name.lower())
     own = find_commands(chat.workspace, again=True).commands.get(name)
     if command:
-        write_lines(chat, [f"{command.usage}", f"  {command.words}"])
+        write_lines(chat, [command.usage, f"  {command.words}"])
     elif own:
-        write_lines(
-            chat,
-            [presentable_line(f"/{own.name} {own.hint}".rstrip()), presentable_line(f"  {own.words} ({own.origin})")],
-        )
+        lines = (f"/{own.name} {own.hint}".rstrip(), f"  {own.words} ({own.origin})")
+        write_lines(chat, map(presentable_line, lines))
     else:
         raise BadArguments(no_such(name, chat))
+
+
+async def run_command(chat: ChatContext, line: str) -> bool:
+    """Run a slash command. If there is none of that name, print so and return False.
+
+    A path is not a command: such a line goes to the model as it is.
+    """
+    name, _, rest = line.strip().removeprefix("/").partition(" ")
+    command = find_command(name)
+    try:
+        if "/" in name:
+            await chat.say(line)
+        elif command is None:
+            return await run_user_command(chat, name, rest.strip())
+        else:
+            await command.run(chat, rest.strip())
+    except PinfoldError as error:
+        write_error(chat, f"/{name}: {error}")
+    return True
