@@ -148,7 +148,7 @@ class Spinner:
 
     def take(self, item: Entry | Delta) -> None:
         match item.event if isinstance(item, Entry) else None:
-            case ModelCalled():
+            case ModelCalled() | ActionFinished():
                 self._turn_to("thinking")
             case ModelReplied(usage=usage, from_cache=cached):
                 if not cached:
@@ -157,8 +157,6 @@ class Spinner:
                 self._proposed = f"running {action.tool}" if isinstance(action, CallTool) else "running code"
             case ActionStarted():
                 self._turn_to(self._proposed)
-            case ActionFinished():
-                self._turn_to("thinking")
             case _:
                 pass
 

@@ -9,7 +9,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Union, cast, get_type_hints
 
 from msgspec import Struct, field
 
@@ -42,10 +42,13 @@ JSON_TYPES: Final[Mapping[str, Any]] = {
 }
 
 
+Hint: TypeAlias = Any
+"""A type, as an annotation has it; or the name of one that is not there yet."""
+
+
 class Argument(Struct, frozen=True, kw_only=True):
     name: str
-    hint: Any = Any
-    """A type, as an annotation has it; or the name of one that is not there yet."""
+    hint: Hint = Any
     default: Any = REQUIRED
     description: str = ""
 
@@ -98,7 +101,7 @@ def read_docstring(text: str) -> Described:
     return Described((found.description or "").strip(), parameters)
 
 
-def read_signature(function: Callable[..., Any], title: str, said: Described) -> tuple[Argument, ...]:
+def read_signature(function: Callable[..., object], title: str, said: Described) -> tuple[Argument, ...]:
     """What `function` takes by name, or BadTool with what to change."""
     hints = _hints(function, title)
     found: list[Argument] = []
@@ -118,12 +121,7 @@ def read_signature(function: Callable[..., Any], title: str, said: Described) ->
     return tuple(found)
 
 
-def read_result(function: Callable[..., Any], title: str) -> Any:
-    """The type it says it returns; Any where it says nothing."""
-    return _hints(function, title).get("return", Any)
-
-
-def _hints(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
+def _hints(function: Callable[..., object], title: str) -> Mapping[str, Hint]:
     plain: Any = function
     while isinstance(plain, functools.partial):
         plain = cast("functools.partial[Any]", plain).func
@@ -137,7 +135,7 @@ def _hints(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
         raise BadTool(f"{title} cannot be a tool: its types cannot be read: {error}") from error
 
 
-def _annotated_text(hint: Any) -> str:
+def _annotated_text(hint: Hint) -> str:
     if typing.get_origin(hint) is not Annotated:
         return ""
     for note in hint.__metadata__:
@@ -147,11 +145,11 @@ def _annotated_text(hint: Any) -> str:
     return ""
 
 
-def bare(hint: Any) -> Any:
+def bare(hint: Hint) -> Hint:
     return bare(hint.__origin__) if typing.get_origin(hint) is Annotated else hint
 
 
-def members(hint: Any) -> tuple[Any, ...]:
+def members(hint: Hint) -> tuple[Hint, ...]:
     """Of a union."""
     return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else ()
 
@@ -176,12 +174,12 @@ def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.B
     return schema
 
 
-def schema_of_result(hint: Any) -> dict[str, Json] | None:
-    """None where it says nothing, or only pydantic could tell."""
-    return _plain(hint) or None
+def schema_of_result(function: Callable[..., object], title: str) -> dict[str, Json] | None:
+    """Of the type it says it returns; None where it says nothing, or only pydantic could tell."""
+    return _plain(_hints(function, title).get("return", Any)) or None
 
 
-def _plain(hint: Any) -> dict[str, Json] | None:
+def _plain(hint: Hint) -> dict[str, Json] | None:
     """The schema of a type that needs no pydantic to be understood."""
     if isinstance(hint, type) and hint in _SCALARS:
         return {"type": _SCALARS[hint]}
@@ -205,7 +203,7 @@ def _plain(hint: Any) -> dict[str, Json] | None:
     return None
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     try:
         return value is REQUIRED or json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError, RecursionError):
@@ -238,7 +236,7 @@ def _trim_schema(schema: Json) -> Json:
     return drop_null(told)
 
 
-def drop_null(schema: dict[str, Json]) -> dict[str, Json]:
+def drop_null(schema: Mapping[str, Json]) -> Mapping[str, Json]:
     """An optional argument need not be nullable as well."""
     match schema:
         case {"anyOf": [{**only}, {"type": "null"}], "default": None, **rest}:
@@ -247,7 +245,7 @@ def drop_null(schema: dict[str, Json]) -> dict[str, Json]:
             return schema
 
 
-def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]) -> type[pydantic.BaseModel]:
+def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Hint]) -> type[pydantic.BaseModel]:
     """The pydantic model that checks the arguments, or BadTool. `hints` resolve types that were only names before."""
     import pydantic
 
@@ -268,16 +266,16 @@ def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]
     return made
 
 
-def _why(arguments: Sequence[Argument], hints: Mapping[str, Any], error: Exception) -> str:
+def _why(arguments: Sequence[Argument], hints: Mapping[str, Hint], error: Exception) -> str:
     import pydantic
 
     for argument in arguments:
         hint = hints.get(argument.name, argument.hint)
         try:
-            pydantic.TypeAdapter[Any](hint).json_schema()
+            pydantic.TypeAdapter[object](hint).json_schema()
         except NameError as unknown:
             return f"the type of {argument.name!r} is not there: {unknown}"
-        except Exception:  # noqa: BLE001 - whatever pydantic says of it, it is this one
+        except (pydantic.errors.PydanticUserError, SyntaxError, TypeError):
             name = getattr(hint, "__name__", None) or str(hint)
             return f"no JSON can give {argument.name!r} a {name}; {TAKEN}"
     return str(error).partition("\n")[0]
@@ -333,7 +331,7 @@ def _takes(arguments: Sequence[Argument]) -> str:
     return f"it takes {', '.join(parts)}{more}"
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value as JSON, cut, for a message."""
     try:
         text = json.dumps(value, ensure_ascii=False)

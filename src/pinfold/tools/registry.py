@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ from pinfold.text import join_names
 from pinfold.tools.arguments import Argument, drop_null
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
 from pinfold.tools.results import BadTool, Result, ToolFailed
-from pinfold.tools.tool import Tool, run
+from pinfold.tools.tool import AnyTool, run
 
 if TYPE_CHECKING:
     from pinfold.tools.search import Index
@@ -53,22 +53,22 @@ class Registry:
 
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any]] = (),
+        tools: Iterable[AnyTool] = (),
         *,
         enable: Iterable[str] | None = None,
         disable: Iterable[str] = (),
         shown: Iterable[str] | None = None,
     ) -> None:
         self._every: dict[str, None] = {PYTHON.name: None}
-        self._tools: dict[str, Tool[..., Any]] = {}
-        self._own: dict[str, tuple[Tool[..., Any], ...]] = {}
-        self._put: dict[str, tuple[Tool[..., Any], ...]] = {}
+        self._tools: dict[str, AnyTool] = {}
+        self._own: dict[str, tuple[AnyTool, ...]] = {}
+        self._put: dict[str, tuple[AnyTool, ...]] = {}
         self._shown = None if shown is None else tuple(shown)
         self._cache: dict[str, Result] = {}
         """Results of tools that allow it, by call."""
         self._index: Index | None = None
         """Of what servers have, once it is asked for."""
-        there: dict[str, Tool[..., Any]] = {}
+        there: dict[str, AnyTool] = {}
         for tool in tools:
             if tool.name in there or tool.name == PYTHON.name:
                 raise BadTool(f"two tools are called {tool.name!r}; give one another name")
@@ -84,7 +84,7 @@ class Registry:
                 # A type without a JSON schema is reported now, not in the middle of a turn.
                 _ = tool.schema
 
-    def put(self, server: str, tools: Iterable[Tool[..., Any]]) -> None:
+    def put(self, server: str, tools: Iterable[AnyTool]) -> None:
         """From now on this is all that this server has; nothing, if it is not known yet.
 
         It stands in the place of built-in tools of that module, which can still be called by their names.
@@ -97,7 +97,7 @@ class Registry:
         for tool in self._put[server]:
             self._add(tool)
 
-    def _add(self, tool: Tool[..., Any]) -> None:
+    def _add(self, tool: AnyTool) -> None:
         self._every[tool.name] = None
         if self._is_on(tool.name):
             self._tools[tool.name] = tool
@@ -124,7 +124,7 @@ class Registry:
         return tuple(name for name in self._every if self._is_on(name))
 
     @property
-    def servers(self) -> dict[str, tuple[Tool[..., Any], ...]]:
+    def servers(self) -> dict[str, tuple[AnyTool, ...]]:
         """The tools in each module of `servers`."""
         return {
             server: tuple(tool for tool in tools if tool.name in self._tools)
@@ -170,7 +170,7 @@ class Registry:
     def _is_shown(self, name: str) -> bool:
         return self._is_on(name) and (self._shown is None or _matches(name, self._shown))
 
-    def get(self, name: str) -> Tool[..., Any] | None:
+    def get(self, name: str) -> AnyTool | None:
         return self._tools.get(name)
 
     def action(self, tool: str, args: Json) -> Action:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice, pairwise
 from operator import is_
 from os.path import commonprefix
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +28,7 @@ from pinfold.tools.stubs import (
     tools_by_name,
 )
 from pinfold.tools.stubs.schema_types import as_list, as_object
-from pinfold.tools.tool import Tool
+from pinfold.tools.tool import AnyTool
 from pinfold.tools.word_forms import GRAMMAR, MEANS, PASSING, WORD, is_slip, meant_by, squash_name, stem_of, stems_of
 
 LIMIT = 8
@@ -83,7 +82,7 @@ _DOMINANT = 2.0
 
 
 class _Entry(Struct, frozen=True):
-    tool: Tool[..., Any]
+    tool: AnyTool
     identifier: str
     module: str
 
@@ -96,7 +95,7 @@ class _Entry(Struct, frozen=True):
         return f"{self.module}.{self.identifier}"
 
 
-def search(words: str, tools: Iterable[Tool[..., Any]], limit: int = LIMIT) -> list[str]:
+def search(words: str, tools: Iterable[AnyTool], limit: int = LIMIT) -> list[str]:
     """The tools that fit best, each as a line that is enough to call it. The index of the last tools is cached."""
     given = tuple(tools)
     if not _last or len(_last[0][0]) != len(given) or not all(map(is_, _last[0][0], given)):
@@ -104,13 +103,13 @@ def search(words: str, tools: Iterable[Tool[..., Any]], limit: int = LIMIT) -> l
     return _last[0][1].search(words, limit)
 
 
-_last: list[tuple[tuple[Tool[..., Any], ...], Index]] = []
+_last: list[tuple[tuple[AnyTool, ...], Index]] = []
 
 
 class Index:
     """The words of many tools, indexed at the first search."""
 
-    def __init__(self, tools: Iterable[Tool[..., Any]], *, servers: Iterable[str] = ()) -> None:
+    def __init__(self, tools: Iterable[AnyTool], *, servers: Iterable[str] = ()) -> None:
         """`servers` are those whose tools are not known yet."""
         self._tools = tuple(tools)
         names = dict.fromkeys([*(tool.server for tool in self._tools), *servers])
@@ -182,7 +181,7 @@ class Index:
         ]
 
     def _read(self) -> None:
-        by_server: dict[str, list[Tool[..., Any]]] = {}
+        by_server: dict[str, list[AnyTool]] = {}
         for tool in self._tools:
             by_server.setdefault(tool.server, []).append(tool)
         for server, tools in by_server.items():
@@ -275,7 +274,7 @@ class Index:
         return f"{what}; there are servers {join_names(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
 
 
-def _in_own_words(tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
+def _in_own_words(tools: Sequence[AnyTool]) -> list[AnyTool]:
     """Drop the sentences that all descriptions of a server begin with: they distinguish nothing."""
     shared = commonprefix([tool.description for tool in tools])  # noqa: RUF071 - these are no paths
     ends = [match.end() for match in _SENTENCE_END.finditer(shared)]
@@ -298,7 +297,7 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
     return weights
 
 
-def _parameters(tool: Tool[..., Any]) -> Iterator[tuple[str, str, list[str]]]:
+def _parameters(tool: AnyTool) -> Iterator[tuple[str, str, list[str]]]:
     """Name, description and possible values of each; bounded."""
     properties = as_object(as_object(tool.schema.parameters).get("properties"))
     for name, schema in islice(properties.items(), _PARAMETERS):

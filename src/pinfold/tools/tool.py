@@ -21,7 +21,6 @@ from pinfold.tools.arguments import (
     check_arguments,
     describe_function,
     model_of,
-    read_result,
     read_signature,
     schema_of,
     schema_of_result,
@@ -127,6 +126,9 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
         return model_of(self.name, self.arguments, hints)
 
 
+AnyTool: TypeAlias = Tool[..., Any]
+
+
 @overload
 def tool(function: Callable[P, R]) -> Tool[P, R]: ...
 @overload
@@ -168,7 +170,7 @@ def tool(
             name=title,
             description=describe_function(function).text,
             effect=effect,
-            returns=schema_of_result(read_result(function, title)),
+            returns=schema_of_result(function, title),
             **options,
         )
         if not any(isinstance(argument.hint, str) for argument in made.arguments):
@@ -178,17 +180,20 @@ def tool(
     return make if function is None else make(function)
 
 
-def as_tool(given: Callable[..., Any]) -> Tool[..., Any]:
+def as_tool(given: Callable[..., Any]) -> AnyTool:
     """A tool as it is; a plain function with the defaults of `@tool`."""
-    return cast("Tool[..., Any]", given) if isinstance(given, Tool) else tool(given)
+    return cast("AnyTool", given) if isinstance(given, Tool) else tool(given)
 
 
-async def run(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Result:
+async def run(tool: AnyTool, arguments: Mapping[str, Any]) -> Result:
     """The tool's result. Raises ToolFailed with a message for the model."""
     foreign = tool.trust == "untrusted"
     with anyio.move_on_after(tool.timeout_s):
         try:
-            return as_result(await _await_result(tool.function, arguments))
+            call = partial(tool.function, **arguments)
+            returned = call() if inspect.iscoroutinefunction(tool.function) else await _in_thread(call)
+            # A callable object may be async without saying so.
+            return as_result(await returned if inspect.isawaitable(returned) else returned)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task and task.cancelling():
@@ -207,14 +212,6 @@ async def run(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Result:
             raise ToolFailed(words, at_fault=True, untrusted=foreign) from error
     words = f"{tool.name} took longer than {tool.timeout_s:g} s and was given up"
     raise ToolFailed(words, at_fault=True, may_have_happened=True)
-
-
-async def _await_result(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(**arguments)
-    returned = await _in_thread(partial(function, **arguments))
-    # A callable object may be async without saying so.
-    return await returned if inspect.isawaitable(returned) else returned
 
 
 async def _in_thread(call: Callable[[], Any]) -> Any:

@@ -66,16 +66,11 @@ class ChatCompleter(Completer):
 def rank_paths(typed: str, paths: Iterable[str]) -> list[str]:
     """Paths that begin with it, then names that do, then paths that contain it."""
     wanted = typed.lower()
-    ranked: tuple[list[str], ...] = ([], [], [])
-    for path in paths:
-        lower = path.lower()
-        if lower.startswith(wanted):
-            ranked[0].append(path)
-        elif lower.rpartition("/")[2].startswith(wanted):
-            ranked[1].append(path)
-        elif wanted in lower:
-            ranked[2].append(path)
-    return [*ranked[0], *ranked[1], *ranked[2]][:SHOWN]
+
+    def rank(path: str) -> tuple[bool, bool]:
+        return not path.lower().startswith(wanted), not path.lower().rpartition("/")[2].startswith(wanted)
+
+    return sorted((path for path in paths if wanted in path.lower()), key=rank)[:SHOWN]
 
 
 def files_below(root: Path) -> list[str]:
@@ -95,9 +90,9 @@ def files_below(root: Path) -> list[str]:
                 break
             path = f"{folder}{entry.name}"
             is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in _NEVER or _is_ignored(path, entry.name, ignored, is_folder=is_folder):
+            if entry.name in _NEVER or not entry.name.isprintable():
                 continue
-            if not entry.name.isprintable():
+            if _is_ignored(path, entry.name, ignored, is_folder=is_folder):
                 continue
             if is_folder:
                 found.append(f"{path}/")
@@ -120,10 +115,5 @@ def _read_ignore_patterns(folder: Path, above: tuple[str, ...]) -> tuple[str, ..
 
 
 def _is_ignored(path: str, name: str, patterns: tuple[str, ...], *, is_folder: bool) -> bool:
-    for pattern in patterns:
-        if pattern.endswith("/") and not is_folder:
-            continue
-        bare = pattern.strip("/")
-        if fnmatch(path if "/" in bare else name, bare):
-            return True
-    return False
+    bare = (pattern.strip("/") for pattern in patterns if is_folder or not pattern.endswith("/"))
+    return any(fnmatch(path if "/" in pattern else name, pattern) for pattern in bare)

@@ -48,6 +48,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.approvals import Approvals, render_request
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
+from pinfold.front.chat.commands.context import ChatContext
 from pinfold.front.chat.commands.dispatch import run_command
 from pinfold.front.chat.commands.table import find_command
 from pinfold.front.chat.dialogs import UserDialog
@@ -62,6 +63,7 @@ from pinfold.text import presentable, presentable_line
 if TYPE_CHECKING:
     from pinfold.app.clients import AttachedNotebook
     from pinfold.app.session import Mount
+    from pinfold.front.flags import Flags
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
@@ -71,7 +73,7 @@ _BREATH_S = 0.008
 _CATCH_UP_S = 2.0
 
 
-async def converse(input_queue: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> int:
+async def converse(input_queue: InputQueue, terminal: Terminal, given: Flags) -> int:
     """Run the chat until the user leaves; the exit code."""
     start_operator_log(given.get("log_level"))
 
@@ -85,18 +87,13 @@ async def converse(input_queue: InputQueue, terminal: Terminal, given: Mapping[s
     return await chat.run(name)
 
 
-class Conversation(UserDialog):
-    """Is the `ChatContext` of commands."""
-
-    link: Link
-    renderer: EventRenderer
-    session: SessionId
-    workspace: Path
+class Conversation(UserDialog, ChatContext):
+    _renderer: EventRenderer
     _place: SessionTarget
     _turns: Turns
     _approvals: Approvals
 
-    def __init__(self, input_queue: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> None:
+    def __init__(self, input_queue: InputQueue, terminal: Terminal, given: Flags) -> None:
         super().__init__(input_queue, TerminalTranscript(terminal))
         self._terminal = terminal
         self._given = given
@@ -212,13 +209,15 @@ class Conversation(UserDialog):
     def _begin(self, place: SessionTarget, link: Link, standing: SessionStatus, past: Past) -> None:
         self.link, self.session, self._place = link, place.session, place
         self.workspace = Path(standing.workspace)
-        self.renderer = EventRenderer(self.transcript, link.blob, picture=self._pictures, displays=past.displays)
+        self.renderer = self._renderer = EventRenderer(
+            self.transcript, link.blob, picture=self._pictures, displays=past.displays
+        )
         self.status = past.status
         self.status.join(standing)
         input_queue = self._input_queue
         self._turns = Turns(input_queue, link, standing.turn)
         self._approvals = Approvals(input_queue, self.transcript, link.submit)
-        input_queue.doing = lambda: "waiting for you" if len(self._approvals) else self.renderer.describe_activity()
+        input_queue.doing = lambda: "waiting for you" if len(self._approvals) else self._renderer.describe_activity()
         input_queue.status = self.status.line
         input_queue.at_once = self._queue_command
         self._terminal.set_completions(list_commands(self), partial(list_arguments, self), self.workspace)
@@ -229,7 +228,7 @@ class Conversation(UserDialog):
         if past.older:
             self._write(f"({past.older:,} earlier turns are not shown)", "dim")
         for entry in past.entries:
-            await self.renderer.render(entry)
+            await self._renderer.render(entry)
             event = entry.event
             # Open questions are asked again.
             if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
@@ -339,7 +338,7 @@ class Conversation(UserDialog):
             if isinstance(item.event, UserSpoke):
                 self._turns.take(item.event)
         try:
-            await self.renderer.render(item)
+            await self._renderer.render(item)
         except Exception as error:  # one event that cannot be shown does not end the chat
             logger.exception("unexpected")
             self._write(f"this could not be shown, please report it: {type(error).__name__}", "red")
@@ -355,4 +354,4 @@ class Conversation(UserDialog):
         """Redraw the live region a few times a second."""
         while True:
             await anyio.sleep(_BEAT_S if self._input_queue.is_busy else _IDLE_S)
-            self.renderer.refresh()
+            self._renderer.refresh()

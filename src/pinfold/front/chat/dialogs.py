@@ -15,7 +15,7 @@ import anyio.to_thread
 from pinfold.app import ConfigError, background
 from pinfold.events import PinfoldError
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
-from pinfold.front.chat.renderers.transcript import TerminalTranscript
+from pinfold.front.chat.renderers.transcript import Transcript
 from pinfold.front.progress import TimeLeft, make_reporter
 from pinfold.text import presentable, presentable_line
 
@@ -52,7 +52,7 @@ class UserLeft(PinfoldError):
 
 
 class UserDialog:
-    def __init__(self, input_queue: InputQueue, transcript: TerminalTranscript) -> None:
+    def __init__(self, input_queue: InputQueue, transcript: Transcript) -> None:
         self._input_queue = input_queue
         self.transcript = transcript
 

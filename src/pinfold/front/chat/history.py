@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from prompt_toolkit.history import History
@@ -56,26 +57,16 @@ class FileHistory(History):
     def store_string(self, string: str) -> None:
         if self._path is None or len(string) > _LONGEST:
             return
-        try:
+        with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._trim(self._path)
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                os.fchmod(fd, 0o600)
-                os.write(fd, json.dumps(string).encode("ascii") + b"\n")
-            finally:
-                os.close(fd)
-        except OSError:
-            return
+            if self._path.exists() and self._path.stat().st_size > _TRIMMED_AT:
+                fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+                _append(fresh, self._path.read_bytes()[-_READ:].partition(b"\n")[2])
+                fresh.replace(self._path)
+            _append(self._path, json.dumps(string).encode("ascii") + b"\n")
 
-    def _trim(self, path: Path) -> None:
-        if not path.exists() or path.stat().st_size <= _TRIMMED_AT:
-            return
-        kept = path.read_bytes()[-_READ:].partition(b"\n")[2]
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, kept)
-        finally:
-            os.close(fd)
-        fresh.replace(path)
+
+def _append(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)

@@ -10,7 +10,7 @@ from itertools import groupby
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion
 from pinfold.front.chat.keys import Pastes
 
 SPIN_S = 0.1
@@ -31,8 +31,7 @@ class PromptView:
         if line or wrapped:
             return [("class:prompt", "  ")]
         if self._input_queue.armed and question is not None:
-            label = question.label if isinstance(question, WordsQuestion) else "?"
-            return [("class:question", f"{label} ")]
+            return [("class:question", f"{question.label} ")]
         return [("class:prompt.busy" if self._input_queue.is_busy else "class:prompt", "> ")]
 
     def above(self) -> StyleAndTextTuples:
@@ -43,17 +42,23 @@ class PromptView:
             seconds = time.monotonic() - self._input_queue.busy_since
             glyph = _SPINNER[int(seconds / SPIN_S) % len(_SPINNER)]
             words = self._input_queue.doing() or "working"
-            lines.append(
-                cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self._size().columns)
-            )
+            minutes, rest = divmod(int(seconds), 60)
+            elapsed = f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.0f} s"
+            lines.append(self._line("class:dim", f"{glyph} {words} · {elapsed} · esc stops"))
         waiting = list(self._input_queue.queued)
         for text in waiting[:_QUEUED_ROWS]:
             shown = self._pastes.collapse(text).replace("\n", " ")
             shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
-            lines.append(cut([("class:dim", f"  queued: {shown}")], self._size().columns))
+            lines.append(self._line("class:dim", f"  queued: {shown}"))
         if len(waiting) > _QUEUED_ROWS:
-            lines.append([("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more")])
-        return join_lines(lines)
+            lines.append(self._line("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more"))
+        ended: list[StyleAndTextTuples] = [[*line, ("", "\n")] for line in lines]
+        return [fragment for line in ended for fragment in line][:-1]
+
+    def _line(self, style: str, text: str) -> StyleAndTextTuples:
+        """Not to the last column: some terminals would wrap."""
+        room = max(1, self._size().columns - 1)
+        return [(style, text if len(text) <= room else text[: room - 1] + "…")]
 
     def _format_question(self) -> list[StyleAndTextTuples]:
         question = self._input_queue.question
@@ -81,20 +86,12 @@ class PromptView:
         lines: list[StyleAndTextTuples] = []
         for number in range(first, min(first + room, len(question.options))):
             style = "reverse" if number == question.at else ""
-            lines.append(cut([(style, f"  {number + 1}. {question.options[number]}")], self._size().columns))
+            lines.append(self._line(style, f"  {number + 1}. {question.options[number]}"))
         lines.append([("class:dim", "  arrows or a number, then Enter; Esc cancels")])
         return lines
 
     def bottom(self) -> StyleAndTextTuples:
-        text = self._input_queue.hint or self._input_queue.status(self._size().columns)
-        return cut([("class:status", text)], self._size().columns)
-
-
-def cut(line: StyleAndTextTuples, columns: int) -> StyleAndTextTuples:
-    """Not to the last column: some terminals would wrap."""
-    [(style, text, *_)] = line
-    room = max(1, columns - 1)
-    return [(style, text if len(text) <= room else text[: room - 1] + "…")]
+        return self._line("class:status", self._input_queue.hint or self._input_queue.status(self._size().columns))
 
 
 def merge_fragments(line: StyleAndTextTuples) -> StyleAndTextTuples:
@@ -107,16 +104,3 @@ def merge_fragments(line: StyleAndTextTuples) -> StyleAndTextTuples:
     if together:  # blanks at the end would be broken into a line of their own when the terminal gets narrower
         together[-1] = (together[-1][0], together[-1][1].rstrip(" "))
     return together
-
-
-def join_lines(lines: list[StyleAndTextTuples]) -> StyleAndTextTuples:
-    whole: StyleAndTextTuples = []
-    for number, line in enumerate(lines):
-        if number:
-            whole.append(("", "\n"))
-        whole += line
-    return whole
-
-
-def format_elapsed(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

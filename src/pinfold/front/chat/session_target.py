@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from msgspec import Struct, field
@@ -45,7 +45,7 @@ from pinfold.events import (
     new_session_id,
 )
 from pinfold.front.chat.dialogs import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
-from pinfold.front.flags import flags_of, mount_settings
+from pinfold.front.flags import Flags, flags_of, mount_settings
 from pinfold.front.progress import short
 from pinfold.text import exact_line, homely, join_names, presentable_line
 
@@ -229,7 +229,7 @@ class Past(Struct, kw_only=True):
         self.entries = self.entries[count:]
 
 
-async def resolve_session(given: Mapping[str, Any], name: str | None, user: UserInteraction) -> SessionTarget:
+async def resolve_session(given: Flags, name: str | None, user: UserInteraction) -> SessionTarget:
     """A session by name, or a new one. Raises PinfoldError."""
     if name is None:
         await _ask_trust(given["workspace"] or current_folder(), user)
@@ -265,14 +265,14 @@ async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
         await anyio.to_thread.run_sync(trust, asked.found)
 
 
-def last_session_here(given: Mapping[str, Any]) -> str:
+def last_session_here(given: Flags) -> str:
     """The session used last in this folder; of all sessions in folders such as $HOME. Raises NoSuchSession."""
     folder = (given["workspace"] or current_folder()).resolve()
     return "last" if is_too_wide(folder) else SessionStore().last_in(folder)
 
 
-def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget:
-    flags = flags_of(dict(given))
+def _resolve_target(given: Flags, name: str | None) -> SessionTarget:
+    flags = flags_of(given)
     if name is not None:
         session, folder = SessionStore().find(name)
         options = resume_options(session, folder, given["workspace"], flags)
@@ -283,7 +283,7 @@ def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget
             flags["run.mode"] = "ask"
         options = new_session_options(session, given["workspace"], flags)
         options = replace(options, title=given.get("title"))
-    options = replace(options, unattended=False, **mount_settings(dict(given)))
+    options = replace(options, unattended=False, **mount_settings(given))
     return SessionTarget(session=session, folder=folder, options=options, is_new=name is None)
 
 

@@ -212,7 +212,7 @@ class Connection:
         """The answer, or BadCall with what became of the question."""
         with self.patience.waiting(self.spec.timeout_s) as wait:
 
-            async def on_progress(*_: object) -> None:
+            async def on_progress(*_: object, **__: object) -> None:
                 wait.renew()
 
             try:

@@ -24,7 +24,7 @@ from pinfold.tools.mcp.schema_check import Shape, arguments_of
 from pinfold.tools.mcp.server_lifecycle import Life, Status
 from pinfold.tools.mcp.spec import ServerSpec, is_loopback
 from pinfold.tools.results import BadCall, BadTool, Result, ToolFailed
-from pinfold.tools.tool import Tool
+from pinfold.tools.tool import AnyTool, Tool
 
 if TYPE_CHECKING:
     from pinfold.tools.mcp.passthrough import Line, Peer, Speech
@@ -70,9 +70,9 @@ def relaying(relay: Relay) -> Generator[None]:
         _relay.reset(token)
 
 
-def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[Tool[..., Any], ...]:
+def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[AnyTool, ...]:
     """The tools the user agreed to that are still there; those that differ now are held for approval."""
-    made: list[Tool[..., Any]] = []
+    made: list[AnyTool] = []
     held = life.difference()
     for name, entry in sorted(pinned.entries.items()):
         now = entry if life.now is None else life.now.entries.get(name)
@@ -83,7 +83,7 @@ def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: b
     return tuple(made)
 
 
-def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> Tool[..., Any]:
+def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> AnyTool:
     spec = life.spec
     if entry.extra:
         description, parameters, returns = _EXTRAS[entry.name]
@@ -259,12 +259,12 @@ class Servers:
                 tasks.start_soon(start, name)
         return failed
 
-    async def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
+    async def tools(self, name: str) -> tuple[AnyTool, ...]:
         """What it offers, of what the user agreed to. Connects; raises BadCall if that fails."""
         await self._life(name).connect()
         return self.pinned_tools(name) or ()
 
-    def pinned_tools(self, name: str) -> tuple[Tool[..., Any], ...] | None:
+    def pinned_tools(self, name: str) -> tuple[AnyTool, ...] | None:
         """What the user agreed to, without starting anything; None if the server was never seen.
 
         A call connects. Where the server turns out to describe the tool otherwise, nothing is called.

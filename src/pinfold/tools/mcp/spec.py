@@ -150,7 +150,10 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
         except _Fault as fault:
             faults.append(_line(where, str(fault)))
             continue
-        faults += [_line(where, words) for words in _not_understood(table)]
+        for key in [key for key in table if key not in _KEYS and key not in _OTHERS]:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            faults.append(_line(where, f"`{key}` is not understood here{hint}"))
     return tuple(found.values()), tuple(faults)
 
 
@@ -302,15 +305,6 @@ def _oauth(table: Mapping[str, Json]) -> OAuth | None:
     if made.client_secret and not made.issuer:
         raise _Fault("`oauth` with `client_secret` needs `issuer`, the one server that may see it")
     return made
-
-
-def _not_understood(table: Mapping[str, Json]) -> list[str]:
-    words: list[str] = []
-    for key in table:
-        if key not in _KEYS and key not in _OTHERS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            words.append(f"`{key}` is not understood here" + (f"; did you mean `{near[0]}`?" if near else ""))
-    return words
 
 
 def _none_of(table: Mapping[str, Json], keys: Sequence[str], kind: str) -> None:

@@ -235,7 +235,10 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
     async with AsyncExitStack() as stack:
         if spec.transport == "sse":
             # This transport makes its client itself, and closes it.
-            opening = sse_client(spec.url, httpx_client_factory=lambda *_, **__: client)
+            def make_client(**_: object) -> httpx2.AsyncClient:
+                return client
+
+            opening = sse_client(spec.url, httpx_client_factory=cast("Any", make_client))
         else:
             await stack.enter_async_context(client)
             opening = streamable_http_client(spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes)

@@ -76,7 +76,7 @@ def _parse_value(text: str) -> Json:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        return cast("Json", json.loads(text))
+        return json.loads(text)
     except (ValueError, RecursionError):
         return text
 

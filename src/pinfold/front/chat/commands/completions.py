@@ -12,8 +12,8 @@ from pinfold.app.clients import SessionHistory, build_history, entries_of
 from pinfold.app.session import checkpoints_in
 from pinfold.app.storage import list_nodes
 from pinfold.events import Mode, PinfoldError
+from pinfold.front.chat.commands.context import ChatContext
 from pinfold.front.chat.commands.dispatch import find_commands
-from pinfold.front.chat.commands.output import ChatContext
 from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.text import presentable_line
 

@@ -10,14 +10,7 @@ import anyio.to_thread
 
 from pinfold.app.clients import UserCommands, fill_command, load_user_commands
 from pinfold.events import PinfoldError
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    ChatContext,
-    write_error,
-    write_lines,
-    write_note,
-    write_section,
-)
+from pinfold.front.chat.commands.context import BadArguments, ChatContext
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS, find_command
 from pinfold.front.pages import cut
 from pinfold.text import join_names, presentable_line
@@ -69,7 +62,7 @@ async def run_user_command(chat: ChatContext, name: str, arguments: str) -> bool
         raise BadArguments(
             f"it belongs to this folder, which is not trusted; review with: pinfold trust {chat.workspace}"
         )
-    write_error(chat, no_such(name, chat))
+    chat.write_error(no_such(name, chat))
     return False
 
 
@@ -104,19 +97,19 @@ async def help_command(chat: ChatContext, rest: str) -> None:
     for title, rows in groups.items():
         if rows:
             lines = (presentable_line(f"  {usage:<{_USAGE}} {words}") for usage, words in rows)
-            write_section(chat, title, (cut(line, chat.transcript.width) for line in lines))
+            chat.write_section(title, (cut(line, chat.transcript.width) for line in lines))
     for notice in notices(chat.workspace):
-        write_note(chat, notice)
+        chat.write_note(notice)
 
 
 def _show_command(chat: ChatContext, name: str) -> None:
     command = COMMANDS.get(name.lower())
     own = find_commands(chat.workspace, again=True).commands.get(name)
     if command:
-        write_lines(chat, [command.usage, f"  {command.words}"])
+        chat.write_lines([command.usage, f"  {command.words}"])
     elif own:
         lines = (f"/{own.name} {own.hint}".rstrip(), f"  {own.words} ({own.origin})")
-        write_lines(chat, map(presentable_line, lines))
+        chat.write_lines(map(presentable_line, lines))
     else:
         raise BadArguments(no_such(name, chat))
 
@@ -136,5 +129,5 @@ async def run_command(chat: ChatContext, line: str) -> bool:
         else:
             await command.run(chat, rest.strip())
     except PinfoldError as error:
-        write_error(chat, f"/{name}: {error}")
+        chat.write_error(f"/{name}: {error}")
     return True

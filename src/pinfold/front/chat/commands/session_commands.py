@@ -12,18 +12,7 @@ from pinfold.app.clients import SessionHistory, TurnRecord
 from pinfold.app.session import checkpoints_in
 from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.events import Clear, Configure, Redo, Rename, Rewind, Rewindable, SessionId, Undo
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    ChatContext,
-    load_entries,
-    load_history,
-    parse_number,
-    require_idle,
-    run_cli_command,
-    write_lines,
-    write_note,
-    write_table,
-)
+from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.pages import branches_page, columns, rewind_page, sessions_page, title_of
 from pinfold.text import first_line, join_numbers, presentable, presentable_line
 
@@ -42,7 +31,7 @@ async def clear_command(chat: ChatContext, _: str) -> None:
 
 
 async def new_command(chat: ChatContext, _: str) -> None:
-    await require_idle(chat, "/new")
+    await chat.require_idle("/new")
     await chat.switch(None)
 
 
@@ -62,24 +51,24 @@ async def fork_command(chat: ChatContext, rest: str) -> None:
     _refuse_unkept(chat)
     new, damage = await fork(SessionStore(), chat.session, rest or None)
     if damage:
-        write_note(chat, f"the log is damaged: {damage}; the rest was copied")
-    write_note(chat, f"Forked as {new}. Same conversation and variables; shares this folder.")
-    if (await load_history(chat)).is_busy:
-        write_note(chat, f"a turn is running here; continue there later: /resume {new}")
+        chat.write_note(f"the log is damaged: {damage}; the rest was copied")
+    chat.write_note(f"Forked as {new}. Same conversation and variables; shares this folder.")
+    if (await chat.load_history()).is_busy:
+        chat.write_note(f"a turn is running here; continue there later: /resume {new}")
     elif await chat.ask("Continue in the fork?", {"y": "yes", "n": "stay here"}) == "y":
         await chat.switch(new)
     else:
-        write_note(chat, f"continue there with /resume {new}")
+        chat.write_note(f"continue there with /resume {new}")
 
 
 async def branches_command(chat: ChatContext, _: str) -> None:
-    history = await load_history(chat)
+    history = await chat.load_history()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     family = build_session_tree(chat.session, everyone)
     if not family.ancestors and not family.children:
-        write_note(chat, "this session has no forks; /fork makes one")
+        chat.write_note("this session has no forks; /fork makes one")
         return
-    write_lines(chat, branches_page(history, family, chat.transcript.width))
+    chat.write_lines(branches_page(history, family, chat.transcript.width))
     there = {kin.id for kin in everyone}
     kin = [*reversed(family.ancestors), *(one for _, one in family.children)]
     options = [(one.id, f"{one.id}  {title_of(one)}") for one in kin if one.id in there]
@@ -93,11 +82,11 @@ async def sessions_command(chat: ChatContext, rest: str) -> None:
     words = rest.lower().split()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     found = [kin for kin in everyone if all(word in f"{kin.id} {kin.title} {kin.workspace}".lower() for word in words)]
-    write_lines(chat, sessions_page(found[:_SHOWN], chat.session, width=chat.transcript.width, words=rest))
+    chat.write_lines(sessions_page(found[:_SHOWN], chat.session, width=chat.transcript.width, words=rest))
     if len(found) > _SHOWN:
-        write_note(chat, f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")
+        chat.write_note(f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")
     if any(kin.id != chat.session for kin in found):
-        write_note(chat, "continue one: /resume SESSION")
+        chat.write_note("continue one: /resume SESSION")
 
 
 async def resume_command(chat: ChatContext, rest: str) -> None:
@@ -117,9 +106,9 @@ async def resume_command(chat: ChatContext, rest: str) -> None:
             return
         session = SessionId(chosen)
     if session == chat.session:
-        write_note(chat, "you are in that session")
+        chat.write_note("you are in that session")
         return
-    await require_idle(chat, f"/resume {session}")
+    await chat.require_idle(f"/resume {session}")
     await chat.switch(session)
 
 
@@ -132,7 +121,7 @@ async def export_command(chat: ChatContext, rest: str) -> None:
     if not file and form in _TO_STDOUT:
         file = f"{chat.session}.{form}.jsonl" if form == "replay" else f"{chat.session}.jsonl"
     where = ("-o", file) if file else ()
-    await run_cli_command(chat, "export", chat.session, "--to", form, *where, done=f"written to {file}")
+    await chat.run_cli_command("export", chat.session, "--to", form, *where, done=f"written to {file}")
 
 
 _WHATS: Sequence[tuple[Rewindable, str]] = (
@@ -144,7 +133,7 @@ _WHATS: Sequence[tuple[Rewindable, str]] = (
 
 
 async def undo_command(chat: ChatContext, rest: str) -> None:
-    await chat.link.submit(Undo(to=_target(await load_history(chat), rest)))
+    await chat.link.submit(Undo(to=_target(await chat.load_history(), rest)))
 
 
 def _target(history: SessionHistory, rest: str) -> int | None:
@@ -170,14 +159,14 @@ async def redo_command(chat: ChatContext, _: str) -> None:
 
 async def rewind_command(chat: ChatContext, rest: str) -> None:
     number, _, word = rest.partition(" ")
-    history = await require_idle(chat, "/rewind")
+    history = await chat.require_idle("/rewind")
     turn = await _turn(chat, history, number)
     if turn is None:
         return
     what = await _what(chat, word.strip())
     if what is None:
         return
-    write_lines(chat, rewind_page(history, turn, what))
+    chat.write_lines(rewind_page(history, turn, what))
     if await chat.ask("Go back?", {"y": "yes", "n": "no"}) == "y":
         await chat.link.submit(Rewind(turn=turn.id, what=what))
 
@@ -201,7 +190,7 @@ def _line(turn: TurnRecord) -> str:
 async def _what(chat: ChatContext, word: str) -> Rewindable | None:
     options = [(what, f"{what:<10}{words}") for what, words in _WHATS]
     chosen = word or await chat.choose("What to take back", options)
-    found = next((what for what, _ in _WHATS if what == chosen), None)
+    found: Rewindable | None = next((what for what, _ in _WHATS if what == chosen), None)
     if word and found is None:
         raise BadArguments(f"{word!r} cannot be rewound; use all, chat, files or variables")
     return found
@@ -214,20 +203,20 @@ async def checkpoint_command(chat: ChatContext, rest: str) -> None:
         case [("on" | "off") as word]:
             await chat.link.submit(Configure(checkpoints=word == "on"))
         case ["restore", number] | [number]:
-            write_note(chat, await chat.link.restore(parse_number(number, "checkpoint")))
+            chat.write_note(await chat.link.restore(parse_number(number, "checkpoint")))
         case _:
             raise BadArguments("write /checkpoint, /checkpoint on, /checkpoint off, or /checkpoint N to go back")
 
 
 async def _list_checkpoints(chat: ChatContext) -> None:
-    made = checkpoints_in(await load_entries(chat))
-    on = (await load_history(chat)).checkpoints
+    made = checkpoints_in(await chat.load_entries())
+    on = (await chat.load_history()).checkpoints
     if made:
         rows = [("", "made", "commit", "")]
         rows += [(str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made]
-        write_table(chat, columns(rows, width=chat.transcript.width))
-        write_note(chat, f"checkpoints are {'on' if on else 'off'}; restore one: /checkpoint N")
+        chat.write_table(columns(rows, width=chat.transcript.width))
+        chat.write_note(f"checkpoints are {'on' if on else 'off'}; restore one: /checkpoint N")
     elif on:
-        write_note(chat, "checkpoints are on; there are none yet")
+        chat.write_note("checkpoints are on; there are none yet")
     else:
-        write_note(chat, "checkpoints are off; /checkpoint on makes a commit after each cell that changes files")
+        chat.write_note("checkpoints are off; /checkpoint on makes a commit after each cell that changes files")

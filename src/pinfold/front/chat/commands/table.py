@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.output import ChatContext
+    from pinfold.front.chat.commands.context import ChatContext
 
 Group: TypeAlias = Literal["conversation", "undo", "look", "settings", "sessions"]
 GROUPS: Mapping[Group, str] = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import struct
 import sys
+import termios
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -86,14 +89,12 @@ def _make_palette(counts: Mapping[Colour, int]) -> tuple[list[Colour], Mapping[C
         for (r, g, b), group in groups.items():
             merged.setdefault((r & red, g & green, b & blue), []).extend(group)
         groups = merged
-    palette = [_mean(group, counts) for group in groups.values()]
+    palette: list[Colour] = []
+    for group in groups.values():
+        total = sum(counts[colour] for colour in group)
+        red, green, blue = (sum(colour[n] * counts[colour] for colour in group) // total for n in range(3))
+        palette.append((red, green, blue))
     return palette, {colour: number for number, group in enumerate(groups.values()) for colour in group}
-
-
-def _mean(group: Sequence[Colour], counts: Mapping[Colour, int]) -> Colour:
-    total = sum(counts[colour] for colour in group)
-    red, green, blue = (sum(colour[n] * counts[colour] for colour in group) // total for n in range(3))
-    return red, green, blue
 
 
 def _band(rows: Sequence[bytes], width: int) -> Iterator[str]:
@@ -141,8 +142,6 @@ def render_half_blocks(picture: Raster) -> list[Text]:
         lines.append(line)
     return lines
 
-
-__all__ = ["ROWS", "BadPicture", "Drawing", "Frame", "Way", "cell_size", "choose_way", "draw_picture"]
 
 Way: TypeAlias = Literal["kitty", "iterm", "sixel", "blocks", "path"]
 ROWS = 20
@@ -192,23 +191,13 @@ def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
         columns, rows = frame.fit(header.width, header.height)
         sequence = (encode_kitty if way == "kitty" else encode_iterm)(data, columns, rows)
         return Drawing(data=place_on_rows(sequence, rows), rows=rows)
-    return _draw_decoded(data, way, frame)
-
-
-def _draw_decoded(data: bytes, way: Way, frame: Frame) -> Drawing:
     wide, high = frame.cell
     if way == "sixel":
-        room = (frame.columns * wide, frame.rows * high // 6 * 6)
-        picture = decode_png(data, lambda width, height: _fit_within(width, height, *room))
+        picture = decode_png(data, frame.columns * wide, frame.rows * high // 6 * 6)
         rows = -(-picture.height // high)
         return Drawing(data=place_on_rows(encode_sixel(picture), rows), rows=rows)
-    picture = decode_png(data, lambda width, height: _fit_within(width, height, frame.columns, frame.rows * 2))
+    picture = decode_png(data, frame.columns, frame.rows * 2)
     return Drawing(lines=tuple(render_half_blocks(sharpen_lines(picture))))
-
-
-def _fit_within(width: int, height: int, most_wide: int, most_high: int) -> tuple[int, int]:
-    scale = min(1.0, most_wide / width, most_high / height)
-    return max(1, int(width * scale)), max(1, int(height * scale))
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
@@ -230,7 +219,6 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 _KITTY = ("kitty", "ghostty")
 _ITERM = ("iterm.app", "wezterm", "mintty")
 _SIXEL = ("foot", "mlterm", "contour", "yaft", "xterm-sixel")
-_ROWS_AND_PIXELS = "HHHH"
 
 
 def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
@@ -254,14 +242,9 @@ def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) 
 
 def cell_size() -> tuple[int, int]:
     """Pixels of one character as the terminal reports it, else a common size."""
-    try:
-        import fcntl
-        import termios
-
+    with suppress(OSError, ValueError):
         asked = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, bytes(8))
-        rows, columns, wide, high = struct.unpack(_ROWS_AND_PIXELS, asked)
-    except (ImportError, OSError, ValueError):
-        return 8, 16
-    if not (rows and columns and wide >= 4 * columns and high >= 8 * rows):
-        return 8, 16
-    return min(64, wide // columns), min(128, high // rows)
+        rows, columns, wide, high = struct.unpack("HHHH", asked)
+        if rows and columns and wide >= 4 * columns and high >= 8 * rows:
+            return min(64, wide // columns), min(128, high // rows)
+    return 8, 16

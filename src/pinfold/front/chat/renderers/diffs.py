@@ -25,13 +25,12 @@ _PAIRED = 3000
 """Pairs of equal words in two lines that are compared; more takes long."""
 
 
-def compute_diff(before: str, after: str, path: str = "", context: int = 2) -> str | None:
-    """A unified diff; None if that would take too long."""
+def compute_diff(before: str, after: str) -> str | None:
+    """A unified diff without its heading; None if that would take too long."""
     old, new = _lines(before), _lines(after)
     if max(len(before), len(after)) > LARGEST or max(len(old), len(new)) > _MOST_LINES:
         return None
-    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}", n=context, lineterm="")
-    return "\n".join(line for line in lines if path or not line.startswith(("--- ", "+++ ")))
+    return "\n".join([*difflib.unified_diff(old, new, n=2, lineterm="")][2:])
 
 
 def _lines(text: str) -> list[str]:

@@ -6,7 +6,6 @@ import re
 
 from anyio.lowlevel import checkpoint
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from rich.console import RenderableType
 from rich.rule import Rule
 from rich.text import Text
@@ -121,16 +120,9 @@ def _join_lines(block: Block) -> str:
 
 def _table(block: Block, width: int) -> RenderableType:
     head, delimiters, *rows = (_cells(presentable(line)) for line in block.lines)
-    aligned = tuple("right" if one.endswith(":") else "left" for one in delimiters)
-    return render_table(
-        Grid(
-            columns=tuple(head),
-            rows=tuple(tuple(row[: len(head)]) for row in rows),
-            right=tuple(one == "right" for one in aligned),
-        ),
-        width,
-        words=inline,
-    )
+    right = tuple(one.endswith(":") for one in delimiters)
+    grid = Grid(columns=tuple(head), rows=tuple(tuple(row[: len(head)]) for row in rows), right=right)
+    return render_table(grid, width, words=inline)
 
 
 def _cells(line: str) -> list[str]:
@@ -166,17 +158,13 @@ def inline(source: str, style: str = "") -> Text:
             address = str(token.attrGet("src"))
             text.append(token.content or address, " ".join([*styles, LINK]))
             _add_address(text, token.content, address)
+        elif token.type == "code_inline":
+            text.append(token.content, " ".join([*styles, CODE]))
         else:
-            content, own = _leaf(token)
-            text.append(content, " ".join([*styles, own]))
+            is_break = token.type in ("softbreak", "hardbreak")
+            is_break = is_break or token.content.lower().replace(" ", "") in ("<br>", "<br/>")
+            text.append("\n" if is_break else token.content, " ".join(styles))
     return text
-
-
-def _leaf(token: Token) -> tuple[str, str]:
-    if token.type == "code_inline":
-        return token.content, CODE
-    is_break = token.type in ("softbreak", "hardbreak") or token.content.lower().replace(" ", "") in ("<br>", "<br/>")
-    return ("\n" if is_break else token.content), ""
 
 
 def _add_address(text: Text, words: str, address: str) -> None:

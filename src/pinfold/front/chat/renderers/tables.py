@@ -90,13 +90,11 @@ def parse_html_table(html: str) -> Grid | None:
     wide = max(map(len, rows))
     even: list[tuple[str, ...]] = [tuple(row) + ("",) * (wide - len(row)) for row in rows]
     heads = max(1, reader.head_rows)
-    columns = tuple(_heading([row[place] for row in even[:heads]]) for place in range(wide))
+    # A heading may come from several rows.
+    columns = tuple(
+        "\n".join(dict.fromkeys(part for part in parts if part)) for parts in zip(*even[:heads], strict=True)
+    )
     return Grid(columns=columns, rows=tuple(even[heads:]), note=presentable_line(reader.after.strip())[:100])
-
-
-def _heading(parts: Sequence[str]) -> str:
-    """The heading of a column, from one row or several."""
-    return "\n".join(dict.fromkeys(part for part in parts if part))
 
 
 class _Reader:
@@ -150,8 +148,9 @@ class _Reader:
                 self._down = {column: rows - 1 for column, rows in self._down.items() if rows > 1}
             case "td" | "th" if self.rows:
                 self._cell = []
-                spans = {span[1].lower(): _span(span[2]) for span in _SPAN.finditer(given)}
-                self._spans = (spans.get("colspan", 1), spans.get("rowspan", 1))
+                spans = {span[1].lower(): int(span[2]) for span in _SPAN.finditer(given)}
+                columns, rows = (max(1, min(spans.get(name, 1), _MOST_COLUMNS)) for name in ("colspan", "rowspan"))
+                self._spans = columns, rows
             case "br" if self._cell is not None:
                 self._cell.append(" ")
             case _:
@@ -180,10 +179,6 @@ class _Reader:
         if rows > 1:
             self._down |= dict.fromkeys(range(len(row), len(row) + columns), rows - 1)
         row += [text, *[""] * (columns - 1)]
-
-
-def _span(given: str) -> int:
-    return max(1, min(int(given), _MOST_COLUMNS))
 
 
 def _drop_middle_columns(grid: Grid) -> Grid:
