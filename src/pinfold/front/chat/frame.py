@@ -33,12 +33,10 @@ from prompt_toolkit.search import stop_search
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from pinfold.front.chat.completion import ChatCompleter
-from pinfold.front.chat.history import FileHistory, history_path
+from pinfold.front.chat.completion import ChatCompleter, FileHistory, history_path
 from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.keys import Pastes, bindings
-from pinfold.front.chat.prompt_view import SPIN_S, PromptView, merge_fragments
-from pinfold.front.chat.terminal_writer import ThrottledApplication, stdout_writer
+from pinfold.front.chat.prompt_view import SPIN_S, PromptView, ThrottledApplication, merge_fragments, stdout_writer
 
 if TYPE_CHECKING:
     from prompt_toolkit.data_structures import Size

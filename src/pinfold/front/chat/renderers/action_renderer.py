@@ -176,13 +176,13 @@ class ActionRenderer:
 
     def live(self) -> RenderableType | None:
         for one in reversed(self._open.values()):
-            if one.parent is not None or not (one.calls or one.stream.characters):
+            if one.parent is not None or not (one.calls or one.stream):
                 continue
             calls = list(one.calls.items())[-_LIVE_CALLS:]
             things: list[RenderableType] = [
                 Text(f"{INDENT}{tool}{calls.words}", "dim", no_wrap=True) for tool, calls in calls
             ]
-            if one.stream.characters:
+            if one.stream:
                 things.append(one.stream.last(_LIVE_ROWS - len(things), self._transcript.width))
             return Group(*things)
         return None

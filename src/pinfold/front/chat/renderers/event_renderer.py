@@ -13,36 +13,8 @@ from collections.abc import Awaitable, Callable
 from anyio.lowlevel import checkpoint
 from rich.text import Text
 
+from pinfold import events
 from pinfold.app import PictureMode, rewound_in_words
-from pinfold.events import (
-    ActionDenied,
-    ActionFinished,
-    ActionProposed,
-    ActionStarted,
-    ApprovalDecided,
-    ApprovalRequested,
-    BlobId,
-    Checkpointed,
-    ContextCompacted,
-    Delta,
-    Entry,
-    Event,
-    ModelCalled,
-    ModelFailed,
-    ModelReplied,
-    Noticed,
-    OutputDelta,
-    RunCell,
-    SessionChanged,
-    SessionForked,
-    SessionOpened,
-    SessionRewound,
-    TextDelta,
-    TurnEnded,
-    TurnFailed,
-    TurnInterrupted,
-    UserSpoke,
-)
 from pinfold.front.chat.pictures import choose_way
 from pinfold.front.chat.renderers.action_renderer import ActionRenderer
 from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
@@ -60,7 +32,7 @@ class EventRenderer:
     def __init__(
         self,
         transcript: Transcript,
-        blob: Callable[[BlobId], Awaitable[bytes]],
+        blob: Callable[[events.BlobId], Awaitable[bytes]],
         *,
         thinking: bool = False,
         picture: PictureMode = "auto",
@@ -93,18 +65,18 @@ class EventRenderer:
         """The last reasoning, whole."""
         return presentable(self._replying.thought)
 
-    async def render(self, item: Entry | Delta) -> None:
+    async def render(self, item: events.Entry | events.Delta) -> None:
         self._replying.thinking = self.thinking
         match item:
-            case TextDelta(text=text, reasoning=reasoning):
+            case events.TextDelta(text=text, reasoning=reasoning):
                 self._asked = ""
                 for at in range(0, len(text), PIECE):
                     if at:
                         await checkpoint()
                     self._replying.add(text[at : at + PIECE], reasoning=reasoning)
-            case OutputDelta(id=id_, text=text):
+            case events.OutputDelta(id=id_, text=text):
                 self._acting.add_output(id_, text)
-            case Entry():
+            case events.Entry():
                 await self._render(item)
         self._stale = True
         self.refresh()
@@ -121,38 +93,38 @@ class EventRenderer:
             self._out.transcript.live(thing)
         self._stands = thing is not None
 
-    async def _render(self, entry: Entry) -> None:
+    async def _render(self, entry: events.Entry) -> None:
         match entry.event:
-            case ModelCalled(model=model):
+            case events.ModelCalled(model=model):
                 self._replying.mark_cut_off()
                 self._asked = presentable_line(model)
-            case ModelReplied() as event:
+            case events.ModelReplied() as event:
                 self._asked = ""
                 await self._replying.finish(event)
-            case ModelFailed() as event:
+            case events.ModelFailed() as event:
                 self._on_model_failed(event)
-            case ActionProposed() as event:
+            case events.ActionProposed() as event:
                 action = event.action
-                above = isinstance(action, RunCell) and self._replying.has_said(action.code)
+                above = isinstance(action, events.RunCell) and self._replying.has_said(action.code)
                 self._acting.on_proposed(event, above=above)
-            case ApprovalRequested(id=id_):
+            case events.ApprovalRequested(id=id_):
                 self._acting.on_approval_requested(id_)
-            case ApprovalDecided() as event:
+            case events.ApprovalDecided() as event:
                 self._acting.on_approval_decided(event)
-            case ActionDenied(id=id_, reason=reason):
+            case events.ActionDenied(id=id_, reason=reason):
                 self._acting.on_denied(id_, reason)
-            case ActionStarted(id=id_, cell=cell):
+            case events.ActionStarted(id=id_, cell=cell):
                 self._acting.on_started(id_, cell)
-            case ActionFinished() as event:
+            case events.ActionFinished() as event:
                 await self._acting.on_finished(event, entry.session)
                 await checkpoint()
-            case TurnEnded() | TurnInterrupted() | TurnFailed() | UserSpoke() as event:
+            case events.TurnEnded() | events.TurnInterrupted() | events.TurnFailed() | events.UserSpoke() as event:
                 await self._turn(event)
             case _:
                 self._session(entry.event)
         self._drawn_at = 0.0  # an event is shown at once
 
-    def _on_model_failed(self, event: ModelFailed) -> None:
+    def _on_model_failed(self, event: events.ModelFailed) -> None:
         self._asked = ""
         self._replying.mark_cut_off()
         error = presentable_line(event.error)
@@ -164,21 +136,23 @@ class EventRenderer:
         elif event.instead:
             self._line(f"{model} failed ({error}); asking {presentable_line(event.instead)} instead", "yellow")
 
-    async def _turn(self, event: TurnEnded | TurnInterrupted | TurnFailed | UserSpoke) -> None:
+    async def _turn(
+        self, event: events.TurnEnded | events.TurnInterrupted | events.TurnFailed | events.UserSpoke
+    ) -> None:
         self._asked = self._failure = ""
         self._replying.mark_cut_off()
         match event:
-            case UserSpoke(text=text, images=images):
+            case events.UserSpoke(text=text, images=images):
                 self._user(text, len(images))
-            case TurnEnded(text=text, without=without):
+            case events.TurnEnded(text=text, without=without):
                 self._acting.forget()
                 await self._replying.answer(text)
                 if without and "(Done without " not in text:
                     self._line(f"done without: {join_names(without, _NAMED)}", "yellow")
-            case TurnInterrupted(reason=reason):
+            case events.TurnInterrupted(reason=reason):
                 self._acting.forget()
                 self._line(f"{reason}; variables and files are as the last cell left them", "yellow")
-            case TurnFailed(error=error, temporary=temporary):
+            case events.TurnFailed(error=error, temporary=temporary):
                 self._acting.forget()
                 later = " (try again later)" if temporary else ""
                 self._line(f"failed: {error}{later}", "red")
@@ -191,9 +165,9 @@ class EventRenderer:
         self._out.write(HangingText(words, "> ", "  ", "bold"))
         self._out.gap()
 
-    def _session(self, event: Event) -> None:
+    def _session(self, event: events.Event) -> None:
         match event:
-            case SessionOpened(restored=restored, replayed=replayed, lost=lost):
+            case events.SessionOpened(restored=restored, replayed=replayed, lost=lost):
                 self._acting.forget()
                 named = {"restored": restored, "run again for": replayed}
                 back = [f"{how} {join_names(names, _NAMED)}" for how, names in named.items() if names]
@@ -201,18 +175,18 @@ class EventRenderer:
                     self._line(f"opened again: {'; '.join(back)}", "dim")
                 if lost:
                     self._line(f"opened again; lost: {join_names(lost, _NAMED)}", "yellow")
-            case SessionChanged():
+            case events.SessionChanged():
                 self._on_session_changed(event)
-            case SessionRewound():
+            case events.SessionRewound():
                 self._line(rewound_in_words(event), "cyan")
-            case SessionForked(source=source):
+            case events.SessionForked(source=source):
                 self._line(f"forked from {source}; the above was copied from there", "cyan")
-            case ContextCompacted(summary=summary):
+            case events.ContextCompacted(summary=summary):
                 told = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
                 self._line(f"Context cleared. {told}", "cyan")
-            case Noticed(text=text):
+            case events.Noticed(text=text):
                 self._line(text, "yellow")
-            case Checkpointed(number=number, commit=commit, message=message, restored=restored):
+            case events.Checkpointed(number=number, commit=commit, message=message, restored=restored):
                 if restored is not None:
                     self._line(f"files are as at checkpoint {restored}", "cyan")
                 else:
@@ -220,7 +194,7 @@ class EventRenderer:
             case _:
                 pass
 
-    def _on_session_changed(self, event: SessionChanged) -> None:
+    def _on_session_changed(self, event: events.SessionChanged) -> None:
         changed = {
             "model": event.model,
             "mode": event.mode,

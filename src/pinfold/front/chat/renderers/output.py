@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 
 from msgspec import Struct
 from rich.console import RenderableType
@@ -37,23 +36,18 @@ class Stream:
     """Output as it arrives; adding a piece only counts its lines."""
 
     def __init__(self) -> None:
-        self._kept: deque[str] = deque()
-        self._size = 0
+        self._tail = ""
         self.lines = 0
-        self.characters = 0
 
     def add(self, text: str) -> None:
         self.lines += text.count("\n")
-        self.characters += len(text)
-        text = text[-TAIL:]
-        self._kept.append(text)
-        self._size += len(text)
-        while self._size - len(self._kept[0]) >= TAIL:
-            self._size -= len(self._kept.popleft())
+        self._tail = (self._tail + text)[-TAIL:]
+
+    def __bool__(self) -> bool:
+        return bool(self._tail)
 
     def last(self, rows: int, width: int) -> Text:
-        tail = "".join(self._kept)[-TAIL:].rstrip("\n")
-        lines = presentable(_apply_carriage_returns(tail)).split("\n")
+        lines = presentable(_apply_carriage_returns(self._tail.rstrip("\n"))).split("\n")
         room = max(8, width - len(INDENT) - 1)
         text = Text("\n".join(INDENT + line.expandtabs(4)[-room:] for line in lines[-rows:]), "dim")
         if self.lines > rows:
