@@ -213,11 +213,9 @@ _last: list[tuple[tuple[AnyTool, ...], Index]] = []
 class Index:
     """The words of many tools, indexed at the first search."""
 
-    def __init__(self, tools: Iterable[AnyTool], *, servers: Iterable[str] = ()) -> None:
-        """`servers` are those whose tools are not known yet."""
+    def __init__(self, tools: Iterable[AnyTool]) -> None:
         self._tools = tuple(tools)
-        names = dict.fromkeys([*(tool.server for tool in self._tools), *servers])
-        self._modules = module_names(list(names))
+        self._modules = module_names(list(dict.fromkeys(tool.server for tool in self._tools)))
         self._entries: list[_Entry] = []
         self._named: dict[str, list[int]] = {}
         self._postings: dict[str, dict[int, float]] = {}
@@ -371,7 +369,7 @@ class Index:
 
     def _nothing(self, asked: str) -> str:
         counts = Counter(entry.module for entry in self._entries)
-        servers = [f"{name} ({counts[name]})" if counts[name] else name for name in self._modules.values()]
+        servers = [f"{name} ({counts[name]})" for name in self._modules.values()]
         if not servers:
             return "there are no tools besides those you were told of"
         what = f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"

@@ -102,7 +102,8 @@ async def told(
 ) -> KeptTranscript:
     """What these look like. Deltas are passed on as they are, events as entries."""
     transcript = KeptTranscript(width, colour=colour)
-    renderer = EventRenderer(transcript, (shelf or Shelf()).get, thinking=thinking, picture=picture)
+    renderer = EventRenderer(transcript, (shelf or Shelf()).get, picture=picture)
+    renderer.thinking = thinking
     await tell(renderer, items)
     return transcript
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from typing import TypeAlias
 
 import anyio
@@ -52,11 +53,10 @@ class Turns:
         ended = self._ends[turn] = anyio.Event()
         self.was_cut_off, self.has_any = False, True
         self.mark_busy(turn)
-        try:
+        with ExitStack() as if_it_fails:
+            if_it_fails.callback(self._mark_idle, turn)
             await self._link.submit(command)
-        except BaseException:
-            self._mark_idle(turn)
-            raise
+            if_it_fails.pop_all()
         async with background() as tasks:
             tasks.start_soon(self._end_on_leave, ended)
             await ended.wait()

@@ -32,8 +32,6 @@ class Status:
     state: State
     tools: int = 0
     """Tools that are offered."""
-    held: int = 0
-    """Tools that changed since the user agreed to them."""
     why: str = ""
     """The last error."""
     where: str = ""
@@ -90,11 +88,9 @@ class Life:
         )
         pinned = self.load_pinned() or Manifest()
         there = pinned if self.now is None else pinned.only(self.now.entries)
-        held = self.difference()
         return Status(
             state=next(state for state, holds in states if holds),
             tools=len(there.entries),
-            held=len(held.names("changed")) + len(held.names("new")),
             why=why,
             where=self._where,
             retry_in_s=max(0.0, left) if is_paused else 0.0,

@@ -141,8 +141,6 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
         where = f"{origin}: {entry}"
         try:
             name = _name(entry, found)
-            if isinstance(content, _Twice):
-                raise _Fault("stands there twice; remove one")  # noqa: TRY301 - told like the rest
             table = _table(content, "")
             if _flag(table, "disabled"):
                 continue
@@ -242,7 +240,7 @@ def _spec(name: str, table: Mapping[str, Json], origin: str) -> ServerSpec:
             command=_text(table, "command"),
             args=_texts(table, "args"),
             env=_pairs(table, "env"),
-            **_given_texts(table, "cwd"),
+            cwd=_text(table, "cwd") if "cwd" in table else "",
         )
     _none_of(table, ("command", "args", "env", "cwd"), "a URL")
     allow_http = _flag(table, "allow_http")
@@ -314,6 +312,8 @@ def _none_of(table: Mapping[str, Json], keys: Sequence[str], kind: str) -> None:
 
 
 def _table(content: Json, key: str) -> Mapping[str, Json]:
+    if isinstance(content, _Twice):
+        raise _Fault(f"{f'`{key}` ' if key else ''}stands there twice; remove one")
     if not isinstance(content, dict):
         raise _Fault(f"{f'`{key}` ' if key else ''}should be an object, not {_kind(content)}")
     return cast("dict[str, Json]", content)
@@ -335,7 +335,7 @@ def _text(table: Mapping[str, Json], key: str) -> str:
     return value
 
 
-def _given_texts(table: Mapping[str, Json], *keys: str) -> dict[str, Any]:
+def _given_texts(table: Mapping[str, Json], *keys: str) -> dict[str, str]:
     return {key: _text(table, key) for key in keys if key in table}
 
 

@@ -34,7 +34,6 @@ class EventRenderer:
         transcript: Transcript,
         blob: Callable[[events.BlobId], Awaitable[bytes]],
         *,
-        thinking: bool = False,
         picture: PictureMode = "auto",
         displays: int = 0,
     ) -> None:
@@ -50,7 +49,7 @@ class EventRenderer:
         self._stale = False
         self._drawn_at = 0.0
         self._stands = False
-        self.thinking = thinking
+        self.thinking = False
         """True if reasoning is shown."""
 
     def describe_activity(self) -> str:
