@@ -16,7 +16,7 @@ from bench.tokens.report import as_json, as_text
 from bench.tokens.suite import SETS, SetName, measure_bfcl, measure_live, measure_tasks
 
 from pinfold.events import PinfoldError
-from pinfold.front.progress import make_progress_display
+from pinfold.front.progress import ProgressDisplay
 from pinfold.text import presentable_line
 
 
@@ -53,7 +53,7 @@ def run_benchmark(
     if live and answer:
         raise click.UsageError("--live and --answer do not go together; leave one out")
     rule = "answered" if answer else "closed"
-    shown = make_progress_display()
+    shown = ProgressDisplay()
 
     def show(what: str, done: int, all_: int) -> None:
         shown.show(what, done, all_, f"{done}/{all_}")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
 
-_Command: TypeAlias = Callable[..., Any]
+_Command: TypeAlias = Callable[..., object]
+Flags: TypeAlias = Mapping[str, Any]
+"""What a command line gave, by parameter."""
 
 
 class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - generic in stubs only
     name = "number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
             number = float(value)
         except ValueError:
@@ -92,7 +94,7 @@ turn_options = _decorator((*_SESSION, *_SHOWN))
 from_options = _decorator(_FROM)
 
 
-def mount_settings(given: dict[str, Any]) -> dict[str, Any]:
+def mount_settings(given: Flags) -> dict[str, Any]:
     """The session options for --data, --mount and --allow-unmasked, checked; None leaves them as they were."""
     from pinfold.app import check_paths, mounts_of, parse_named_paths
 
@@ -119,7 +121,7 @@ _KEYS = {
 }
 
 
-def flags_of(given: dict[str, Any]) -> dict[str, Any]:
+def flags_of(given: Flags) -> dict[str, Any]:
     """Command-line flags by the configuration key they set."""
     return {key: given.get(name) for key, name in _KEYS.items()} | {
         "model.cache": False if given.get("no_cache") else None,

@@ -45,9 +45,7 @@ def cut(text: str, room: int) -> str:
     return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…"
 
 
-def size_in_words(count: int | None) -> str:
-    if count is None:
-        return ""
+def size_in_words(count: int) -> str:
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
@@ -62,7 +60,7 @@ def variables_page(variables: Sequence[Mapping[str, Json]], width: int = WIDTH) 
     for one in variables:
         size = one.get("size")
         name, kind, shape, cell = (_field(one, key) for key in ("name", "type", "shape", "cell"))
-        rows.append((name, kind, shape, size_in_words(size if isinstance(size, int) else None), cell))
+        rows.append((name, kind, shape, size_in_words(size) if isinstance(size, int) else "", cell))
     return columns(rows, width=width)
 
 
@@ -96,45 +94,28 @@ def _full_name(tool: Mapping[str, Json]) -> str:
 def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> list[str]:
     if not servers:
         return ["No MCP servers. Add one: pinfold mcp add NAME (URL | -- COMMAND)"]
-    rows = [
-        (
-            _field(one, "name"),
-            _field(one, "state"),
-            _tools_in_words(one.get("tools")),
-            first_line(_field(one, "problem")),
-        )
-        for one in servers
-    ]
+    rows: list[Sequence[str]] = []
+    for one in servers:
+        tools = one.get("tools")
+        count = len(cast("list[Json]", tools)) if isinstance(tools, list) else tools
+        offers = "never seen" if count is None else f"{count} tools"
+        rows.append((_field(one, "name"), _field(one, "state"), offers, first_line(_field(one, "problem"))))
     return columns(rows, width=width)
-
-
-def _tools_in_words(tools: Json) -> str:
-    count = len(cast("list[Json]", tools)) if isinstance(tools, list) else tools
-    return "never seen" if count is None else f"{count} tools"
 
 
 def cost_page(history: SessionHistory, width: int = WIDTH) -> list[str]:
     """By model, and the total."""
     if not history.bills:
         return ["No model has been used yet."]
-    rows = [("model", "replies", "in", "out", "cached", "cost")]
-    rows += [_bill(bill) for bill in history.bills]
-    if len(history.bills) > 1:
-        replies = sum(bill.replies for bill in history.bills)
-        rows.append(_bill(ModelBill(model="total", replies=replies, usage=history.usage, cost=history.cost)))
+    rows: list[Sequence[str]] = [("model", "replies", "in", "out", "cached", "cost")]
+    replies = sum(bill.replies for bill in history.bills)
+    total = ModelBill(model="total", replies=replies, usage=history.usage, cost=history.cost)
+    for bill in (*history.bills, total) if len(history.bills) > 1 else history.bills:
+        usage = bill.usage
+        tokens = (f"{count:,}" for count in (usage.input_tokens, usage.output_tokens, usage.cached_tokens))
+        # A scripted model uses nothing.
+        rows.append((bill.model, str(bill.replies), *tokens, dollars(bill.cost if usage.total else 0.0)))
     return columns(rows, width=width)
-
-
-def _bill(bill: ModelBill) -> tuple[str, str, str, str, str, str]:
-    usage = bill.usage
-    return (
-        bill.model,
-        str(bill.replies),
-        f"{usage.input_tokens:,}",
-        f"{usage.output_tokens:,}",
-        f"{usage.cached_tokens:,}",
-        dollars(bill.cost if usage.total else 0.0),  # a scripted model uses nothing
-    )
 
 
 def dollars(cost: float | None) -> str:
@@ -145,16 +126,9 @@ def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
     if not gone:
         return ["Nothing was sent from this machine."]
     rows = [("to", "times", "bytes out", "bytes back", "tokens in/out")]
-    rows += [
-        (
-            one.to,
-            f"{one.times:,}",
-            f"{one.bytes_out:,}",
-            f"{one.bytes_back:,}",
-            f"{one.input_tokens:,}/{one.output_tokens:,}" if one.input_tokens or one.output_tokens else "",
-        )
-        for one in gone
-    ]
+    for one in gone:
+        tokens = f"{one.input_tokens:,}/{one.output_tokens:,}" if one.input_tokens or one.output_tokens else ""
+        rows.append((one.to, f"{one.times:,}", f"{one.bytes_out:,}", f"{one.bytes_back:,}", tokens))
     return columns(rows, width=width)
 
 
@@ -162,13 +136,11 @@ def sessions_page(sessions: Sequence[SessionNode], here: str = "", *, width: int
     """Last used first; `here` is marked."""
     if not sessions:
         return [f"No session matches {presentable_line(words)!r}." if words else "No sessions yet."]
-    return columns([_session(kin, here) for kin in sessions], width=width)
-
-
-def _session(kin: SessionNode, here: str) -> tuple[str, str, str, str]:
-    mark = "*" if kin.id == here else " "
-    live = "live" if kin.is_live and kin.id != here else ""
-    return (f"{mark} {kin.id}", _minute(kin), live, title_of(kin))
+    rows: list[Sequence[str]] = []
+    for kin in sessions:
+        live = "live" if kin.is_live and kin.id != here else ""
+        rows.append((f"{'*' if kin.id == here else ' '} {kin.id}", _minute(kin), live, title_of(kin)))
+    return columns(rows, width=width)
 
 
 def _minute(kin: SessionNode) -> str:

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from pinfold.events import (
-    ActionFinished,
-    ActionProposed,
-    ActionStarted,
-    CallTool,
-    Delta,
-    Entry,
-    ModelCalled,
-    ModelReplied,
-    Usage,
-)
+from pinfold import events
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -40,11 +30,6 @@ _PHASES = {
     "install": "installing",
     "compile": "compiling",
 }
-
-
-def make_progress_display(step: float = math.inf) -> ProgressDisplay:
-    """`step`: the share of the whole after which another line is printed where there is no bar."""
-    return ProgressDisplay(step)
 
 
 def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
@@ -89,6 +74,7 @@ class ProgressDisplay:
     """A bar that is redrawn on a terminal; elsewhere, for a log, a line for each thing and each further step of it."""
 
     def __init__(self, step: float = math.inf) -> None:
+        """`step`: the share of the whole after which another line is printed where there is no bar."""
         self.began = False
         self._left = TimeLeft()
         self._is_bar = sys.stderr.isatty()
@@ -125,7 +111,7 @@ class Spinner:
 
     def __init__(self, doing: str = "starting") -> None:
         self._doing, self._since = doing, time.monotonic()
-        self._usage = Usage()
+        self._usage = events.Usage()
         self._proposed = "running code"
         self._is_drawn = False
 
@@ -150,19 +136,17 @@ class Spinner:
             sys.stderr.flush()
             self._is_drawn = False
 
-    def take(self, item: Entry | Delta) -> None:
-        match item.event if isinstance(item, Entry) else None:
-            case ModelCalled():
+    def take(self, item: events.Entry | events.Delta) -> None:
+        match item.event if isinstance(item, events.Entry) else None:
+            case events.ModelCalled() | events.ActionFinished():
                 self._turn_to("thinking")
-            case ModelReplied(usage=usage, from_cache=cached):
+            case events.ModelReplied(usage=usage, from_cache=cached):
                 if not cached:
                     self._usage += usage
-            case ActionProposed(action=action):
-                self._proposed = f"running {action.tool}" if isinstance(action, CallTool) else "running code"
-            case ActionStarted():
+            case events.ActionProposed(action=action):
+                self._proposed = f"running {action.tool}" if isinstance(action, events.CallTool) else "running code"
+            case events.ActionStarted():
                 self._turn_to(self._proposed)
-            case ActionFinished():
-                self._turn_to("thinking")
             case _:
                 pass
 

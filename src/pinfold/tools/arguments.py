@@ -9,7 +9,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Union, cast, get_type_hints
 
 from msgspec import Struct, field
 
@@ -30,12 +30,8 @@ _FAULTS = 5
 _GIVEN = 60
 
 
-class _Required:
-    def __repr__(self) -> str:
-        return "REQUIRED"
-
-
-REQUIRED: Final = _Required()
+REQUIRED: Final = inspect.Parameter.empty
+"""The default of an argument that has none."""
 JSON_TYPES: Final[Mapping[str, Any]] = {
     "string": str,
     "integer": int,
@@ -46,10 +42,13 @@ JSON_TYPES: Final[Mapping[str, Any]] = {
 }
 
 
+Hint: TypeAlias = Any
+"""A type, as an annotation has it; or the name of one that is not there yet."""
+
+
 class Argument(Struct, frozen=True, kw_only=True):
     name: str
-    hint: Any = Any
-    """A type, as an annotation has it; or the name of one that is not there yet."""
+    hint: Hint = Any
     default: Any = REQUIRED
     description: str = ""
 
@@ -102,7 +101,7 @@ def read_docstring(text: str) -> Described:
     return Described((found.description or "").strip(), parameters)
 
 
-def read_signature(function: Callable[..., Any], title: str, said: Described) -> tuple[Argument, ...]:
+def read_signature(function: Callable[..., object], title: str, said: Described) -> tuple[Argument, ...]:
     """What `function` takes by name, or BadTool with what to change."""
     hints = _hints(function, title)
     found: list[Argument] = []
@@ -117,18 +116,12 @@ def read_signature(function: Callable[..., Any], title: str, said: Described) ->
                 f"{title} cannot be a tool: parameter {name!r} has no type; write `{name}: str`, or what it is"
             )
         hint = hints.get(name, parameter.annotation)
-        default = REQUIRED if parameter.default is parameter.empty else parameter.default
         text = _annotated_text(hint) or said.parameters.get(name, "")
-        found.append(Argument(name=name, hint=hint, default=default, description=text))
+        found.append(Argument(name=name, hint=hint, default=parameter.default, description=text))
     return tuple(found)
 
 
-def read_result(function: Callable[..., Any], title: str) -> Any:
-    """The type it says it returns; Any where it says nothing."""
-    return _hints(function, title).get("return", Any)
-
-
-def _hints(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
+def _hints(function: Callable[..., object], title: str) -> Mapping[str, Hint]:
     plain: Any = function
     while isinstance(plain, functools.partial):
         plain = cast("functools.partial[Any]", plain).func
@@ -142,7 +135,7 @@ def _hints(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
         raise BadTool(f"{title} cannot be a tool: its types cannot be read: {error}") from error
 
 
-def _annotated_text(hint: Any) -> str:
+def _annotated_text(hint: Hint) -> str:
     if typing.get_origin(hint) is not Annotated:
         return ""
     for note in hint.__metadata__:
@@ -152,11 +145,11 @@ def _annotated_text(hint: Any) -> str:
     return ""
 
 
-def bare(hint: Any) -> Any:
+def bare(hint: Hint) -> Hint:
     return bare(hint.__origin__) if typing.get_origin(hint) is Annotated else hint
 
 
-def members(hint: Any) -> tuple[Any, ...]:
+def members(hint: Hint) -> tuple[Hint, ...]:
     """Of a union."""
     return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else ()
 
@@ -181,12 +174,12 @@ def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.B
     return schema
 
 
-def schema_of_result(hint: Any) -> dict[str, Json] | None:
-    """None where it says nothing, or only pydantic could tell."""
-    return _plain(hint) or None
+def schema_of_result(function: Callable[..., object], title: str) -> dict[str, Json] | None:
+    """Of the type it says it returns; None where it says nothing, or only pydantic could tell."""
+    return _plain(_hints(function, title).get("return", Any)) or None
 
 
-def _plain(hint: Any) -> dict[str, Json] | None:
+def _plain(hint: Hint) -> dict[str, Json] | None:
     """The schema of a type that needs no pydantic to be understood."""
     if isinstance(hint, type) and hint in _SCALARS:
         return {"type": _SCALARS[hint]}
@@ -196,16 +189,13 @@ def _plain(hint: Any) -> dict[str, Json] | None:
         return {"type": "null"}
     origin, parts = typing.get_origin(hint), list(typing.get_args(hint))
     if origin is Annotated:
-        is_text_only = all(isinstance(note, str) for note in parts[1:])
-        return _plain(parts[0]) if is_text_only else None
+        return _plain(parts[0]) if all(isinstance(note, str) for note in parts[1:]) else None
     if origin is Literal and len(parts) > 1 and all(type(part) is str for part in parts):
         return {"enum": list(parts), "type": "string"}
     if union := members(hint):
         told = [_plain(member) for member in union]
         # None last, as pydantic has it.
-        if union[-1] is not type(None) or len(union) != 2 or told[0] is None or told[1] is None:
-            return None
-        return {"anyOf": told}
+        return {"anyOf": told} if len(union) == 2 and union[-1] is type(None) and told[0] is not None else None
     if origin is list and (inner := _plain(parts[0])) is not None:
         return {"items": inner, "type": "array"}
     if origin is dict and parts[0] is str and (inner := _plain(parts[1])) is not None:
@@ -213,7 +203,7 @@ def _plain(hint: Any) -> dict[str, Json] | None:
     return None
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     try:
         return value is REQUIRED or json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError, RecursionError):
@@ -243,14 +233,19 @@ def _trim_schema(schema: Json) -> Json:
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(told.get(key), list):
             told[key] = [_trim_schema(inner) for inner in told[key]]
-    match told:
-        case {"anyOf": [first, {"type": "null"}], "default": None, **rest}:
-            return {**first, **rest}
+    return drop_null(told)
+
+
+def drop_null(schema: Mapping[str, Json]) -> Mapping[str, Json]:
+    """An optional argument need not be nullable as well."""
+    match schema:
+        case {"anyOf": [{**only}, {"type": "null"}], "default": None, **rest}:
+            return {**only, **rest}
         case _:
-            return told
+            return schema
 
 
-def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]) -> type[pydantic.BaseModel]:
+def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Hint]) -> type[pydantic.BaseModel]:
     """The pydantic model that checks the arguments, or BadTool. `hints` resolve types that were only names before."""
     import pydantic
 
@@ -271,16 +266,16 @@ def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]
     return made
 
 
-def _why(arguments: Sequence[Argument], hints: Mapping[str, Any], error: Exception) -> str:
+def _why(arguments: Sequence[Argument], hints: Mapping[str, Hint], error: Exception) -> str:
     import pydantic
 
     for argument in arguments:
         hint = hints.get(argument.name, argument.hint)
         try:
-            pydantic.TypeAdapter[Any](hint).json_schema()
+            pydantic.TypeAdapter[object](hint).json_schema()
         except NameError as unknown:
             return f"the type of {argument.name!r} is not there: {unknown}"
-        except Exception:  # noqa: BLE001 - whatever pydantic says of it, it is this one
+        except (pydantic.errors.PydanticUserError, SyntaxError, TypeError):
             name = getattr(hint, "__name__", None) or str(hint)
             return f"no JSON can give {argument.name!r} a {name}; {TAKEN}"
     return str(error).partition("\n")[0]
@@ -336,7 +331,7 @@ def _takes(arguments: Sequence[Argument]) -> str:
     return f"it takes {', '.join(parts)}{more}"
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value as JSON, cut, for a message."""
     try:
         text = json.dumps(value, ensure_ascii=False)

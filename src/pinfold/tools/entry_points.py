@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pinfold.text import first_line
 from pinfold.tools.results import BadTool
-from pinfold.tools.tool import Tool, as_tool
+from pinfold.tools.tool import AnyTool, Tool, as_tool
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -22,7 +22,7 @@ GROUP = "pinfold.tools"
 
 
 class Plugged(Struct, frozen=True):
-    tools: tuple[Tool[..., Any], ...]
+    tools: tuple[AnyTool, ...]
     faults: tuple[str, ...]
     """A line for each entry point that gave none."""
 
@@ -47,7 +47,7 @@ def _is_any() -> bool:
 def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
     """The tools of all entry points whose names match; one that is broken is named and left out."""
     patterns = tuple(wanted)
-    tools: list[Tool[..., Any]] = []
+    tools: list[AnyTool] = []
     faults: list[str] = []
     for name, point in sorted(find_entry_points().items()):
         if not any(fnmatchcase(name, pattern) for pattern in patterns):
@@ -61,7 +61,7 @@ def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
     return Plugged(tuple(tools), tuple(faults))
 
 
-def _as_tools(loaded: object) -> list[Tool[..., Any]]:
+def _as_tools(loaded: object) -> list[AnyTool]:
     if isinstance(loaded, Tool) or callable(loaded):
         return [as_tool(cast("Callable[..., Any]", loaded))]
     if isinstance(loaded, Iterable) and not isinstance(loaded, str | bytes | Mapping):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import join_names
-from pinfold.tools.arguments import Argument
-from pinfold.tools.execution import run
+from pinfold.tools.arguments import Argument, drop_null
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
 from pinfold.tools.results import BadTool, Result, ToolFailed
-from pinfold.tools.tool import Tool
+from pinfold.tools.tool import AnyTool, run
 
 if TYPE_CHECKING:
     from pinfold.tools.search import Index
@@ -40,6 +37,9 @@ _CATALOGUE = (
     "More tools are Python functions: `from servers.{} import {}`, then call or await it; "
     '`servers.search("words")` finds them, `help(f)` explains one. Servers: {}.'
 )
+_CACHED = 256
+"""Results that are kept, the newest."""
+_CACHED_CHARS = 4_000_000
 _CATALOGUED = 8
 """Servers of the one line."""
 
@@ -53,21 +53,22 @@ class Registry:
 
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any]] = (),
+        tools: Iterable[AnyTool] = (),
         *,
         enable: Iterable[str] | None = None,
         disable: Iterable[str] = (),
         shown: Iterable[str] | None = None,
     ) -> None:
         self._every: dict[str, None] = {PYTHON.name: None}
-        self._tools: dict[str, Tool[..., Any]] = {}
-        self._own: dict[str, tuple[Tool[..., Any], ...]] = {}
-        self._put: dict[str, tuple[Tool[..., Any], ...]] = {}
+        self._tools: dict[str, AnyTool] = {}
+        self._own: dict[str, tuple[AnyTool, ...]] = {}
+        self._put: dict[str, tuple[AnyTool, ...]] = {}
         self._shown = None if shown is None else tuple(shown)
-        self._cache = _Cache()
+        self._cache: dict[str, Result] = {}
+        """Results of tools that allow it, by call."""
         self._index: Index | None = None
         """Of what servers have, once it is asked for."""
-        there: dict[str, Tool[..., Any]] = {}
+        there: dict[str, AnyTool] = {}
         for tool in tools:
             if tool.name in there or tool.name == PYTHON.name:
                 raise BadTool(f"two tools are called {tool.name!r}; give one another name")
@@ -83,7 +84,7 @@ class Registry:
                 # A type without a JSON schema is reported now, not in the middle of a turn.
                 _ = tool.schema
 
-    def put(self, server: str, tools: Iterable[Tool[..., Any]]) -> None:
+    def put(self, server: str, tools: Iterable[AnyTool]) -> None:
         """From now on this is all that this server has; nothing, if it is not known yet.
 
         It stands in the place of built-in tools of that module, which can still be called by their names.
@@ -96,7 +97,7 @@ class Registry:
         for tool in self._put[server]:
             self._add(tool)
 
-    def _add(self, tool: Tool[..., Any]) -> None:
+    def _add(self, tool: AnyTool) -> None:
         self._every[tool.name] = None
         if self._is_on(tool.name):
             self._tools[tool.name] = tool
@@ -123,7 +124,7 @@ class Registry:
         return tuple(name for name in self._every if self._is_on(name))
 
     @property
-    def servers(self) -> dict[str, tuple[Tool[..., Any], ...]]:
+    def servers(self) -> dict[str, tuple[AnyTool, ...]]:
         """The tools in each module of `servers`."""
         return {
             server: tuple(tool for tool in tools if tool.name in self._tools)
@@ -169,7 +170,7 @@ class Registry:
     def _is_shown(self, name: str) -> bool:
         return self._is_on(name) and (self._shown is None or _matches(name, self._shown))
 
-    def get(self, name: str) -> Tool[..., Any] | None:
+    def get(self, name: str) -> AnyTool | None:
         return self._tools.get(name)
 
     def action(self, tool: str, args: Json) -> Action:
@@ -219,15 +220,17 @@ class Registry:
         if tool is None:
             raise ToolFailed(self._why_not(name))
         arguments = tool.check_arguments(args)
-        key = self._cache.key(name, args) if tool.cache else None
-        if key and (known := self._cache.get(key)):
-            return known
+        key = _cache_key(name, args) if tool.cache else None
+        if key in self._cache:
+            return self._cache[key]
         result = await run(tool, arguments)
         if tool.trust == "untrusted":
             result = replace(result, untrusted=True)
         if key:
             # A repeated call sends nothing.
-            self._cache.put(key, replace(result, sent=(), notices=()))
+            self._cache[key] = replace(result, sent=(), notices=())
+            while len(self._cache) > _CACHED or sum(len(one.text) for one in self._cache.values()) > _CACHED_CHARS:
+                del self._cache[next(iter(self._cache))]
         return result
 
     def _why_not(self, name: str) -> str:
@@ -238,25 +241,23 @@ class Registry:
         return _no_such(name, self.names)
 
 
+def _cache_key(name: str, args: Json) -> str | None:
+    try:
+        return json.dumps([name, args], sort_keys=True)
+    except (TypeError, ValueError):
+        return None
+
+
 def _briefly(schema: ToolSchema, untold: Collection[str]) -> ToolSchema:
     """Drop what the model does not need; every request pays for it."""
     parameters = {key: value for key, value in schema.parameters.items() if key != "additionalProperties"}
     properties = cast("Mapping[str, Mapping[str, Json]]", parameters.get("properties", {}))
     parameters["properties"] = {
-        name: {key: value for key, value in _plainly(one).items() if f"{name}.{key}" not in untold}
+        name: {key: value for key, value in drop_null(one).items() if f"{name}.{key}" not in untold}
         for name, one in properties.items()
         if name not in untold
     }
-    return msgspec.structs.replace(schema, parameters=parameters)
-
-
-def _plainly(schema: Mapping[str, Json]) -> Mapping[str, Json]:
-    """An optional argument need not be nullable as well."""
-    match schema:
-        case {"anyOf": [{"type": str()} as only, {"type": "null"}], "default": None, **rest}:
-            return {**only, **rest}
-        case _:
-            return schema
+    return replace(schema, parameters=parameters)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
@@ -271,35 +272,3 @@ def _no_such(name: str, known: Iterable[str]) -> str:
     near = elsewhere[:1] or get_close_matches(name[:64], names, n=1)
     there = f"did you mean {near[0]}?" if near else f"there are {join_names(names, _NAMED)}"
     return f"no tool is called {name[:64]!r}; {there}"
-
-
-class _Cache:
-    """Results by call, the longest unused forgotten first."""
-
-    ENTRIES = 256
-    CHARACTERS = 4_000_000
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Result] = OrderedDict()
-        self._characters = 0
-
-    @staticmethod
-    def key(name: str, args: Json) -> str | None:
-        try:
-            return json.dumps([name, args], sort_keys=True)
-        except (TypeError, ValueError):
-            return None
-
-    def get(self, key: str) -> Result | None:
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
-
-    def put(self, key: str, result: Result) -> None:
-        if old := self._kept.pop(key, None):
-            self._characters -= len(key) + len(old.text)
-        self._kept[key] = result
-        self._characters += len(key) + len(result.text)
-        while self._kept and (len(self._kept) > self.ENTRIES or self._characters > self.CHARACTERS):
-            gone, result = self._kept.popitem(last=False)
-            self._characters -= len(gone) + len(result.text)

@@ -10,7 +10,7 @@ import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from pinfold.events import Json
 from pinfold.tools.arguments import Argument
@@ -131,7 +131,7 @@ def _mend(tool: str, argument: Argument, meant: dict[str, Json]) -> None:
         meant[name] = _VALUES.get((tool, name), {}).get(value, value)
 
 
-def _parse_json(text: str) -> Any:
+def _parse_json(text: str) -> Json:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

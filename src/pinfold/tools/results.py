@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from msgspec import Struct
 
@@ -109,7 +109,7 @@ def _structured_result(returned: object) -> Result:
     return Result(text=text, value=value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Json) -> Json:
     """As JSON would have it, but for bytes, which stay what they are."""
     match value:
         case None | bool() | int() | float() | bytes() if type(value).__module__ in ("builtins", Arrow.__module__):
@@ -117,10 +117,10 @@ def _plain(value: Any) -> Any:
         case bytearray():
             return bytes(value)
         case dict():
-            items = cast("dict[Any, Any]", value).items()
+            items = cast("dict[object, Json]", value).items()
             return {key if type(key) is str else _key(key): _plain(item) for key, item in items}
         case list() | tuple() | set() | frozenset():
-            return [_plain(item) for item in cast("list[Any]", value)]
+            return [_plain(item) for item in cast("list[Json]", value)]
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         case _ if hasattr(value, "model_dump") and not isinstance(value, type):
@@ -131,7 +131,7 @@ def _plain(value: Any) -> Any:
             return to_jsonable_python(value, inf_nan_mode="constants")
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     from pydantic_core import to_jsonable_python
 
     return next(iter(to_jsonable_python({key: None})))

@@ -1,4 +1,4 @@
-"""Finds tools by words, and shows what a call of each needs. Starts no server."""
+"""Finds tools by words as people write them, and shows what a call of each needs. Starts no server."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice, pairwise
 from operator import is_
 from os.path import commonprefix
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -29,8 +29,111 @@ from pinfold.tools.stubs import (
     tools_by_name,
 )
 from pinfold.tools.stubs.schema_types import as_list, as_object
-from pinfold.tools.tool import Tool
-from pinfold.tools.word_forms import GRAMMAR, MEANS, PASSING, WORD, is_slip, meant_by, squash_name, stem_of, stems_of
+from pinfold.tools.tool import AnyTool
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_NOT_IN_NAMES = re.compile(r"[\W_]+")
+_PATH = re.compile(
+    r"(?<![\w/])(?:~|\.\.?)?/\w[\w./-]*|\b[\w-]{1,80}\.(?:txt|md|csv|json|py|log|pdf|docx?|xlsx?|ya?ml|toml|html?)\b"
+)
+_TO_A_PERSON = re.compile(r"\b[Ww]r(?:ite|ote) (?:to )?(?:me\b|us\b|[A-Z])")
+_TO_ME = re.compile(r"\btell (?:me|us)\b", re.IGNORECASE)
+_GRAMMAR = """
+a an the this that some any its my your it me i we you and or of in on at by to for from into with as about up
+is am are be can do how what which who please want need use
+"""
+_PASSING = """
+these those all each every both other others such same own mine us our ours yours he him his she her hers
+they them their theirs there here but nor if so out off over than then too also only just been being was were does did
+done has have had could will would shall should may might must when where why not no yes ok let like now again well else
+very many much more most few less least first last next one two per while before after
+"""
+GRAMMAR = frozenset(_GRAMMAR.split())
+PASSING = GRAMMAR | frozenset(_PASSING.split())
+"""Stop words."""
+
+
+def stems_of(text: str) -> frozenset[str]:
+    return frozenset(map(stem_of, WORD.findall(text)))
+
+
+def squash_name(name: str) -> str:
+    return _NOT_IN_NAMES.sub("", name).lower()
+
+
+def is_slip(one: str, other: str) -> bool:
+    """One letter is missing, wrong or too many, or two have changed places."""
+    short, long = sorted((one, other), key=len)
+    if len(short) < 4 or len(long) - len(short) > 1 or short[0] != long[0]:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    if len(short) < len(long):
+        return short[at:] == long[at + 1 :]
+    is_swapped = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
+    return short[at + 1 :] == long[at + 1 :] or is_swapped
+
+
+@lru_cache(20_000)
+def stem_of(word: str) -> str:
+    """Without the endings of English: `queries`, `querying` and `query` are one, `deletion` and `deletes` too."""
+    word = word.lower()
+    if len(word) < 4 or not word.isascii():
+        return word
+    if word.endswith("ies"):
+        word = f"{word[:-3]}y"
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in ("ation", "ing", "ion", "ed", "er"):
+        if word.endswith(ending) and len(word) - len(ending) > 2:
+            word = word[: -len(ending)]
+            if ending == "ation":
+                word += "at"
+            elif word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            break
+    word = word.removesuffix("e")
+    return f"{word[:-1]}i" if word.endswith("y") and len(word) > 3 else word
+
+
+MEANS = {
+    stem: tools
+    for tools, people in {
+        "send message": "tell inform notify text ping",
+        "message": "mail email",
+        "directory": "folder",
+        "create": "make add new open",
+        "delete": "remove erase drop",
+        "update": "change edit modify rename close assign",
+        "write": "save store",
+        "get": "show display view read",
+        "search": "find look",
+        "post": "share announce publish",
+        "issue": "bug ticket",
+        "price": "cost cheap expensive worth",
+        "event": "meeting appointment schedule",
+        "amount currency": "money euro dollar",
+        "distance": "far",
+        "order": "buy purchase",
+        "pull request": "pr",
+        "transfer": "move",
+        "forecast": "weather",
+        "user": "who whom whose people person",
+        "shipment": "arrive parcel deliver",
+    }.items()
+    for stem in map(stem_of, people.split())
+}
+"""Synonyms: the stem of what people say, and what tools call it."""
+
+
+def meant_by(text: str) -> Iterator[str]:
+    """Synonyms that tools use for the words of a message."""
+    for word in WORD.findall(_TO_ME.sub("", text)):
+        yield from MEANS.get(stem_of(word), "").split()
+    if path := _PATH.search(text):
+        yield "file" if "." in path[0].strip("./") else "directory"
+    if _TO_A_PERSON.search(text):
+        yield from ("send", "message")
+
 
 LIMIT = 8
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
@@ -83,7 +186,7 @@ _DOMINANT = 2.0
 
 
 class _Entry(Struct, frozen=True):
-    tool: Tool[..., Any]
+    tool: AnyTool
     identifier: str
     module: str
 
@@ -96,7 +199,7 @@ class _Entry(Struct, frozen=True):
         return f"{self.module}.{self.identifier}"
 
 
-def search(words: str, tools: Iterable[Tool[..., Any]], limit: int = LIMIT) -> list[str]:
+def search(words: str, tools: Iterable[AnyTool], limit: int = LIMIT) -> list[str]:
     """The tools that fit best, each as a line that is enough to call it. The index of the last tools is cached."""
     given = tuple(tools)
     if not _last or len(_last[0][0]) != len(given) or not all(map(is_, _last[0][0], given)):
@@ -104,17 +207,15 @@ def search(words: str, tools: Iterable[Tool[..., Any]], limit: int = LIMIT) -> l
     return _last[0][1].search(words, limit)
 
 
-_last: list[tuple[tuple[Tool[..., Any], ...], Index]] = []
+_last: list[tuple[tuple[AnyTool, ...], Index]] = []
 
 
 class Index:
     """The words of many tools, indexed at the first search."""
 
-    def __init__(self, tools: Iterable[Tool[..., Any]], *, servers: Iterable[str] = ()) -> None:
-        """`servers` are those whose tools are not known yet."""
+    def __init__(self, tools: Iterable[AnyTool]) -> None:
         self._tools = tuple(tools)
-        names = dict.fromkeys([*(tool.server for tool in self._tools), *servers])
-        self._modules = module_names(list(names))
+        self._modules = module_names(list(dict.fromkeys(tool.server for tool in self._tools)))
         self._entries: list[_Entry] = []
         self._named: dict[str, list[int]] = {}
         self._postings: dict[str, dict[int, float]] = {}
@@ -138,9 +239,10 @@ class Index:
         related = [at for at in ranked if scores[at] >= least]
         told = ranked[: max(len(related), _LEAST)]
         full = related[:_FULL]
-        lines = [self._line(at) if at in full else self._short_line(at) for at in told]
+        lines = [self._line(at, short_call if at in full else bare_call) for at in told]
         if len(told) == 1 or scores[told[0]] >= _DOMINANT * scores[told[1]]:
-            lines[0] = self._in_detail(told[0])
+            details = "\n".join(f"    {line}" for line in argument_lines(self._entries[told[0]].form))
+            lines[0] = f"{self._line(told[0], short_call)}\n{cap_text(details, _DETAIL_CHARS)}".rstrip("\n")
         return lines
 
     def fitting(self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
@@ -161,17 +263,13 @@ class Index:
                 scores[at] *= _ASKED
         least = max(_TELLING * self._rarity(1), _FITTING * max(scores.values(), default=0.0))
         # The name of a server is in each of its tools, so that as a word it tells them not apart, and counts little.
-        named = self._servers_in(said)
+        stems = stems_of(said)
+        named = {server for server, module in self._modules.items() if set() < stems_of(module) <= stems}
         best = [at for at in scores if scores[at] >= least or self._entries[at].tool.server in named]
         best.sort(key=lambda at: (-scores[at], at))
         with_sources = dict.fromkeys(one for at in best for one in (at, *self._named_by(at)))
         lines = (self._hint(at) for at in with_sources)
         return list(islice((line for line in lines if line not in without), limit))
-
-    def _servers_in(self, text: str) -> set[str]:
-        """Those that it names, in one form or another."""
-        stems = stems_of(text)
-        return {server for server, module in self._modules.items() if set() < stems_of(module) <= stems}
 
     def _named_by(self, at: int) -> list[int]:
         """Tools that this one's author names: mostly where an argument comes from."""
@@ -185,7 +283,7 @@ class Index:
         ]
 
     def _read(self) -> None:
-        by_server: dict[str, list[Tool[..., Any]]] = {}
+        by_server: dict[str, list[AnyTool]] = {}
         for tool in self._tools:
             by_server.setdefault(tool.server, []).append(tool)
         for server, tools in by_server.items():
@@ -263,30 +361,22 @@ class Index:
         clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
         return f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
 
-    def _line(self, at: int) -> str:
+    def _line(self, at: int, show: Callable[[Form, str], str]) -> str:
         entry = self._entries[at]
-        return _add_description(short_call(entry.form, entry.path), entry)
-
-    def _short_line(self, at: int) -> str:
-        entry = self._entries[at]
-        return _add_description(bare_call(entry.form, entry.path), entry)
-
-    def _in_detail(self, at: int) -> str:
-        entry = self._entries[at]
-        lines = argument_lines(entry.form)
-        told = cap_text("\n".join(f"    {line}" for line in lines), _DETAIL_CHARS)
-        return f"{self._line(at)}\n{told}" if lines else self._line(at)
+        call, sentence = show(entry.form, entry.path), first_sentence(entry.tool.description)
+        known = f"{local_name(entry.tool)} {entry.tool.server}"
+        return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
     def _nothing(self, asked: str) -> str:
         counts = Counter(entry.module for entry in self._entries)
-        servers = [f"{name} ({counts[name]})" if counts[name] else name for name in self._modules.values()]
+        servers = [f"{name} ({counts[name]})" for name in self._modules.values()]
         if not servers:
             return "there are no tools besides those you were told of"
         what = f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
         return f"{what}; there are servers {join_names(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
 
 
-def _in_own_words(tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
+def _in_own_words(tools: Sequence[AnyTool]) -> list[AnyTool]:
     """Drop the sentences that all descriptions of a server begin with: they distinguish nothing."""
     shared = commonprefix([tool.description for tool in tools])  # noqa: RUF071 - these are no paths
     ends = [match.end() for match in _SENTENCE_END.finditer(shared)]
@@ -309,7 +399,7 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
     return weights
 
 
-def _parameters(tool: Tool[..., Any]) -> Iterator[tuple[str, str, list[str]]]:
+def _parameters(tool: AnyTool) -> Iterator[tuple[str, str, list[str]]]:
     """Name, description and possible values of each; bounded."""
     properties = as_object(as_object(tool.schema.parameters).get("properties"))
     for name, schema in islice(properties.items(), _PARAMETERS):
@@ -323,11 +413,6 @@ def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool =
     for word in set(WORD.findall(text)):
         for term in (stem_of(word), f"={word.lower()}") if forms else (stem_of(word),):
             weights[term] = weights.get(term, 0.0) + weight
-
-
-def _add_description(call: str, entry: _Entry) -> str:
-    sentence, known = first_sentence(entry.tool.description), f"{local_name(entry.tool)} {entry.tool.server}"
-    return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
 
 def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:

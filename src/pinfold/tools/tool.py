@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import inspect
 import re
+import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints, overload
 
+import anyio
 from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
@@ -16,15 +21,15 @@ from pinfold.tools.arguments import (
     check_arguments,
     describe_function,
     model_of,
-    read_result,
     read_signature,
     schema_of,
     schema_of_result,
 )
-from pinfold.tools.results import BadTool
+from pinfold.tools.results import BadCall, BadTool, Result, ToolFailed, as_result
 
 if TYPE_CHECKING:
     import pydantic
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,6 +126,9 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
         return model_of(self.name, self.arguments, hints)
 
 
+AnyTool: TypeAlias = Tool[..., Any]
+
+
 @overload
 def tool(function: Callable[P, R]) -> Tool[P, R]: ...
 @overload
@@ -162,7 +170,7 @@ def tool(
             name=title,
             description=describe_function(function).text,
             effect=effect,
-            returns=schema_of_result(read_result(function, title)),
+            returns=schema_of_result(function, title),
             **options,
         )
         if not any(isinstance(argument.hint, str) for argument in made.arguments):
@@ -172,6 +180,61 @@ def tool(
     return make if function is None else make(function)
 
 
-def as_tool(given: Callable[..., Any]) -> Tool[..., Any]:
+def as_tool(given: Callable[..., Any]) -> AnyTool:
     """A tool as it is; a plain function with the defaults of `@tool`."""
-    return cast("Tool[..., Any]", given) if isinstance(given, Tool) else tool(given)
+    return cast("AnyTool", given) if isinstance(given, Tool) else tool(given)
+
+
+async def run(tool: AnyTool, arguments: Mapping[str, Any]) -> Result:
+    """The tool's result. Raises ToolFailed with a message for the model."""
+    foreign = tool.trust == "untrusted"
+    with anyio.move_on_after(tool.timeout_s):
+        try:
+            call = partial(tool.function, **arguments)
+            returned = call() if inspect.iscoroutinefunction(tool.function) else await _in_thread(call)
+            # A callable object may be async without saying so.
+            return as_result(await returned if inspect.isawaitable(returned) else returned)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise  # the call itself was cancelled, not something inside the tool
+            raise ToolFailed(f"{tool.name} failed: it cancelled itself", at_fault=True) from error
+        except BadCall as error:
+            raise ToolFailed(
+                f"{tool.name} failed: {error}",
+                at_fault=error.at_fault,
+                may_have_happened=error.may_have_happened,
+                untrusted=foreign,
+                sent=error.sent,
+            ) from error
+        except (Exception, SystemExit, GeneratorExit) as error:  # none of these may take the agent with it
+            words = f"{tool.name} failed: {type(error).__name__}: {error}"
+            raise ToolFailed(words, at_fault=True, untrusted=foreign) from error
+    words = f"{tool.name} took longer than {tool.timeout_s:g} s and was given up"
+    raise ToolFailed(words, at_fault=True, may_have_happened=True)
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Run it in a daemon thread: a call that is given up runs on, but does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not done.done():  # it was not given up meanwhile
+            # A pair, because a future cannot carry every exception there is.
+            done.set_result((result, error))
+
+    def work() -> None:
+        result, raised = None, None
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's task
+            raised = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, raised)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True).start()
+    result, error = await done
+    if error is not None:
+        raise error
+    return result

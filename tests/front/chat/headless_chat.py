@@ -27,7 +27,8 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.chat.commands import run_command
+from pinfold.front.chat.commands.context import ChatContext
+from pinfold.front.chat.commands.dispatch import run_command
 from pinfold.model import KeptReply, ScriptedModel
 from pinfold.model.scripted import KeptCall
 
@@ -64,6 +65,9 @@ class Page:
         assert rows == 0
         self.sequences.append(data)
 
+    def live(self, thing: Any) -> None:
+        """There is no live region."""
+
     def read(self) -> str:
         """All that was written since it was last read."""
         text = self._written.getvalue()
@@ -79,14 +83,14 @@ class Telling:
         return "It must be a prime."
 
 
-class Talking:
+class Talking(ChatContext):
     """As the chat is to its commands."""
 
     def __init__(self, link: Link, workspace: Path) -> None:
         self.link = link
         self.session = link.session
         self.workspace = workspace
-        self.transcript = Page()
+        self.transcript: Any = Page()
         self.renderer = Telling()
         self.answers: list[str | None] = []
         """What is said to the next questions."""

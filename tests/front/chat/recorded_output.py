@@ -32,7 +32,7 @@ class KeptTranscript:
             emoji=False,
             legacy_windows=False,
         )
-        self.colour = colour
+        self.colour = self.steered = colour
         self.lives: list[str | None] = []
         """What stood in the live region, one after the other."""
 
@@ -102,7 +102,8 @@ async def told(
 ) -> KeptTranscript:
     """What these look like. Deltas are passed on as they are, events as entries."""
     transcript = KeptTranscript(width, colour=colour)
-    renderer = EventRenderer(transcript, (shelf or Shelf()).get, thinking=thinking, picture=picture)
+    renderer = EventRenderer(transcript, (shelf or Shelf()).get, picture=picture)
+    renderer.thinking = thinking
     await tell(renderer, items)
     return transcript
 

@@ -33,7 +33,9 @@ from pinfold.events import (
     TurnInterrupted,
     new_turn_id,
 )
-from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_command
+from pinfold.front.chat.commands.completions import list_arguments, list_commands
+from pinfold.front.chat.commands.dispatch import run_command
+from pinfold.front.chat.commands.table import COMMANDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
@@ -266,7 +268,7 @@ async def test_a_fork_is_a_branch_that_can_be_gone_to(workspace: Path) -> None:
         assert chat.went[-1] == new
         await chat.type("/resume", new)
         assert "you are in that session" in await chat.type(f"/resume {chat.session}")
-        assert arguments(chat, "resume", new[:6]) == [new]
+        assert list_arguments(chat, "resume", new[:6]) == [new]
 
 
 async def test_the_chat_is_cleared_and_the_variables_stay(workspace: Path) -> None:
@@ -290,7 +292,7 @@ async def test_checkpoints_are_made_listed_and_gone_back_to(workspace: Path) -> 
         shown = await chat.type("/checkpoint")
         numbers = re.findall(r"^(\d+) ", shown, re.MULTILINE)
         assert numbers
-        assert arguments(chat, "checkpoint", "") == ["on", "off", *reversed(numbers)]
+        assert list_arguments(chat, "checkpoint", "") == ["on", "off", *reversed(numbers)]
         (workspace / "a.txt").write_text("mine", encoding="utf-8")
         assert "is restored" in await chat.type(f"/checkpoint {numbers[-1]}")
         assert (workspace / "a.txt").read_text(encoding="utf-8") == "one"
@@ -301,16 +303,16 @@ async def test_arguments_are_completed_from_what_there_is(workspace: Path) -> No
     async with talking(workspace, *replies) as (chat, _):
         await chat.turn("first")
         await chat.turn("second")
-        assert arguments(chat, "mode", "a") == ["ask", "auto"]
-        assert arguments(chat, "undo", "to ") == ["to 1", "to 0"]
-        assert arguments(chat, "diff", "") == ["2", "1"]
-        assert arguments(chat, "rewind", "") == ["2", "1"]
-        assert arguments(chat, "rewind", "1 v") == ["1 variables"]
-        assert arguments(chat, "help", "re") == ["redo", "rewind", "resume", "rename"]
-        assert "builtin" in arguments(chat, "model", "b")
-        assert "jsonl " in arguments(chat, "export", "j")
-        assert arguments(chat, "sent", "x") == []
-        assert arguments(chat, "nothing", "x") == []
+        assert list_arguments(chat, "mode", "a") == ["ask", "auto"]
+        assert list_arguments(chat, "undo", "to ") == ["to 1", "to 0"]
+        assert list_arguments(chat, "diff", "") == ["2", "1"]
+        assert list_arguments(chat, "rewind", "") == ["2", "1"]
+        assert list_arguments(chat, "rewind", "1 v") == ["1 variables"]
+        assert list_arguments(chat, "help", "re") == ["redo", "rewind", "resume", "rename"]
+        assert "builtin" in list_arguments(chat, "model", "b")
+        assert "jsonl " in list_arguments(chat, "export", "j")
+        assert list_arguments(chat, "sent", "x") == []
+        assert list_arguments(chat, "nothing", "x") == []
 
 
 async def test_a_session_is_written_to_a_file_and_its_model_changed(workspace: Path, tmp_path: Path) -> None:
@@ -372,7 +374,7 @@ async def test_a_server_is_listed_and_what_it_offers_agreed_to(
     user_file().chmod(0o600)
     async with talking(workspace) as (chat, _):
         assert re.match(r"notes +\w+", await chat.type("/mcp"))
-        assert arguments(chat, "mcp", "t") == ["trust notes"]
+        assert list_arguments(chat, "mcp", "t") == ["trust notes"]
         shown = await chat.type("/mcp trust notes", "y")
         assert "notes says of its tools:" in shown
         assert "notes is trusted until it changes" in shown

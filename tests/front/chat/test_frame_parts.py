@@ -14,11 +14,10 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from pinfold.events import ModelReplied, SessionOpened, Usage, new_turn_id
-from pinfold.front.chat.completion import ChatCompleter, files_below, rank_paths
-from pinfold.front.chat.history import FileHistory
+from pinfold.front.chat.completion import ChatCompleter, FileHistory, files_below, rank_paths
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion
 from pinfold.front.chat.keys import Pastes
-from pinfold.front.chat.status import Status, short
+from pinfold.front.chat.session_target import Status, short
 
 pytestmark = pytest.mark.unit
 

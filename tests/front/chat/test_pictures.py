@@ -17,9 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pinfold.front.chat.pictures import BadPicture, Frame, choose_way, draw_picture
-from pinfold.front.chat.pictures.encoders import (
+from pinfold.front.chat.pictures import (
     CHUNK,
+    BadPicture,
+    Frame,
+    choose_way,
+    draw_picture,
     encode_sixel,
     place_on_rows,
     quantise,
@@ -70,8 +73,8 @@ def filtered(how: int, row: bytes, before: bytes, bpp: int) -> bytes:
     return bytes(done)
 
 
-def whole(width: int, height: int) -> tuple[int, int]:
-    return width, height
+WHOLE = (30_000, 30_000)
+"""Room for a picture as it is."""
 
 
 def pixels(picture: Raster) -> list[list[Pixel]]:
@@ -102,7 +105,7 @@ def test_a_png_of_any_filter_and_colour_type_is_read_as_it_was_written(data: st.
     width, height = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 7))
     rows = [data.draw(st.binary(min_size=width * channels, max_size=width * channels)) for _ in range(height)]
     how = data.draw(st.lists(st.integers(0, 4), min_size=height, max_size=height))
-    found = pixels(decode_png(png(rows, width, colours=colours, filters=how.__getitem__), whole))
+    found = pixels(decode_png(png(rows, width, colours=colours, filters=how.__getitem__), *WHOLE))
     for row, line in zip(rows, found, strict=True):
         for x, pixel in enumerate(line):
             *colour, alpha = row[x * channels : (x + 1) * channels] + b"\xff" * (channels in (1, 3))
@@ -119,18 +122,18 @@ def test_a_palette_of_any_depth_is_looked_up(depth: int) -> None:
         sum(value << (8 - depth * (place + 1)) for place, value in enumerate(numbers[at : at + per]))
         for at in range(0, len(numbers), per)
     )
-    found = decode_png(png([packed], len(numbers), colours=3, depth=depth, extra=chunk(b"PLTE", palette)), whole)
+    found = decode_png(png([packed], len(numbers), colours=3, depth=depth, extra=chunk(b"PLTE", palette)), *WHOLE)
     assert pixels(found)[0] == [tuple(palette[3 * n : 3 * n + 3]) for n in numbers]
 
 
 def test_sixteen_bits_are_read_by_their_upper_half() -> None:
     row = bytes([10, 99, 20, 98, 30, 97])
-    assert pixels(decode_png(png([row], 1, depth=16), whole)) == [[(10, 20, 30)]]
+    assert pixels(decode_png(png([row], 1, depth=16), *WHOLE)) == [[(10, 20, 30)]]
 
 
 def test_a_picture_is_scaled_to_the_mean_of_what_a_pixel_stands_for() -> None:
     rows = [bytes([0, 0, 0, 100, 100, 100]), bytes([200, 200, 200, 100, 100, 100])]
-    assert pixels(decode_png(png(rows, 2), lambda _width, _height: (1, 1))) == [[(100, 100, 100)]]
+    assert pixels(decode_png(png(rows, 2), 1, 1)) == [[(100, 100, 100)]]
 
 
 def test_sixels_decode_to_the_same_picture() -> None:
@@ -344,7 +347,7 @@ def test_no_picture_raises_anything_else(data: bytes, at: int, way: str) -> None
 
 def test_unpacking_stops_when_it_takes_too_long() -> None:
     with pytest.raises(BadPicture, match="takes too long"):
-        decode_png(SOUND, whole, seconds=-1.0)
+        decode_png(SOUND, *WHOLE, seconds=-1.0)
 
 
 @pytest.mark.parametrize(

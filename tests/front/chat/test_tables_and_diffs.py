@@ -106,13 +106,13 @@ def test_words_that_differ_are_stressed_where_most_are_the_same() -> None:
 
 
 def test_a_long_diff_is_left_out_in_the_middle() -> None:
-    diff = diffs.compute_diff("", "".join(f"{n}\n" for n in range(100)), "a.txt")
+    diff = diffs.compute_diff("", "".join(f"{n}\n" for n in range(100)))
     assert diff is not None
     text = diffed(diff, most=9).text.split("\n")
-    assert text[:3] == ["--- a/a.txt", "+++ b/a.txt", "@@ -0,0 +1,100 @@"]
-    assert text[6] == "... 94 lines more"
+    assert text[:3] == ["@@ -0,0 +1,100 @@", "+0", "+1"]
+    assert text[6] == "... 92 lines more"
     assert text[-4:] == ["+97", "+98", "+99", ""]
-    assert diffs.size_of(diff).words == "+100 -0"
+    assert diffs.describe_size(diff) == "+100 -0"
 
 
 def test_what_would_take_long_to_compare_is_not() -> None:

@@ -144,6 +144,17 @@ async def test_the_last_answer_goes_to_the_clipboard_or_into_a_file(workspace: P
         assert len(chat.transcript.sequences) == 1
 
 
+async def test_an_answer_that_was_taken_back_is_not_copied(workspace: Path) -> None:
+    async with talking(workspace, saying("first"), saying("second")) as (chat, _):
+        await chat.turn("one")
+        await chat.turn("two")
+        await chat.type("/rewind 2 chat", "y")
+        await chat.type("/copy answer.md")
+        assert (workspace / "answer.md").read_text() == "first"
+        await chat.type("/rewind 1 chat", "y")
+        assert "no answer yet" in await chat.type("/copy")
+
+
 async def test_what_is_opened_is_shown_and_never_run(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,8 @@ from tests.tools.mcp.http_servers import Odd, serving
 from pinfold.events import Sent
 from pinfold.tools import BadCall, Registry, ToolFailed
 from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.over_http import checked_url
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.mcp.transports import checked_url
 
 pytestmark = pytest.mark.integration
 
@@ -69,7 +69,7 @@ async def test_a_server_on_the_web_does_what_one_on_this_machine_does(everyday: 
             with pytest.raises(ToolFailed, match="no milk"):
                 await tools.call("web.fails", {"why": "no milk"})
             await tools.call("web.grow", {})
-            await until(lambda: servers.status("web").held == 1)
+            await until(lambda: len(servers.difference("web").changes) == 1)
 
 
 async def test_headers_of_the_entry_reach_its_server(odd: Odd, url: str) -> None:
@@ -177,7 +177,7 @@ async def test_a_server_that_does_not_let_go_is_left_all_the_same(odd: Odd, url:
 
 
 async def test_bytes_that_leave_this_machine_are_on_record_and_those_that_do_not_are_not(url: str) -> None:
-    from pinfold.tools.mcp.server_tools import sent_to
+    from pinfold.tools.mcp.servers import sent_to
 
     assert sent_to(_spec("https://mcp.example.com/mcp"), 10, 20) == (Sent(to="mcp.example.com:443", out=10, back=20),)
     async with House().servers(_spec(url), limits=LIMITS) as servers:

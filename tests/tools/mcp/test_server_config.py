@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.tools.mcp.server_config import read_servers
-from pinfold.tools.mcp.spec import OAuth, ServerSpec, module_name
+from pinfold.tools.mcp.spec import OAuth, ServerSpec, module_name, read_servers
 
 pytestmark = pytest.mark.unit
 

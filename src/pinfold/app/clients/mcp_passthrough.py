@@ -19,7 +19,7 @@ from pinfold.events import CallTool, new_action_id
 from pinfold.text import cap_text
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.passthrough import LATEST, Line, Peer, Speech
-from pinfold.tools.mcp.server_tools import relaying
+from pinfold.tools.mcp.servers import relaying
 from pinfold.tools.results import Result
 
 __all__ = ["LATEST", "Line", "Peer", "Speech", "Upstream"]

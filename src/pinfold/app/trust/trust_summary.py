@@ -61,7 +61,7 @@ def _format_value(value: object) -> str:
 
 def _servers(data: bytes, origin: str) -> tuple[str, ...]:
     from pinfold.app.trust.mcp_reach import apply_reach, describe_server
-    from pinfold.tools.mcp.server_config import read_servers
+    from pinfold.tools.mcp.spec import read_servers
 
     specs, faults = read_servers(data, origin)
     lines = [line for spec in specs for line in describe_server(apply_reach(spec))]

@@ -28,8 +28,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.renderers.diffs import colour_lines
-from pinfold.front.chat.renderers.lines import HangingText
-from pinfold.front.chat.renderers.transcript import Transcript
+from pinfold.front.chat.renderers.transcript import HangingText, Transcript
 from pinfold.text import cap_text, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]
@@ -76,12 +75,12 @@ class Approvals:
                 self._waiting[event.id] = event
                 self._dismiss(event.id)  # asked again: what was shown is outdated
                 self._woken.set()
-            case ApprovalDecided() if event.id in self._waiting:
-                self._withdraw(event.id)
-                if event.id not in self._ours:
-                    self._transcript.write(_render_decision(event))
-            case ActionFinished() if event.id in self._waiting:
-                self._withdraw(event.id)
+            case ApprovalDecided() | ActionFinished() if event.id in self._waiting:
+                del self._waiting[event.id]
+                self._dismiss(event.id)
+                if isinstance(event, ApprovalDecided) and event.id not in self._ours:
+                    who = "another process" if event.by == "user" else presentable_line(event.by)
+                    self._transcript.write(Text(f"  answered by {who}", style="dim"))
             case _:
                 pass
 
@@ -91,10 +90,6 @@ class Approvals:
                 await self._ask(next(iter(self._waiting.values())))
             self._woken = anyio.Event()
             await self._woken.wait()
-
-    def _withdraw(self, id_: ActionId) -> None:
-        del self._waiting[id_]
-        self._dismiss(id_)
 
     def _dismiss(self, id_: ActionId) -> None:
         if self._asked is not None and self._asked[0] == id_:
@@ -231,12 +226,5 @@ def _strip_blank_lines(lines: list[str]) -> list[str]:
     kept: list[str] = []
     for is_blank, run in groupby(lines, key=lambda line: not line.strip("+- \t")):
         some = list(run)
-        if is_blank and len(some) > _BLANKS:
-            some = [f"[{len(some):,} empty lines]"]
-        kept += some
+        kept += [f"[{len(some):,} empty lines]"] if is_blank and len(some) > _BLANKS else some
     return kept
-
-
-def _render_decision(event: ApprovalDecided) -> Text:
-    who = "another process" if event.by == "user" else presentable_line(event.by)
-    return Text(f"  answered by {who}", style="dim")

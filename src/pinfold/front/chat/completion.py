@@ -1,19 +1,22 @@
-"""Completes commands, their arguments, and files after an @. Never waits for a disk."""
+"""Completes commands, their arguments, and files after an @, never waiting for a disk; and the history of all chats."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.history import History
 
 FILES = 5000
 SHOWN = 50
@@ -66,16 +69,11 @@ class ChatCompleter(Completer):
 def rank_paths(typed: str, paths: Iterable[str]) -> list[str]:
     """Paths that begin with it, then names that do, then paths that contain it."""
     wanted = typed.lower()
-    ranked: tuple[list[str], ...] = ([], [], [])
-    for path in paths:
-        lower = path.lower()
-        if lower.startswith(wanted):
-            ranked[0].append(path)
-        elif lower.rpartition("/")[2].startswith(wanted):
-            ranked[1].append(path)
-        elif wanted in lower:
-            ranked[2].append(path)
-    return [*ranked[0], *ranked[1], *ranked[2]][:SHOWN]
+
+    def rank(path: str) -> tuple[bool, bool]:
+        return not path.lower().startswith(wanted), not path.lower().rpartition("/")[2].startswith(wanted)
+
+    return sorted((path for path in paths if wanted in path.lower()), key=rank)[:SHOWN]
 
 
 def files_below(root: Path) -> list[str]:
@@ -95,9 +93,9 @@ def files_below(root: Path) -> list[str]:
                 break
             path = f"{folder}{entry.name}"
             is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in _NEVER or _is_ignored(path, entry.name, ignored, is_folder=is_folder):
+            if entry.name in _NEVER or not entry.name.isprintable():
                 continue
-            if not entry.name.isprintable():
+            if _is_ignored(path, entry.name, ignored, is_folder=is_folder):
                 continue
             if is_folder:
                 found.append(f"{path}/")
@@ -120,10 +118,67 @@ def _read_ignore_patterns(folder: Path, above: tuple[str, ...]) -> tuple[str, ..
 
 
 def _is_ignored(path: str, name: str, patterns: tuple[str, ...], *, is_folder: bool) -> bool:
-    for pattern in patterns:
-        if pattern.endswith("/") and not is_folder:
-            continue
-        bare = pattern.strip("/")
-        if fnmatch(path if "/" in bare else name, bare):
-            return True
-    return False
+    bare = (pattern.strip("/") for pattern in patterns if is_folder or not pattern.endswith("/"))
+    return any(fnmatch(path if "/" in pattern else name, pattern) for pattern in bare)
+
+
+_READ = 1 << 20
+_LONGEST = 10_000
+_TRIMMED_AT = 4 << 20
+
+
+def history_path() -> Path | None:
+    """None if there is no home folder."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises without a home
+    if not base.startswith("/"):
+        if not home.startswith("/"):
+            return None
+        base = f"{home}/.local/state"
+    return Path(base) / "pinfold" / "history"
+
+
+class FileHistory(History):
+    """Errors of reading and writing are ignored."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Latest first."""
+        if self._path is None:
+            return
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _READ))
+                lines = file.read().splitlines()[1 if size > _READ else 0 :]
+        except OSError:
+            return
+        last = None
+        for line in reversed(lines):
+            try:
+                text = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(text, str) and text and text != last:
+                yield text
+                last = text
+
+    def store_string(self, string: str) -> None:
+        if self._path is None or len(string) > _LONGEST:
+            return
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._path.exists() and self._path.stat().st_size > _TRIMMED_AT:
+                fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+                _append(fresh, self._path.read_bytes()[-_READ:].partition(b"\n")[2])
+                fresh.replace(self._path)
+            _append(self._path, json.dumps(string).encode("ascii") + b"\n")
+
+
+def _append(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)

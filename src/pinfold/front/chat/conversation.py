@@ -47,19 +47,23 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.chat.approvals import Approvals, render_request
-from pinfold.front.chat.commands import arguments, find_command, list_commands, run_command
+from pinfold.front.chat.commands.completions import list_arguments, list_commands
+from pinfold.front.chat.commands.context import ChatContext
+from pinfold.front.chat.commands.dispatch import run_command
+from pinfold.front.chat.commands.table import find_command
 from pinfold.front.chat.dialogs import UserDialog
 from pinfold.front.chat.input_queue import InputQueue
+from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.event_renderer import EventRenderer
 from pinfold.front.chat.renderers.transcript import Terminal, TerminalTranscript
-from pinfold.front.chat.session_target import Past, SessionTarget, last_session_here, load_past, resolve_session
-from pinfold.front.chat.status import Status
+from pinfold.front.chat.session_target import Past, SessionTarget, Status, last_session_here, load_past, resolve_session
 from pinfold.front.chat.turns import Turns
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.clients import AttachedNotebook
     from pinfold.app.session import Mount
+    from pinfold.front.flags import Flags
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
@@ -69,40 +73,28 @@ _BREATH_S = 0.008
 _CATCH_UP_S = 2.0
 
 
-def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """Log errors of background tasks: printing them would spoil the prompt."""
-    logger.error("unexpected: %s", context.get("message"), exc_info=context.get("exception"))
-
-
-def _preload() -> None:
-    """Load the highlighter before the first answer needs it."""
-    from pinfold.front.chat.renderers.code import highlight_code
-
-    highlight_code("print(1)", "python")
-
-
-async def converse(input_queue: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> int:
+async def converse(input_queue: InputQueue, terminal: Terminal, given: Flags) -> int:
     """Run the chat until the user leaves; the exit code."""
     start_operator_log(given.get("log_level"))
-    asyncio.get_running_loop().set_exception_handler(_log_exception)
+
+    def log_error(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """Errors of background tasks: printing them would spoil the prompt."""
+        logger.error("unexpected: %s", context.get("message"), exc_info=context.get("exception"))
+
+    asyncio.get_running_loop().set_exception_handler(log_error)
     chat = Conversation(input_queue, terminal, given)
     name = await anyio.to_thread.run_sync(last_session_here, given) if given.get("last") else given["session"]
     return await chat.run(name)
 
 
-class Conversation(UserDialog):
-    """Is the `ChatContext` of commands."""
-
-    link: Link
-    renderer: EventRenderer
-    session: SessionId
-    workspace: Path
+class Conversation(UserDialog, ChatContext):
+    _renderer: EventRenderer
     _place: SessionTarget
     _turns: Turns
     _approvals: Approvals
 
-    def __init__(self, input_queue: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> None:
-        super().__init__(input_queue, TerminalTranscript(terminal, steered=terminal.steered))
+    def __init__(self, input_queue: InputQueue, terminal: Terminal, given: Flags) -> None:
+        super().__init__(input_queue, TerminalTranscript(terminal))
         self._terminal = terminal
         self._given = given
         self.status = Status()
@@ -118,7 +110,7 @@ class Conversation(UserDialog):
         """A notebook that the model does not know of yet."""
 
     async def run(self, name: str | None) -> int:
-        self.transcript.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
+        self._write(f"Pinfold {__version__} · /help for help", "dim")
         loaded = await anyio.to_thread.run_sync(load_config)
         self._pictures = loaded.config.chat.pictures
         place, told = await resolve_session(self._given, name, self), False
@@ -129,28 +121,31 @@ class Conversation(UserDialog):
             except OwnerGone:
                 if self._input_queue.leaving:
                     break
-                self.transcript.write(
-                    Text("The process that ran the session has ended; it continues here.", style="yellow")
-                )
+                self._write("The process that ran the session has ended; it continues here.", "yellow")
                 place, told = replace(place, is_new=False), False
                 continue
             except PinfoldError as error:
                 if before is None:
                     raise
-                self.transcript.write(Text(presentable(str(error)), style="red"))
+                self._write(str(error), "red")
                 place, before = before, None
                 continue
             if self._again is not None:
                 before, place, told = replace(place, is_new=False), self._again, True
                 self._again = None
                 continue
-            await self._remove_if_empty(place)
+            if place.folder is None:
+                forget_scratch(place.session)
+            elif place.is_new and not self._turns.has_any:  # nothing was said
+                with contextlib.suppress(PinfoldError, OSError):
+                    await anyio.to_thread.run_sync(SessionStore().remove, place.session)
             if self._next is None:
                 break
             (name,) = self._next
             self._next = before = None
             place, told = await resolve_session(self._given, name, self), False
-        self._farewell(place)
+        if place.folder is not None and self._turns.has_any:
+            self._write(f"Continue with: pinfold -c   or: pinfold resume {place.session}", "dim")
         return 0
 
     # What commands use
@@ -190,7 +185,8 @@ class Conversation(UserDialog):
             standing = await link.status()
             past = await load_past(place, standing.seq)
             if told:
-                past.forget_entries()
+                past.forget(len(past.entries))
+                past.older = 0
             feed = await stack.enter_async_context(link.subscribe(standing.seq))
             self._begin(place, link, standing, past)
             await self._tell_past(past)
@@ -199,7 +195,8 @@ class Conversation(UserDialog):
                 tasks.start_soon(self._beat)
                 tasks.start_soon(self._turns.forward_interrupts)
                 tasks.start_soon(self._run_queued_commands)
-                tasks.start_soon(anyio.to_thread.run_sync, _preload)
+                # Load the highlighter before the first answer needs it.
+                tasks.start_soon(anyio.to_thread.run_sync, highlight_code, "print(1)", "python")
                 tasks.start_soon(self._approvals.serve)
                 self._resume(standing, link, past)
                 if place.is_new and self._given.get("notebook"):
@@ -212,23 +209,26 @@ class Conversation(UserDialog):
     def _begin(self, place: SessionTarget, link: Link, standing: SessionStatus, past: Past) -> None:
         self.link, self.session, self._place = link, place.session, place
         self.workspace = Path(standing.workspace)
-        self.renderer = EventRenderer(self.transcript, link.blob, picture=self._pictures, displays=past.displays)
+        self.renderer = self._renderer = EventRenderer(
+            self.transcript, link.blob, picture=self._pictures, displays=past.displays
+        )
         self.status = past.status
         self.status.join(standing)
         input_queue = self._input_queue
         self._turns = Turns(input_queue, link, standing.turn)
         self._approvals = Approvals(input_queue, self.transcript, link.submit)
-        input_queue.doing, input_queue.status = self._describe_activity, self.status.line
+        input_queue.doing = lambda: "waiting for you" if len(self._approvals) else self._renderer.describe_activity()
+        input_queue.status = self.status.line
         input_queue.at_once = self._queue_command
-        self._terminal.set_completions(list_commands(self), partial(arguments, self), self.workspace)
+        self._terminal.set_completions(list_commands(self), partial(list_arguments, self), self.workspace)
         if standing.no_model:
-            self.transcript.write(Text(presentable(standing.no_model), style="yellow"))
+            self._write(standing.no_model, "yellow")
 
     async def _tell_past(self, past: Past) -> None:
         if past.older:
-            self.transcript.write(Text(f"({past.older:,} earlier turns are not shown)", style="dim"))
+            self._write(f"({past.older:,} earlier turns are not shown)", "dim")
         for entry in past.entries:
-            await self.renderer.render(entry)
+            await self._renderer.render(entry)
             event = entry.event
             # Open questions are asked again.
             if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
@@ -243,7 +243,7 @@ class Conversation(UserDialog):
             self._approvals.take(event)
         if isinstance(link, LiveSession):
             self._turns.was_cut_off = True
-            self.transcript.write(Text("The last turn was cut off; type `continue` to finish it.", style="yellow"))
+            self._write("The last turn was cut off; type `continue` to finish it.", "yellow")
         else:
             self._turns.mark_busy(standing.turn)
 
@@ -271,11 +271,13 @@ class Conversation(UserDialog):
         except OwnerGone:
             raise
         except PinfoldError as error:
-            self.transcript.write(Text(presentable(str(error)), style="red"))
+            self._write(str(error), "red")
         except Exception as error:
             logger.exception("unexpected")
-            words = f"unexpected error, please report it: {type(error).__name__}: {error}"
-            self.transcript.write(Text(presentable(words), style="red"))
+            self._write(f"unexpected error, please report it: {type(error).__name__}: {error}", "red")
+
+    def _write(self, words: str, style: str) -> None:
+        self.transcript.write(Text(presentable(words), style=style))
 
     def _queue_command(self, line: str) -> bool:
         """True if the line is a command that can run now; it is queued then."""
@@ -300,7 +302,11 @@ class Conversation(UserDialog):
             self.leave()
         elif words.startswith("/"):
             await self._run_command(words)
-            await self._wait_until_shown()
+            # Show the events of a command before the next line is handled.
+            if isinstance(self.link, LiveSession):
+                with anyio.move_on_after(_CATCH_UP_S):
+                    while self._shown < self.link.log.seq:
+                        await self._progressed.wait()
         elif words.startswith("!") and words.strip("! "):
             id_ = new_action_id()
             await self._run_turn(id_, Execute(id=id_, code=words))
@@ -314,16 +320,6 @@ class Conversation(UserDialog):
     async def _run_turn(self, turn: TurnId | ActionId, command: Say | Continue | Execute) -> None:
         await self._turns.run(turn, command)
         self.status.join(await self.link.status())
-
-    async def _wait_until_shown(self) -> None:
-        """Show the events of a command before the next line is handled."""
-        if isinstance(self.link, LiveSession):
-            with anyio.move_on_after(_CATCH_UP_S):
-                while self._shown < self.link.log.seq:
-                    await self._progressed.wait()
-
-    def _describe_activity(self) -> str:
-        return "waiting for you" if len(self._approvals) else self.renderer.describe_activity()
 
     # Events
 
@@ -342,11 +338,10 @@ class Conversation(UserDialog):
             if isinstance(item.event, UserSpoke):
                 self._turns.take(item.event)
         try:
-            await self.renderer.render(item)
+            await self._renderer.render(item)
         except Exception as error:  # one event that cannot be shown does not end the chat
             logger.exception("unexpected")
-            words = f"this could not be shown, please report it: {type(error).__name__}"
-            self.transcript.write(Text(words, style="red"))
+            self._write(f"this could not be shown, please report it: {type(error).__name__}", "red")
         if isinstance(item, Entry):
             self._approvals.take(item.event)
             self._turns.take(item.event)
@@ -359,19 +354,4 @@ class Conversation(UserDialog):
         """Redraw the live region a few times a second."""
         while True:
             await anyio.sleep(_BEAT_S if self._input_queue.is_busy else _IDLE_S)
-            self.renderer.refresh()
-
-    # The end
-
-    async def _remove_if_empty(self, place: SessionTarget) -> None:
-        """Delete a session in which nothing was said."""
-        if place.folder is None:
-            forget_scratch(place.session)
-        elif place.is_new and not self._turns.has_any:
-            with contextlib.suppress(PinfoldError, OSError):
-                await anyio.to_thread.run_sync(SessionStore().remove, place.session)
-
-    def _farewell(self, place: SessionTarget) -> None:
-        if place.folder is not None and self._turns.has_any:
-            words = f"Continue with: pinfold -c   or: pinfold resume {place.session}"
-            self.transcript.write(Text(words, style="dim"))
+            self._renderer.refresh()

@@ -15,13 +15,14 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.formatted_text import ANSI, to_formatted_text
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
@@ -32,16 +33,16 @@ from prompt_toolkit.search import stop_search
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from pinfold.front.chat.completion import ChatCompleter
-from pinfold.front.chat.history import FileHistory, history_path
-from pinfold.front.chat.input_queue import InputQueue, WordsQuestion
+from pinfold.front.chat.completion import ChatCompleter, FileHistory, history_path
+from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.keys import Pastes, bindings
-from pinfold.front.chat.prompt_view import SPIN_S, PromptView, merge_fragments
-from pinfold.front.chat.terminal_writer import ThrottledApplication, stdout_writer
+from pinfold.front.chat.prompt_view import SPIN_S, PromptView, ThrottledApplication, merge_fragments, stdout_writer
 
 if TYPE_CHECKING:
     from prompt_toolkit.data_structures import Size
     from prompt_toolkit.document import Document
+
+    from pinfold.front.flags import Flags
 
 _BEAT_S = 0.04
 """Least time between two writes to the terminal."""
@@ -93,7 +94,7 @@ class Frame:
         self._buffer = Buffer(
             multiline=True,
             completer=self.completing,
-            complete_while_typing=Condition(self._completes),
+            complete_while_typing=Condition(lambda: input_queue.question is None and len(self._buffer.text) < _AT_ONCE),
             history=FileHistory(history_path()),
             enable_history_search=False,
             on_text_insert=lambda _: input_queue.note_key(),
@@ -106,21 +107,15 @@ class Frame:
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
         self._echoed_at = 0.0
-        self._made_for = -1
-        self._made: StyleAndTextTuples = []
         self._shrunk = False
         self._draft: Document | None = None
         self._drawn_at: Size | None = None
-        input_queue.changed, input_queue.arms, input_queue.disarms = (
-            self._request_redraw,
-            self._take_keys,
-            self._restore_draft,
-        )
-        input_queue.unread = _is_unread
+        input_queue.changed, input_queue.unread = self._request_redraw, _is_unread
+        input_queue.arms, input_queue.disarms = self._take_keys, self._restore_draft
 
     def _application(self) -> ThrottledApplication:
         input_queue = self.input_queue
-        above = Window(FormattedTextControl(self._upper), dont_extend_height=True, wrap_lines=False)
+        above = Window(FormattedTextControl(self._view.above), dont_extend_height=True, wrap_lines=False)
         search = SearchToolbar(backward_search_prompt="search (Ctrl-R goes on, Enter takes it): ", ignore_case=True)
         entry = Window(
             BufferControl(
@@ -140,7 +135,7 @@ class Frame:
             layout=Layout(
                 HSplit(
                     [
-                        ConditionalContainer(above, Condition(lambda: bool(self._upper()))),
+                        ConditionalContainer(above, Condition(lambda: bool(self._view.above()))),
                         entry,
                         search,
                         CompletionsMenu(max_height=6, extra_filter=Condition(lambda: input_queue.question is None)),
@@ -248,14 +243,12 @@ class Frame:
             if text:
                 self._pending.insert(0, text)
                 self._flush_soon()
-        elif text or self._shrunk:
-            self._shrunk = False
-            with self._pen.hold_output():
-                app.renderer.erase()
-                self._pen.write_raw(text.replace("\n", "\r\n"))
-                app.context.copy().run(self._draw)
         else:
             with self._pen.hold_output():
+                if text or self._shrunk:
+                    self._shrunk = False
+                    app.renderer.erase()
+                    self._pen.write_raw(text.replace("\n", "\r\n"))
                 app.context.copy().run(self._draw)
 
     def _region(self) -> int:
@@ -299,20 +292,11 @@ class Frame:
         if not self._pending:  # a question counts as shown only after the text above it
             self.input_queue.on_drawn()
 
-    def _upper(self) -> StyleAndTextTuples:
-        """Cached, as one drawing asks for it several times."""
-        if self._made_for != self._app.render_counter:
-            self._made_for, self._made = self._app.render_counter, self._view.above()
-        return self._made
-
     # The input
 
     def _is_hidden(self) -> bool:
         question = self.input_queue.question
-        return self.input_queue.armed and isinstance(question, WordsQuestion) and question.hidden
-
-    def _completes(self) -> bool:
-        return self.input_queue.question is None and len(self._buffer.text) < _AT_ONCE
+        return self.input_queue.armed and question is not None and question.hidden
 
     def _take_keys(self) -> None:
         """A question takes the keyboard; the draft comes back after it."""
@@ -336,32 +320,24 @@ def _is_unread() -> bool:
         return False
 
 
-def chat(given: dict[str, Any]) -> int:
+def chat(given: Flags) -> int:
     """Run the chat; the exit code."""
     return asyncio.run(_chat(given))
 
 
-async def _chat(given: dict[str, Any]) -> int:
+async def _chat(given: Flags) -> int:
     input_queue = InputQueue(time.monotonic)
     frame = Frame(input_queue)
     input_queue.status = lambda _: "starting"
     drawn = asyncio.create_task(frame.run())
     await asyncio.sleep(0)  # let the prompt be drawn
     try:
-        converse = await asyncio.to_thread(_load)
-        talking = asyncio.create_task(converse(input_queue, frame, given))
+        await asyncio.to_thread(import_module, "anyio._backends._asyncio")  # its first use would load it and delay keys
+        conversation = await asyncio.to_thread(import_module, "pinfold.front.chat.conversation")
+        talking = asyncio.create_task(conversation.converse(input_queue, frame, given))
         input_queue.forced = talking.cancel
         await asyncio.wait([talking])
         return 130 if talking.cancelled() else talking.result()
     finally:
         frame.close()
         await drawn
-
-
-def _load() -> Any:
-    from importlib import import_module
-
-    import_module("anyio._backends._asyncio")  # else the first use would load it and delay keys
-    from pinfold.front.chat.conversation import converse
-
-    return converse

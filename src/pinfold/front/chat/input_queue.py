@@ -18,8 +18,12 @@ WORDS_HINT = "answer with one key; what you typed is in the input line"
 class Question:
     """Must be answered before anything else. The answer is None for Esc."""
 
+    label = "?"
+    """Stands before the answer."""
     follows = False
     """It follows from the last key, so it takes keys at once."""
+    hidden = False
+    """What is typed is not shown."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -29,6 +33,12 @@ class Question:
     def settle(self, answer: str | None) -> None:
         if not self.future.done():
             self.future.set_result(answer)
+
+    def press(self, key: str) -> None:
+        """One key, for questions that take them singly."""
+
+    def enter(self, text: str) -> None:
+        """Enter, after so much text."""
 
 
 class KeyQuestion(Question):
@@ -59,13 +69,17 @@ class ChoiceQuestion(Question):
 
     def press(self, key: str) -> None:
         """Digits select the number they form."""
-        if key.isdecimal():
-            for digits in (self._digits + key, key):
-                if 1 <= int(digits) <= len(self.options):
-                    self._digits, self.at = digits, int(digits) - 1
-                    return
+        for digits in (self._digits + key, key):
+            if 1 <= int(digits) <= len(self.options):
+                self._digits, self.at = digits, int(digits) - 1
+                return
 
-    def choose(self) -> None:
+    def enter(self, text: str) -> None:
+        """`text`: its number, from 1; nothing chooses the one that is marked."""
+        if text.isdecimal() and 1 <= int(text) <= len(self.options):
+            self.at = int(text) - 1
+        elif text:
+            return
         self.settle(str(self.at))
 
 
@@ -80,7 +94,6 @@ class WordsQuestion(Question):
         self.may_be_empty = may_be_empty
         self.follows = follows
         self.hidden = hidden
-        """What is typed is not shown."""
 
     def enter(self, text: str) -> None:
         if text.strip() or self.may_be_empty:
@@ -104,7 +117,7 @@ class InputQueue:
         self.hint = ""
         self.changed: Callable[[], None] = _do_nothing
         """The frame draws again."""
-        self.at_once: Callable[[str], bool] = _never
+        self.at_once: Callable[[str], bool] = lambda _: False
         """Handles a line that need not wait; False if it must."""
         self.interrupted: Callable[[], None] = _do_nothing
         """The conversation stops what runs."""
@@ -286,10 +299,6 @@ class InputQueue:
             self.armed = True
             self.arms()
             self.changed()
-
-
-def _never(_: str) -> bool:
-    return False
 
 
 def _do_nothing() -> None:

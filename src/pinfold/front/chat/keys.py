@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.key_binding import KeyBindings
@@ -143,27 +144,18 @@ def _bind_answering(keys: KeyBindings, input_queue: InputQueue, pastes: Pastes) 
     def paste(event: Press) -> None:
         event.current_buffer.insert_text(input_queue.paste(pastes.collapse(event.data)))
 
-    for name, by in (("up", -1), ("down", 1), ("s-tab", -1), ("tab", 1)):
-        keys.add(name, filter=choosing)(_make_mover(input_queue, by))
-
-    @keys.add("enter", filter=choosing)
-    def choose(_: Press) -> None:
-        if isinstance(input_queue.question, ChoiceQuestion):
-            input_queue.question.choose()
-
-    @keys.add("enter", filter=worded)
-    def answer(event: Press) -> None:
-        if isinstance(input_queue.question, WordsQuestion):
-            input_queue.question.enter(event.current_buffer.text)
-
-
-def _make_mover(input_queue: InputQueue, by: int) -> Any:
-    def move(event: Press) -> None:
+    def move(event: Press, by: int) -> None:
         if isinstance(input_queue.question, ChoiceQuestion):
             input_queue.question.move(by)
             event.app.invalidate()
 
-    return move
+    for name, by in (("up", -1), ("down", 1), ("s-tab", -1), ("tab", 1)):
+        keys.add(name, filter=choosing)(partial(move, by=by))
+
+    @keys.add("enter", filter=choosing | worded)
+    def answer(event: Press) -> None:
+        if input_queue.question is not None:
+            input_queue.question.enter(event.current_buffer.text)
 
 
 def _is_empty() -> bool:

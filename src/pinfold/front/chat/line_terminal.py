@@ -11,9 +11,12 @@ import termios
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pinfold.front.chat.input_queue import LEAVE_HINT, ChoiceQuestion, InputQueue, KeyQuestion, Question, WordsQuestion
+from pinfold.front.chat.input_queue import LEAVE_HINT, ChoiceQuestion, InputQueue, KeyQuestion, Question
+
+if TYPE_CHECKING:
+    from pinfold.front.flags import Flags
 
 
 class LineTerminal:
@@ -122,8 +125,7 @@ class LineTerminal:
         elif isinstance(question, ChoiceQuestion):
             lines += [f"  {number}. {words}" for number, words in enumerate(question.options, 1)]
             lines.append("type a number, then Enter; Ctrl-C cancels")
-        label = question.label if isinstance(question, WordsQuestion) else "?"
-        _write("\n".join(lines) + f"\n{label} ")
+        _write("\n".join(lines) + f"\n{question.label} ")
         termios.tcflush(self._in, termios.TCIFLUSH)  # ignore what was typed before the question
 
     def _stop(self) -> None:
@@ -141,21 +143,14 @@ class LineTerminal:
 
 
 def _answer(question: Question, line: str) -> None:
-    match question:
-        case KeyQuestion():
-            if len(line) == 1:
-                question.press(line)
-            elif line.lower() in ("yes", "no"):
-                question.press(line[0])
-            elif line:
-                keys = ", ".join(key for key in question.keys if len(key) == 1)
-                _write(f"Type one of {keys}, then Enter.\n? ")
-        case ChoiceQuestion() if line.isdecimal() and 1 <= int(line) <= len(question.options):
-            question.settle(str(int(line) - 1))
-        case WordsQuestion():
+    if not isinstance(question, KeyQuestion):
+        if line or not isinstance(question, ChoiceQuestion):
             question.enter(line)
-        case _:
-            pass
+    elif len(line) == 1 or line.lower() in ("yes", "no"):
+        question.press(line[0])
+    elif line:
+        keys = ", ".join(key for key in question.keys if len(key) == 1)
+        _write(f"Type one of {keys}, then Enter.\n? ")
 
 
 def _write(text: str) -> None:
@@ -163,12 +158,12 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def chat_in_lines(given: dict[str, Any]) -> int:
+def chat_in_lines(given: Flags) -> int:
     """Run the chat; the exit code."""
     return asyncio.run(_chat(given))
 
 
-async def _chat(given: dict[str, Any]) -> int:
+async def _chat(given: Flags) -> int:
     from pinfold.front.chat.conversation import converse
 
     input_queue = InputQueue(time.monotonic)

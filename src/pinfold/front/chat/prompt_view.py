@@ -1,17 +1,99 @@
-"""What is drawn around the input line: the live region, the question or the spinner, queued lines, the status line."""
+"""What is drawn around the input line: the live region, the question or the spinner, queued lines, the status line.
+
+The writer keeps to the rows of the frame, and writes them without flicker.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import groupby
+from typing import Any, cast
 
+from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.output.vt100 import Vt100_Output
 
-from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion
 from pinfold.front.chat.keys import Pastes
+
+
+class TerminalWriter(Vt100_Output):
+    """Holds output back, so that it is written at once and nothing flickers."""
+
+    _is_held = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.region: Callable[[], int] = int
+        """Rows of the frame; 0 if unknown."""
+        self.lost: Callable[[], object] = int
+        self.wrapped: Callable[[], int] = int
+        """Rows that were added when the terminal became narrower."""
+
+    def erase_down(self) -> None:
+        # Not the whole screen below: tmux takes that for a clear and copies it to its history.
+        if rows := self.region():
+            self.write_raw("\x1b7" + "\x1b[B".join(["\r\x1b[2K"] * rows) + "\x1b8")
+        else:
+            if more := self.wrapped():
+                self.cursor_up(more)
+            super().erase_down()
+
+    @contextlib.contextmanager
+    def hold_output(self) -> Generator[None]:
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self.flush()
+
+    def flush(self) -> None:
+        if self._is_held:
+            return
+        try:
+            super().flush()
+        except OSError:  # the terminal is gone
+            self.lost()
+
+    def enable_bracketed_paste(self) -> None:
+        if not self._is_held:
+            super().enable_bracketed_paste()
+
+    def disable_bracketed_paste(self) -> None:
+        if not self._is_held:
+            super().disable_bracketed_paste()
+
+
+class ThrottledApplication(Application[None]):
+    """Redraws through the frame's timer."""
+
+    beat: Callable[[], None] | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Another program, such as an editor, uses the terminal."""
+        return self._running_in_terminal
+
+    def invalidate(self) -> None:
+        if self.beat is None:
+            super().invalidate()
+        else:
+            self.beat()
+
+
+def stdout_writer() -> TerminalWriter:
+    pen = cast("TerminalWriter", TerminalWriter.from_pty(sys.stdout, term=os.environ.get("TERM")))
+    # Do not ask for the cursor's position: a late answer would end up in the shell.
+    pen.enable_cpr = False
+    return pen
+
 
 SPIN_S = 0.1
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -31,8 +113,7 @@ class PromptView:
         if line or wrapped:
             return [("class:prompt", "  ")]
         if self._input_queue.armed and question is not None:
-            label = question.label if isinstance(question, WordsQuestion) else "?"
-            return [("class:question", f"{label} ")]
+            return [("class:question", f"{question.label} ")]
         return [("class:prompt.busy" if self._input_queue.is_busy else "class:prompt", "> ")]
 
     def above(self) -> StyleAndTextTuples:
@@ -43,17 +124,23 @@ class PromptView:
             seconds = time.monotonic() - self._input_queue.busy_since
             glyph = _SPINNER[int(seconds / SPIN_S) % len(_SPINNER)]
             words = self._input_queue.doing() or "working"
-            lines.append(
-                cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self._size().columns)
-            )
+            minutes, rest = divmod(int(seconds), 60)
+            elapsed = f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.0f} s"
+            lines.append(self._line("class:dim", f"{glyph} {words} · {elapsed} · esc stops"))
         waiting = list(self._input_queue.queued)
         for text in waiting[:_QUEUED_ROWS]:
             shown = self._pastes.collapse(text).replace("\n", " ")
             shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
-            lines.append(cut([("class:dim", f"  queued: {shown}")], self._size().columns))
+            lines.append(self._line("class:dim", f"  queued: {shown}"))
         if len(waiting) > _QUEUED_ROWS:
-            lines.append([("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more")])
-        return join_lines(lines)
+            lines.append(self._line("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more"))
+        ended: list[StyleAndTextTuples] = [[*line, ("", "\n")] for line in lines]
+        return [fragment for line in ended for fragment in line][:-1]
+
+    def _line(self, style: str, text: str) -> StyleAndTextTuples:
+        """Not to the last column: some terminals would wrap."""
+        room = max(1, self._size().columns - 1)
+        return [(style, text if len(text) <= room else text[: room - 1] + "…")]
 
     def _format_question(self) -> list[StyleAndTextTuples]:
         question = self._input_queue.question
@@ -81,20 +168,12 @@ class PromptView:
         lines: list[StyleAndTextTuples] = []
         for number in range(first, min(first + room, len(question.options))):
             style = "reverse" if number == question.at else ""
-            lines.append(cut([(style, f"  {number + 1}. {question.options[number]}")], self._size().columns))
+            lines.append(self._line(style, f"  {number + 1}. {question.options[number]}"))
         lines.append([("class:dim", "  arrows or a number, then Enter; Esc cancels")])
         return lines
 
     def bottom(self) -> StyleAndTextTuples:
-        text = self._input_queue.hint or self._input_queue.status(self._size().columns)
-        return cut([("class:status", text)], self._size().columns)
-
-
-def cut(line: StyleAndTextTuples, columns: int) -> StyleAndTextTuples:
-    """Not to the last column: some terminals would wrap."""
-    [(style, text, *_)] = line
-    room = max(1, columns - 1)
-    return [(style, text if len(text) <= room else text[: room - 1] + "…")]
+        return self._line("class:status", self._input_queue.hint or self._input_queue.status(self._size().columns))
 
 
 def merge_fragments(line: StyleAndTextTuples) -> StyleAndTextTuples:
@@ -107,16 +186,3 @@ def merge_fragments(line: StyleAndTextTuples) -> StyleAndTextTuples:
     if together:  # blanks at the end would be broken into a line of their own when the terminal gets narrower
         together[-1] = (together[-1][0], together[-1][1].rstrip(" "))
     return together
-
-
-def join_lines(lines: list[StyleAndTextTuples]) -> StyleAndTextTuples:
-    whole: StyleAndTextTuples = []
-    for number, line in enumerate(lines):
-        if number:
-            whole.append(("", "\n"))
-        whole += line
-    return whole
-
-
-def format_elapsed(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

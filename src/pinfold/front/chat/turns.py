@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from typing import TypeAlias
 
 import anyio
 
+from pinfold import events
 from pinfold.app import Link, background
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    Continue,
-    Event,
-    Execute,
-    Interrupt,
-    Say,
-    TurnEnded,
-    TurnFailed,
-    TurnId,
-    TurnInterrupted,
-    UserSpoke,
-)
 from pinfold.front.chat.input_queue import InputQueue
 
-Target: TypeAlias = TurnId | ActionId
+Target: TypeAlias = events.TurnId | events.ActionId
 _STOP_S = 10.0
 """How long an interrupted turn may take to end before the chat leaves without it."""
 
 
 class Turns:
-    def __init__(self, input_queue: InputQueue, link: Link, current: TurnId | None) -> None:
+    def __init__(self, input_queue: InputQueue, link: Link, current: events.TurnId | None) -> None:
         self._input_queue = input_queue
         self._link = link
         self._ends: dict[Target, anyio.Event] = {}
@@ -43,39 +31,43 @@ class Turns:
         """Something was said in this session, now or before."""
         input_queue.interrupted = self._stop_requested.set
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         match event:
-            case UserSpoke(turn=turn):
+            case events.UserSpoke(turn=turn):
                 self.has_any = True
                 self.mark_busy(turn)
-            case TurnEnded(turn=turn) | TurnFailed(turn=turn) | TurnInterrupted(turn=turn) | ActionFinished(id=turn):
+            case (
+                events.TurnEnded(turn=turn)
+                | events.TurnFailed(turn=turn)
+                | events.TurnInterrupted(turn=turn)
+                | events.ActionFinished(id=turn)
+            ):
                 self._mark_idle(turn)
                 if turn in self._ends:
                     self._ends[turn].set()
             case _:
                 pass
 
-    async def run(self, turn: Target, command: Say | Continue | Execute) -> None:
+    async def run(self, turn: Target, command: events.Say | events.Continue | events.Execute) -> None:
         """Submit it and wait for its end, or until the user leaves."""
         ended = self._ends[turn] = anyio.Event()
         self.was_cut_off, self.has_any = False, True
         self.mark_busy(turn)
-        try:
+        with ExitStack() as if_it_fails:
+            if_it_fails.callback(self._mark_idle, turn)
             await self._link.submit(command)
-        except BaseException:
-            self._mark_idle(turn)
-            raise
+            if_it_fails.pop_all()
         async with background() as tasks:
             tasks.start_soon(self._end_on_leave, ended)
             await ended.wait()
         self._ends.pop(turn, None)
 
     async def stop(self) -> None:
-        """Interrupt what still runs when the user leaves; its state is kept."""
+        """events.Interrupt what still runs when the user leaves; its state is kept."""
         if self.current is None:
             return
         ended = self._ends[self.current] = anyio.Event()
-        await self._link.submit(Interrupt(target=self.current))
+        await self._link.submit(events.Interrupt(target=self.current))
         with anyio.move_on_after(_STOP_S):
             await ended.wait()
 
@@ -85,7 +77,7 @@ class Turns:
             await self._stop_requested.wait()
             self._stop_requested.clear()
             if self.current is not None:
-                await self._link.submit(Interrupt(target=self.current))
+                await self._link.submit(events.Interrupt(target=self.current))
 
     def mark_busy(self, turn: Target) -> None:
         self.current = turn

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import anyio
 import mcp_types as types
-from mcp.client import Client, IncomingMessage, InputRequiredRoundsExceededError
+from mcp.client import Client, ClientRequestContext, IncomingMessage, InputRequiredRoundsExceededError
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -18,17 +25,110 @@ from pydantic import ValidationError
 
 from pinfold._version import __version__
 from pinfold.events import Json
+from pinfold.net import BadDestination, parse_url
 from pinfold.text import cap_text, presentable_line
 from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.oauth import signing_in
-from pinfold.tools.mcp.over_http import UNKNOWN, UNSENT, over_http
-from pinfold.tools.mcp.ports import World
-from pinfold.tools.mcp.server_requests import Answers
+from pinfold.tools.mcp.ports import Person, Sampler, World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.stdio import over_stdio
-from pinfold.tools.mcp.traffic import Over, Streams, Watch
+from pinfold.tools.mcp.transports import UNKNOWN, UNSENT, Over, Streams, Watch, over_http, over_stdio
 from pinfold.tools.results import BadCall
+from pinfold.tools.stubs.schema_types import as_list, as_object
+
+logger = logging.getLogger(__name__)
+MESSAGE = 4_000
+"""Characters of a server's question that a person is shown."""
+SAMPLED_TOKENS = 8_192
+_LOGGED = 1_000
+"""Lines of one connection; a debug log is no place for more."""
+_LOGGED_LINE = 400
+
+
+@dataclass(eq=False, kw_only=True)
+class Answers:
+    server: str
+    person: Person
+    sampler: Sampler
+    roots: Callable[[], Sequence[Path]]
+    asking: Callable[[], AbstractContextManager[None]]
+    limits: Limits
+    _open: int = 0
+    _logged: int = 0
+
+    async def elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        del context
+        if self._open >= self.limits.questions:
+            return self._too_many()
+        with self._question():
+            if isinstance(params, types.ElicitRequestURLParams):
+                agreed = await self.open_page(params.url, params.message)
+                return types.ElicitResult(action="accept" if agreed else "decline")
+            message = cap_text(params.message, MESSAGE)
+            filled = await self.person.elicit(self.server, message, dict(params.requested_schema))
+        if filled is None:
+            return types.ElicitResult(action="decline")
+        try:
+            return types.ElicitResult(action="accept", content=dict(filled))
+        except ValidationError:
+            return types.ElicitResult(action="cancel")
+
+    async def open_page(self, url: str, why: str) -> bool:
+        try:
+            parse_url(url)
+        except BadDestination:
+            return False
+        with self.asking():
+            return await self.person.open_page(self.server, url, cap_text(why, MESSAGE))
+
+    async def sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        del context
+        if self._open >= self.limits.questions:
+            return self._too_many()
+        with self._question():
+            said = await self.sampler.sample(
+                self.server,
+                [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in params.messages],
+                system=params.system_prompt or "",
+                max_tokens=max(1, min(params.max_tokens, SAMPLED_TOKENS)),
+            )
+        if said is None:
+            return types.ErrorData(code=-1, message="the user's settings do not let this server ask a model")
+        text, model = said
+        return types.CreateMessageResult(
+            role="assistant", content=types.TextContent(text=text), model=model, stop_reason="endTurn"
+        )
+
+    async def list_roots(self, context: ClientRequestContext) -> types.ListRootsResult:
+        del context
+        return types.ListRootsResult(
+            roots=[types.Root.model_validate({"uri": folder.as_uri(), "name": folder.name}) for folder in self.roots()]
+        )
+
+    async def on_log_message(self, params: types.LoggingMessageNotificationParams) -> None:
+        self._logged += 1
+        if self._logged <= _LOGGED:
+            said = presentable_line(str(params.data)[:_LOGGED_LINE])
+            logger.debug("%s says (%s): %s", self.server, params.level, said)
+
+    @contextmanager
+    def _question(self) -> Generator[None]:
+        self._open += 1
+        try:
+            with self.asking():
+                yield
+        finally:
+            self._open -= 1
+
+    def _too_many(self) -> types.ErrorData:
+        return types.ErrorData(
+            code=types.INVALID_REQUEST, message=f"more than {self.limits.questions} questions at once"
+        )
+
 
 T = TypeVar("T")
 _MESSAGE = 2_000
@@ -42,6 +142,11 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 }
 _SDK_GAVE_UP = ("SSE stream", "Failed to parse", "Unexpected content", "server answered a request", "it answered")
 """How the SDK's own errors begin, for a request that was not answered properly."""
+_LIST_CHANGED = (
+    types.ToolListChangedNotification,
+    types.ResourceListChangedNotification,
+    types.PromptListChangedNotification,
+)
 _BAD_STATUS = "Server returned an error response"
 
 # The SDK tells of broken servers in its own log; without a handler Python would print that to the user's screen.
@@ -65,10 +170,6 @@ class Connection:
     worked: bool = False
     """A call has succeeded."""
 
-    @property
-    def version(self) -> str:
-        return self.client.protocol_version
-
     async def manifest(self) -> Manifest:
         """All that it offers now. Raises BadCall where that never ends."""
         can = self.client.server_capabilities
@@ -78,25 +179,23 @@ class Connection:
         dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
         return read_tools(dumped, extras)
 
-    async def call(self, tool: str, arguments: Mapping[str, Json], timeout_s: float) -> types.CallToolResult:
-        return await self._request(
-            lambda heard: self.client.call_tool(tool, dict(arguments), progress_callback=heard), timeout_s
-        )
+    async def call(self, tool: str, arguments: Mapping[str, Json]) -> types.CallToolResult:
+        return await self._request(lambda heard: self.client.call_tool(tool, dict(arguments), progress_callback=heard))
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        return await self._request(lambda _: self.client.read_resource(uri), self.spec.timeout_s)
+        return await self._request(lambda _: self.client.read_resource(uri))
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        return await self._request(lambda _: self.client.get_prompt(name, dict(arguments)), self.spec.timeout_s)
+        return await self._request(lambda _: self.client.get_prompt(name, dict(arguments)))
 
     async def list_all(self, what: str) -> Sequence[Any]:
         """Resources, templates or prompts."""
-        return await self._request(lambda _: self._all(what), self.spec.timeout_s)
+        return await self._request(lambda _: self._all(what))
 
     async def listen(self, changed: Callable[[], None]) -> None:
         """For as long as the connection lasts; servers of the older protocol tell without being asked."""
         can = self.client.server_capabilities
-        if self.version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
+        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
             return
         while not self.over.event.is_set():
             try:
@@ -105,31 +204,29 @@ class Connection:
                     async for _ in events:
                         changed()
             except (MCPError, RuntimeError, TimeoutError) as error:
-                logging.getLogger(__name__).debug("%s tells no changes: %s", self.spec.name, error)
+                logger.debug("%s tells no changes: %s", self.spec.name, error)
                 return
             await anyio.sleep(self.limits.reread_s)
 
-    async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
+    async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]]) -> T:
         """The answer, or BadCall with what became of the question."""
-        with self.patience.waiting(timeout_s) as wait:
+        with self.patience.waiting(self.spec.timeout_s) as wait:
 
-            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                del progress, total, message
+            async def on_progress(*_: object, **__: object) -> None:
                 wait.renew()
 
             try:
                 answer = await ask(on_progress)
             except MCPError as error:
                 raise await self._explain_error(error) from error
-            except ValidationError as error:
-                words = f"the server's answer is not what the protocol says: {_first(error)}"
-                raise BadCall(words, at_fault=True, may_have_happened=True) from error
-            except InputRequiredRoundsExceededError as error:
+            except (ValidationError, InputRequiredRoundsExceededError) as error:
                 words = "the server never stopped asking for more"
+                if isinstance(error, ValidationError):
+                    words = f"the server's answer is not what the protocol says: {_first(error)}"
                 raise BadCall(words, at_fault=True, may_have_happened=True) from error
             self.worked = True
             return answer
-        words = f"it gave no sign for {timeout_s:g} s and was given up; whether it was done is not known"
+        words = f"it gave no sign for {self.spec.timeout_s:g} s and was given up; whether it was done is not known"
         raise BadCall(words, at_fault=True, may_have_happened=True)
 
     async def _explain_error(self, error: MCPError) -> Exception:
@@ -154,12 +251,8 @@ class Connection:
         return BadCall(words, at_fault=True, may_have_happened=True)
 
     async def _pages_first(self, error: MCPError) -> BadCall:
-        match error.error.data:
-            case {"elicitations": [*wanted]}:
-                given: list[Json] = wanted[:_PAGES]
-                pages = [cast("Mapping[str, Json]", one) for one in given if isinstance(one, Mapping)]
-            case _:
-                pages = []
+        wanted = as_list(as_object(error.error.data).get("elicitations"))[:_PAGES]
+        pages = [as_object(one) for one in wanted if isinstance(one, Mapping)]
         agreed = [
             await self.answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
         ]
@@ -215,12 +308,7 @@ async def connect(
     )
 
     async def on_message(message: IncomingMessage) -> None:
-        if isinstance(
-            message,
-            types.ToolListChangedNotification
-            | types.ResourceListChangedNotification
-            | types.PromptListChangedNotification,
-        ):
+        if isinstance(message, _LIST_CHANGED):
             changed()
 
     async with AsyncExitStack() as stack:
@@ -259,15 +347,14 @@ def explain(error: BaseException, over: Over) -> str:
     if over.why:
         return over.why
     match error:
-        case BadCall():
-            return str(error)
         case MCPError() if error.error.message == _BAD_STATUS:
-            return f"the server answered HTTP {over.status}"
+            words = f"the server answered HTTP {over.status}"
         case MCPError():
-            return presentable_line(error.error.message)[:_MESSAGE]
+            words = error.error.message
         case ValidationError():
-            return f"it does not speak the protocol: {_first(error)}"
-        case RuntimeError() if str(error):
-            return presentable_line(str(error))[:_MESSAGE]
+            words = f"it does not speak the protocol: {_first(error)}"
+        case BadCall() | RuntimeError() if str(error):
+            words = str(error)
         case _:
-            return presentable_line(f"{type(error).__name__}: {error}")[:_MESSAGE]
+            words = f"{type(error).__name__}: {error}"
+    return presentable_line(words)[:_MESSAGE]

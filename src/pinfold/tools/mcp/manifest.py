@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, cast
@@ -43,11 +43,6 @@ class Entry:
         said = self.content.get("extra", "")
         return said if isinstance(said, str) else ""
 
-    @property
-    def is_ambiguous(self) -> bool:
-        """The server lists other tools under the same name."""
-        return "others" in self.content
-
     def table(self, key: str) -> Mapping[str, Json] | None:
         value = self.content.get(key)
         return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else None
@@ -72,9 +67,8 @@ class Manifest:
         return self.only(name for name, entry in self.entries.items() if not why_not(entry))
 
     def to_json(self) -> dict[str, Json]:
-        tools = [
-            {"name": name, "sha256": entry.digest, **entry.content} for name, entry in sorted(self.entries.items())
-        ]
+        entries = sorted(self.entries.items())
+        tools = [{"name": name, "sha256": entry.digest, **entry.content} for name, entry in entries]
         return {"version": VERSION, "sha256": self.digest, "tools": tools}
 
     @classmethod
@@ -147,7 +141,7 @@ def why_not(entry: Entry) -> str:
     """Why a tool cannot be offered at all; empty if it can."""
     if not _NAME.fullmatch(entry.name):
         return f"{entry.name[:60]!a} is no name for a tool"
-    if entry.is_ambiguous:
+    if "others" in entry.content:
         return f"{entry.name} is listed more than once, differently"
     if not entry.extra and entry.table("inputSchema") is None:
         return f"{entry.name} has no schema of its arguments"
@@ -193,16 +187,12 @@ def _diff(before: Entry | None, after: Entry | None) -> str:
 def _lines(entry: Entry) -> list[str]:
     lines = [f"name: {show_ascii(entry.name)}"]
     for key, value in sorted(entry.content.items()):
+        lines.append(f"{key}:")
         if isinstance(value, str):
-            lines.append(f"{key}:")
             # Marked, so that a description cannot look like the next field.
-            lines += [f"  | {show_ascii(line)}" for line in re.split(r"\n", value)]
+            lines += [f"  | {show_ascii(line)}" for line in value.split("\n")]
         else:
-            lines.append(f"{key}:")
             lines += [f"  {line}" for line in json.dumps(value, sort_keys=True, indent=2).split("\n")]
-    return [piece for line in lines for piece in _pieces(line)]
-
-
-def _pieces(line: str) -> Iterator[str]:
-    yield line[:_PIECE]
-    yield from (f"  > {line[at : at + _PIECE]}" for at in range(_PIECE, len(line), _PIECE))
+    return [
+        f"{'  > ' if at else ''}{line[at : at + _PIECE]}" for line in lines for at in range(0, len(line) or 1, _PIECE)
+    ]

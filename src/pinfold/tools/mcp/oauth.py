@@ -28,8 +28,7 @@ from pydantic import AnyUrl, ValidationError
 from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
 from pinfold.tools.mcp.ports import Credentials, Person
-from pinfold.tools.mcp.server_config import why_not_led_to
-from pinfold.tools.mcp.spec import OAuth, ServerSpec
+from pinfold.tools.mcp.spec import OAuth, ServerSpec, why_not_led_to
 
 _PATH = "/callback"
 _BASIC: Literal["client_secret_basic"] = "client_secret_basic"
@@ -107,7 +106,8 @@ class _WhenAsked(httpx2.Auth):
             if context.current_tokens:
                 request.headers["authorization"] = f"Bearer {context.current_tokens.access_token}"
             response = yield request
-            if not _is_unwelcome(response):
+            wants = response.headers.get("www-authenticate", "")
+            if response.status_code != 401 and (response.status_code != 403 or "insufficient_scope" not in wants):
                 return
         flow = self._provider.async_auth_flow(request)
         try:
@@ -119,11 +119,6 @@ class _WhenAsked(httpx2.Auth):
             return
         finally:
             await flow.aclose()
-
-
-def _is_unwelcome(response: httpx2.Response) -> bool:
-    wants = response.headers.get("www-authenticate", "")
-    return response.status_code == 401 or (response.status_code == 403 and "insufficient_scope" in wants)
 
 
 @dataclass(eq=False)

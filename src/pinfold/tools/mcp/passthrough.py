@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import anyio
 import mcp_types as types
@@ -33,10 +33,11 @@ from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.ports import Pins, World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.traffic import Over, Watch
+from pinfold.tools.mcp.transports import Over, Watch
 from pinfold.tools.results import BadCall
 
-Wire = Mapping[str, Any]
+Wire: TypeAlias = Mapping[str, Any]
+Message: TypeAlias = dict[str, Any]
 LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 
 
@@ -56,7 +57,7 @@ class Speech:
 class Peer(Protocol):
     """The client that uses the line."""
 
-    async def on_request(self, method: str, params: Wire | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Wire | None) -> Message:
         """What the server wants of it. Raises MCPError."""
         ...
 
@@ -77,7 +78,7 @@ class Line:
     limits: Limits
     version: str
     """Of the protocol; the server may choose an older one than was asked for."""
-    capabilities: Wire = field(default_factory=dict[str, Any])
+    capabilities: Wire = field(default_factory=Message)
     manifest: Manifest = field(default_factory=Manifest)
     listed: Sequence[Wire] = ()
     """Tools, as the server lists them."""
@@ -85,7 +86,7 @@ class Line:
     """Names of tools that are just as the user agreed to; at first sight, all that can be offered."""
     has_changed: bool = False
     """The server reported a change since its tools were listed."""
-    _mirrored: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=dict[str, Any])
+    _mirrored: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=Message)
     """Arguments of tools that are sent as headers too."""
 
     async def request(
@@ -95,7 +96,7 @@ class Line:
         *,
         on_progress: ProgressFnT | None = None,
         id_: str | int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Message:
         """Raises MCPError. Cancelling tells the server."""
         options: CallOptions = {"headers": self._headers_of(method, params)}
         if on_progress is not None:
@@ -139,7 +140,7 @@ class Line:
             await self.notify("notifications/initialized")
         self.capabilities = cast("Wire", answer.get("capabilities") or {})
 
-    def envelope(self) -> dict[str, Any]:
+    def envelope(self) -> Message:
         return {
             types.PROTOCOL_VERSION_META_KEY: self.speech.version,
             types.CLIENT_INFO_META_KEY: self.speech.client,
@@ -153,30 +154,25 @@ class Line:
         there = [(name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names]
         self.manifest = read_tools(cast("Sequence[Mapping[str, Json]]", self.listed), there)
         self._mirrored = {str(one.get("name")): x_mcp_header_map(one.get("inputSchema")) for one in self.listed}
-        self._agree()
+        good = self.manifest.offerable()
+        kept = self.pins.get(self.spec.name)
+        if kept is None:
+            self.pins.put(self.spec.name, good.to_json())
+        pinned = (good if kept is None else Manifest.from_json(kept)).entries
+        self.agreed = frozenset(
+            name for name, entry in good.entries.items() if name in pinned and pinned[name].digest == entry.digest
+        )
 
     def looks_like(self, other: Line) -> None:
         """It is the same server, which was looked at a moment ago."""
         self.capabilities, self.manifest, self.listed = other.capabilities, other.manifest, other.listed
         self.agreed, self._mirrored = other.agreed, other._mirrored
 
-    def _agree(self) -> None:
-        good = self.manifest.offerable()
-        kept = self.pins.get(self.spec.name)
-        if kept is None:
-            self.pins.put(self.spec.name, good.to_json())
-        pinned = good if kept is None else Manifest.from_json(kept)
-        self.agreed = frozenset(
-            name
-            for name, entry in good.entries.items()
-            if name in pinned.entries and pinned.entries[name].digest == entry.digest
-        )
-
     async def every(self, method: str, key: str) -> list[Wire]:
         """All pages of a list. Raises MCPError, BadCall."""
 
         async def page(cursor: str | None) -> tuple[Sequence[Wire], str | None]:
-            params: dict[str, Any] = {"_meta": self.envelope()} if self.speech.is_modern else {}
+            params: Message = {"_meta": self.envelope()} if self.speech.is_modern else {}
             found = await self.request(method, {**params, "cursor": cursor} if cursor else params)
             more: Any = found.get(key)
             return cast("list[Wire]", more) if isinstance(more, list) else [], found.get("nextCursor")
@@ -196,7 +192,7 @@ async def line_to(
     watch = Watch(over, limits)
     watch.on_resume = peer.on_resumed
 
-    async def on_request(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> dict[str, Any]:
+    async def on_request(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> Message:
         return {} if method == "ping" else await peer.on_request(method, params)
 
     async def on_notification(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from pinfold.events import Json
 from pinfold.text import join_names
 from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
@@ -21,8 +21,6 @@ from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.results import BadCall
 
 if TYPE_CHECKING:
-    import mcp_types as types
-
     from pinfold.tools.mcp.connection import Connection
 
 T = TypeVar("T")
@@ -34,8 +32,6 @@ class Status:
     state: State
     tools: int = 0
     """Tools that are offered."""
-    held: int = 0
-    """Tools that changed since the user agreed to them."""
     why: str = ""
     """The last error."""
     where: str = ""
@@ -67,13 +63,15 @@ class Life:
         self._read = 0
         self._reread = anyio.Event()
         self._is_awaited = anyio.Event()
-        self._idle = anyio.Event()
-        self._idle.set()
+        self.idle = anyio.Event()
+        """Set while nothing runs."""
+        self.idle.set()
         self._failures = 0
         self._not_before = -math.inf
         self._why = ""
         self._where = ""
-        self._now: Manifest | None = None
+        self.now: Manifest | None = None
+        """What it offered last; None if it was never asked."""
         self._told_of: frozenset[str] = frozenset()
 
     def status(self) -> Status:
@@ -89,12 +87,10 @@ class Life:
             ("idle", True),
         )
         pinned = self.load_pinned() or Manifest()
-        there = pinned if self._now is None else pinned.only(self._now.entries)
-        held = self.difference()
+        there = pinned if self.now is None else pinned.only(self.now.entries)
         return Status(
             state=next(state for state, holds in states if holds),
             tools=len(there.entries),
-            held=len(held.names("changed")) + len(held.names("new")),
             why=why,
             where=self._where,
             retry_in_s=max(0.0, left) if is_paused else 0.0,
@@ -104,22 +100,15 @@ class Life:
         kept = self._world.pins.get(self.spec.name)
         return None if kept is None else Manifest.from_json(kept)
 
-    @property
-    def now(self) -> Manifest | None:
-        """What it offered last; None if it was never asked."""
-        return self._now
-
     def difference(self) -> Difference:
         pinned = self.load_pinned()
-        if pinned is None or self._now is None:
-            return Difference()
-        return compare(pinned, self._now)
+        return Difference() if pinned is None or self.now is None else compare(pinned, self.now)
 
     def accept(self) -> None:
         """The user agrees to what it offers now. Raises BadCall if it was not asked yet."""
-        if self._now is None:
+        if self.now is None:
             raise BadCall(f"{self.spec.name} has not said what it offers yet; start it first")
-        self._world.pins.put(self.spec.name, self._now.offerable().to_json())
+        self._world.pins.put(self.spec.name, self.now.offerable().to_json())
         self._world.on_changed(self.spec.name)
 
     async def connect(self) -> Connection:
@@ -128,7 +117,7 @@ class Life:
             return self._connection
         if self._connection:
             # It has just ended; its task is about to clear up.
-            await self._idle.wait()
+            await self.idle.wait()
         if self._start is None:
             self._begin()
         start = self._start
@@ -137,9 +126,6 @@ class Life:
         if start.connection is None:
             raise BadCall(start.why, at_fault=True)
         return start.connection
-
-    async def call(self, tool: str, arguments: Mapping[str, Json], agreed: str) -> types.CallToolResult:
-        return await self.ask(tool, agreed, lambda one: one.call(tool, arguments, self.spec.timeout_s))
 
     async def ask(self, tool: str, agreed: str, ask: Callable[[Connection], Awaitable[T]]) -> T:
         """Ask for a tool. `agreed` is the digest of what the user saw of it: a connection that describes it otherwise is not asked."""
@@ -156,7 +142,7 @@ class Life:
     async def _connect_for(self, tool: str, digest: str) -> Connection:
         connection = await self.connect()
         await self._catch_up(connection)
-        entry = self._now.entries.get(tool) if self._now else None
+        entry = self.now.entries.get(tool) if self.now else None
         if entry is None:
             raise BadCall(f"{self.spec.name} does not offer it any more")
         if entry.digest != digest:
@@ -182,9 +168,6 @@ class Life:
         self._is_stopping = True
         self._wake.set()
 
-    async def wait_until_stopped(self) -> None:
-        await self._idle.wait()
-
     def _begin(self) -> None:
         if self._is_stopping:
             raise BadCall(f"{self.spec.name} is closed")
@@ -196,7 +179,7 @@ class Life:
                 at_fault=True,
             )
         self._start = _Start()
-        self._idle = anyio.Event()
+        self.idle = anyio.Event()
         self._tasks.start_soon(self._live, self._start, max(0.0, left))
 
     async def _live(self, start: _Start, wait_s: float) -> None:
@@ -206,7 +189,7 @@ class Life:
         try:
             await anyio.sleep(wait_s)
             # Over a second of imports: the loop goes on meanwhile.
-            module = await anyio.to_thread.run_sync(_load_connection_module)
+            module = await anyio.to_thread.run_sync(import_module, "pinfold.tools.mcp.connection")
             over = module.Over()
             start_s = max(self._limits.start_s, self.spec.timeout_s)
             try:
@@ -253,7 +236,7 @@ class Life:
         start.why = f"{self.spec.name} did not start: {self._why or 'it was closed'}"
         start.done.set()
         self._end_waits()
-        self._idle.set()
+        self.idle.set()
         if not self._is_stopping and self._failures == self._limits.quick_failures:
             self._world.notice(
                 f"{self.spec.name} failed {self._failures} times in a row and is left alone for "
@@ -270,9 +253,14 @@ class Life:
 
     async def _attend(self, connection: Connection) -> None:
         """Serve it until it ends or is stopped: read its tools again when it reports a change, but not too often."""
+
+        async def wake_at_end() -> None:
+            await connection.over.event.wait()
+            self._wake.set()
+
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(connection.listen, self._heard_of_change))
-            tasks.start_soon(self._wake_at_end, connection)
+            tasks.start_soon(wake_at_end)
             while not connection.over.event.is_set() and not self._is_stopping:
                 await self._wake.wait()
                 self._wake = anyio.Event()
@@ -294,10 +282,6 @@ class Life:
         self._reread.set()
         self._reread = anyio.Event()
 
-    async def _wake_at_end(self, connection: Connection) -> None:
-        await connection.over.event.wait()
-        self._wake.set()
-
     def _heard_of_change(self) -> None:
         self._heard += 1
         self._wake.set()
@@ -307,7 +291,7 @@ class Life:
         name = self.spec.name
         pinned = self.load_pinned()
         good = manifest.offerable()
-        self._now = manifest.only(
+        self.now = manifest.only(
             one for one in manifest.entries if one in good.entries or (pinned and one in pinned.entries)
         )
         if pinned is None:
@@ -315,10 +299,8 @@ class Life:
         bad = [why for entry in manifest.entries.values() if (why := why_not(entry))]
         held = self.difference()
         lines = [f"{name}: {join_names(bad, 5)}; not offered"] if bad else []
-        if held.names("changed") or held.names("new"):
-            lines.append(
-                f"{name}: {_count_changes(held)} since you agreed; `pinfold mcp trust {name}` shows the difference"
-            )
+        if changes := _count_changes(held):
+            lines.append(f"{name}: {changes} since you agreed; `pinfold mcp trust {name}` shows the difference")
         for line in lines:
             if line not in self._told_of:
                 self._world.notice(line)
@@ -332,9 +314,3 @@ def _count_changes(held: Difference) -> str:
         f"{new} {'tools are' if new > 1 else 'tool is'} new" if new else "",
     ]
     return " and ".join(filter(None, parts))
-
-
-def _load_connection_module() -> Any:
-    import pinfold.tools.mcp.connection as module
-
-    return module

@@ -2,25 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import base64
+import json
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import anyio
 from anyio.abc import TaskGroup
 
+from pinfold.events import Effect, Json, Reach, Sent
+from pinfold.net import BadDestination, parse_url
 from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.manifest import Difference
+from pinfold.tools.mcp.manifest import Difference, Entry, Manifest
 from pinfold.tools.mcp.ports import World
+from pinfold.tools.mcp.schema_check import Shape, arguments_of
 from pinfold.tools.mcp.server_lifecycle import Life, Status
-from pinfold.tools.mcp.server_tools import offered_tools
-from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.results import BadCall, BadTool
-from pinfold.tools.tool import Tool
+from pinfold.tools.mcp.spec import ServerSpec, is_loopback
+from pinfold.tools.results import BadCall, BadTool, Result, ToolFailed
+from pinfold.tools.tool import AnyTool, Tool
 
 if TYPE_CHECKING:
     from pinfold.tools.mcp.passthrough import Line, Peer, Speech
+
+
+Relay: TypeAlias = Callable[[str], Awaitable[Result]]
+"""Carries a call to the server itself, given the digest of what the user agreed to. Raises BadCall."""
+_relay: ContextVar[Relay | None] = ContextVar("relay", default=None)
+
+
+def _object(*required: str, **properties: Mapping[str, Json]) -> Mapping[str, Json]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+_STRING: Mapping[str, Json] = {"type": "string"}
+_LIST: Mapping[str, Json] = {"type": "array", "items": {"type": "object"}}
+_FILLED: Mapping[str, Json] = {"type": "object", "additionalProperties": _STRING, "default": {}}
+_EXTRAS: Mapping[str, tuple[str, Mapping[str, Json], Mapping[str, Json] | None]] = {
+    "list_resources": ("List what the server has to read, each with its `uri`.", _object(), _LIST),
+    "list_resource_templates": (
+        "List patterns of URIs that the server can read once they are filled in.",
+        _object(),
+        _LIST,
+    ),
+    "read_resource": ("Read a resource of the server by its `uri`: text or bytes.", _object("uri", uri=_STRING), None),
+    "list_prompts": ("List the prompts that the server has, with their arguments.", _object(), _LIST),
+    "get_prompt": (
+        "Get a prompt of the server with its arguments filled in.",
+        _object("name", name=_STRING, arguments=_FILLED),
+        None,
+    ),
+}
+"""What the protocol offers besides tools: description, parameters, result."""
+
+
+@contextmanager
+def relaying(relay: Relay) -> Generator[None]:
+    """Calls of servers' tools that this task makes go this way instead of over the session's own connection."""
+    token = _relay.set(relay)
+    try:
+        yield
+    finally:
+        _relay.reset(token)
+
+
+def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[AnyTool, ...]:
+    """The tools the user agreed to that are still there; those that differ now are held for approval."""
+    made: list[AnyTool] = []
+    held = life.difference()
+    for name, entry in sorted(pinned.entries.items()):
+        now = entry if life.now is None else life.now.entries.get(name)
+        if now is None or (entry.extra and name not in _EXTRAS):
+            continue
+        change = held.of(name)
+        made.append(_tool(life, entry, now.digest, limits, is_trusted=is_trusted, held=change.diff if change else ""))
+    return tuple(made)
+
+
+def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> AnyTool:
+    spec = life.spec
+    if entry.extra:
+        description, parameters, returns = _EXTRAS[entry.name]
+    else:
+        description = entry.text("description") or entry.text("title")
+        parameters, returns = entry.table("inputSchema") or _object(), entry.table("outputSchema")
+    title = f"{spec.name}.{entry.name}"
+    is_trusted = is_trusted and not held
+    effect = _effect(entry) if is_trusted else "once"
+    return Tool(
+        function=_Call(life, entry, agreed, None if returns is None else Shape(returns)).call,
+        name=title,
+        description=description,
+        effect=effect,
+        timeout_s=limits.total_s(spec.timeout_s),
+        parallel_safe=effect == "pure",
+        parameters=parameters,
+        reach=_reach(spec, entry, is_trusted=is_trusted),
+        trust="untrusted",
+        takes=arguments_of(parameters),
+        server=spec.name,
+        returns=returns,
+        validate=partial(_check, title, Shape(parameters)),
+        held=held,
+    )
+
+
+def _effect(entry: Entry) -> Effect:
+    said = entry.table("annotations") or {}
+    if entry.extra or said.get("readOnlyHint") is True:
+        return "pure"
+    return "keyed" if said.get("idempotentHint") is True else "once"
+
+
+def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
+    """What a call can reach: for a program, what the user configured, or what it claims if it is trusted; else the outside."""
+    if spec.transport == "stdio" and spec.reach:
+        return spec.reach
+    said = entry.table("annotations") or {}
+    closed = said.get("readOnlyHint") is True and said.get("openWorldHint") is False
+    if spec.transport == "stdio" and is_trusted and closed:
+        return "nothing"
+    return "network" if spec.reach == "network" else "outside"
+
+
+def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
+    """The arguments as they may be sent, or ToolFailed in one line."""
+    if not isinstance(args, Mapping):
+        raise ToolFailed(f"wrong arguments for {title}: they must be an object")
+    plain = cast("dict[str, Json]", _sendable(dict(cast("Mapping[str, Json]", args))))
+    try:
+        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise ToolFailed(
+            f"wrong arguments for {title}: they hold what JSON cannot, such as NaN or half a character"
+        ) from None
+    faults = shape.faults(plain)
+    if faults:
+        # Models write null for what may be left out.
+        plain = {key: one for key, one in plain.items() if one is not None or key in shape.required}
+        faults = shape.faults(plain)
+    if faults:
+        raise ToolFailed(f"wrong arguments for {title}: {'; '.join(faults)}")
+    return plain
+
+
+def _sendable(value: Json) -> Json:
+    """Bytes become base64 text."""
+    match value:
+        case bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {key: _sendable(item) for key, item in cast("dict[str, Json]", value).items()}
+        case list() | tuple():
+            return [_sendable(item) for item in cast("list[Json]", value)]
+        case _:
+            return value
+
+
+@dataclass(frozen=True)
+class _Call:
+    life: Life
+    entry: Entry
+    agreed: str
+    shape: Shape | None
+
+    async def call(self, **arguments: Json) -> Result:
+        spec, relay = self.life.spec, _relay.get()
+        out = len(json.dumps(arguments, ensure_ascii=False).encode())
+        result = await (relay(self.agreed) if relay else self._ask(arguments, out))
+        sent = sent_to(spec, out, len(result.text.encode("utf-8", "replace")))
+        return Result(text=result.text, value=result.value, untrusted=True, sent=sent)
+
+    async def _ask(self, arguments: Mapping[str, Json], out: int) -> Result:
+        name, ask = self.entry.name, partial(self.life.ask, self.entry.name, self.agreed)
+        answer = await ask(lambda one: one.call(name, arguments)) if not self.entry.extra else None
+        from pinfold.tools.mcp import values
+
+        if answer is not None:
+            try:
+                return values.of_call(answer, self.shape)
+            except BadCall as error:
+                raise BadCall(str(error), sent=sent_to(self.life.spec, out, len(str(error)))) from None
+        match name:
+            case "read_resource":
+                return values.of_resource(await ask(lambda one: one.read_resource(arguments["uri"])))
+            case "get_prompt":
+                filled = cast("Mapping[str, str]", arguments.get("arguments") or {})
+                return values.of_prompt(await ask(lambda one: one.get_prompt(arguments["name"], filled)))
+            case _:
+                return values.of_listing(await ask(lambda one: one.list_all(name)))
+
+
+def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
+    """What was sent to a server on another machine, and how much came back."""
+    if spec.transport == "stdio":
+        return ()
+    try:
+        url = parse_url(spec.url)
+    except BadDestination:
+        return ()
+    return () if is_loopback(url) else (Sent(to=str(url.destination), out=out, back=back),)
 
 
 class Servers:
@@ -74,21 +259,19 @@ class Servers:
                 tasks.start_soon(start, name)
         return failed
 
-    async def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
+    async def tools(self, name: str) -> tuple[AnyTool, ...]:
         """What it offers, of what the user agreed to. Connects; raises BadCall if that fails."""
         await self._life(name).connect()
         return self.pinned_tools(name) or ()
 
-    def pinned_tools(self, name: str) -> tuple[Tool[..., Any], ...] | None:
+    def pinned_tools(self, name: str) -> tuple[AnyTool, ...] | None:
         """What the user agreed to, without starting anything; None if the server was never seen.
 
         A call connects. Where the server turns out to describe the tool otherwise, nothing is called.
         """
         life = self._life(name)
         pinned = life.load_pinned()
-        if pinned is None:
-            return None
-        return offered_tools(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
+        return pinned and offered_tools(life, pinned, self._limits, is_trusted=self.is_trusted(name))
 
     def is_trusted(self, name: str) -> bool:
         """Whether the user has agreed to what it says of its tools."""
@@ -119,7 +302,7 @@ class Servers:
             life.stop()
         with anyio.move_on_after(self._limits.close_s * 2):
             for life in self._lives.values():
-                await life.wait_until_stopped()
+                await life.idle.wait()
 
     def _life(self, name: str) -> Life:
         life = self._lives.get(name)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, cast
 
 import mcp_types as types
+from pydantic import BaseModel
 
 from pinfold.events import Json
 from pinfold.text import cap_text
@@ -17,8 +18,7 @@ from pinfold.tools.results import BadCall, Result
 
 TOLD = 4_000
 """Characters of a tool's own complaint."""
-T = TypeVar("T")
-_Contents: TypeAlias = types.TextResourceContents | types.BlobResourceContents
+_Part: TypeAlias = types.ContentBlock | types.TextResourceContents | types.BlobResourceContents
 
 
 def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
@@ -27,55 +27,48 @@ def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
     `shape` is what it said its structured values look like.
     """
     if result.is_error:
-        said = "\n".join(_describe_part(part) for part in result.content).strip()
+        said = "\n".join(map(_describe, result.content)).strip()
         raise BadCall(cap_text(said, TOLD) or "the server reported an error without a message")
     structured = result.structured_content
-    if shape is not None:
-        _hold_to(shape, result)
+    broken = "the server broke its word: "
+    if shape and structured is None and "structured_content" not in result.model_fields_set:
+        raise BadCall(f"{broken}the tool promises structured values (outputSchema) and gave none; it was run")
+    if shape and (faults := shape.faults(structured)):
+        raise BadCall(f"{broken}what the tool gave does not fit its own outputSchema; it was run: {'; '.join(faults)}")
     if structured is not None:
         return Result(text=_as_text(structured), value=structured)
     match result.content:
         case [types.TextContent(text=text)]:
             return Result(text=text, value=_parse_value(text))
         case parts:
-            return _join(parts, _describe_part, _alone, _among)
+            return _join(parts)
 
 
 def of_resource(result: types.ReadResourceResult) -> Result:
-    return _join(result.contents, _shown_contents, _contents, _contents_among)
+    return _join(result.contents)
 
 
-def _join(
-    parts: Sequence[T], show: Callable[[T], str], alone: Callable[[T], Json], among: Callable[[T], Json]
-) -> Result:
+def _join(parts: Sequence[_Part]) -> Result:
     """One part gives its bare value; of several, each says what it is."""
     if not parts:
         return Result(text="(nothing)", value=None)
-    value = alone(parts[0]) if len(parts) == 1 else [among(part) for part in parts]
-    return Result(text="\n".join(map(show, parts)), value=value)
+    value = _value(parts[0]) if len(parts) == 1 else [_labelled_value(part) for part in parts]
+    return Result(text="\n".join(map(_describe, parts)), value=value)
 
 
 def of_prompt(result: types.GetPromptResult) -> Result:
     value: dict[str, Json] = {
         "description": result.description or "",
-        "messages": [{"role": one.role, "content": _alone(one.content)} for one in result.messages],
+        "messages": [{"role": one.role, "content": _value(one.content)} for one in result.messages],
     }
-    text = "\n".join(f"{one.role}: {_describe_part(one.content)}" for one in result.messages)
+    text = "\n".join(f"{one.role}: {_describe(one.content)}" for one in result.messages)
     return Result(text=text, value=value)
 
 
-def of_listing(listed: Sequence[Any]) -> Result:
+def of_listing(listed: Sequence[BaseModel]) -> Result:
     """Resources, templates or prompts as they are described."""
     value = [_plain(one) for one in listed]
     return Result(text=_as_text(value), value=value)
-
-
-def _hold_to(shape: Shape, result: types.CallToolResult) -> None:
-    broken = "the server broke its word: "
-    if result.structured_content is None and "structured_content" not in result.model_fields_set:
-        raise BadCall(f"{broken}the tool promises structured values (outputSchema) and gave none; it was run")
-    if faults := shape.faults(result.structured_content):
-        raise BadCall(f"{broken}what the tool gave does not fit its own outputSchema; it was run: {'; '.join(faults)}")
 
 
 def _parse_value(text: str) -> Json:
@@ -83,62 +76,49 @@ def _parse_value(text: str) -> Json:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        value: Json = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return cast("Json", value) if isinstance(value, dict | list) else text
 
 
-def _alone(part: types.ContentBlock) -> Json:
+def _value(part: _Part) -> Json:
     match part:
-        case types.TextContent(text=text):
+        case types.TextContent(text=text) | types.TextResourceContents(text=text):
             return text
-        case types.ImageContent(data=data) | types.AudioContent(data=data):
+        case types.ImageContent(data=data) | types.AudioContent(data=data) | types.BlobResourceContents(blob=data):
             return _decode_base64(data)
         case types.EmbeddedResource(resource=resource):
-            return _contents(resource)
+            return _value(resource)
         case types.ResourceLink():
             return _plain(part)
 
 
-def _among(part: types.ContentBlock) -> Json:
+def _labelled_value(part: _Part) -> Json:
     """Where there are several, each says what it is; text is text."""
     match part:
         case types.ImageContent() | types.AudioContent():
-            return {"type": part.type, "mime": part.mime_type, "data": _decode_base64(part.data)}
+            return {"type": part.type, "mime": part.mime_type, "data": _value(part)}
+        case types.TextResourceContents() | types.BlobResourceContents():
+            body = "text" if isinstance(part, types.TextResourceContents) else "data"
+            return {"uri": str(part.uri), "mime": part.mime_type or "", body: _value(part)}
         case types.EmbeddedResource(resource=resource):
-            return {"type": "resource", **_contents_among(resource)}
+            return {"type": "resource", **cast("dict[str, Json]", _labelled_value(resource))}
         case _:
-            return _alone(part)
+            return _value(part)
 
 
-def _contents(resource: _Contents) -> Json:
-    if isinstance(resource, types.TextResourceContents):
-        return resource.text
-    return _decode_base64(resource.blob)
-
-
-def _contents_among(resource: _Contents) -> dict[str, Json]:
-    body = "text" if isinstance(resource, types.TextResourceContents) else "data"
-    return {"uri": str(resource.uri), "mime": resource.mime_type or "", body: _contents(resource)}
-
-
-def _describe_part(part: types.ContentBlock) -> str:
+def _describe(part: _Part) -> str:
     match part:
-        case types.TextContent(text=text):
+        case types.TextContent(text=text) | types.TextResourceContents(text=text):
             return text
         case types.ImageContent() | types.AudioContent():
             return f"[{part.type} {part.mime_type}, {_size(part.data)}]"
+        case types.BlobResourceContents():
+            return f"[{part.mime_type or 'resource'}, {_size(part.blob)}]"
         case types.EmbeddedResource(resource=resource):
-            return _shown_contents(resource)
+            return _describe(resource)
         case types.ResourceLink():
             return f"[resource {part.uri}{f', {part.description}' if part.description else ''}]"
-
-
-def _shown_contents(resource: _Contents) -> str:
-    if isinstance(resource, types.TextResourceContents):
-        return resource.text
-    return f"[{resource.mime_type or 'resource'}, {_size(resource.blob)}]"
 
 
 def _size(data: str) -> str:
@@ -152,7 +132,7 @@ def _decode_base64(data: str) -> bytes:
         raise BadCall("the server sent binary content that is no base64") from None
 
 
-def _plain(model: Any) -> dict[str, Json]:
+def _plain(model: BaseModel) -> dict[str, Json]:
     dumped: Mapping[str, Json] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return {key: value for key, value in dumped.items() if key not in ("_meta", "icons")}
 

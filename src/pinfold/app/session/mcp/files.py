@@ -17,8 +17,7 @@ from pinfold.app.session.catalogue import OWN_MODULES
 from pinfold.app.session.mcp.credentials import NotSet, fill_variables, has_variables
 from pinfold.app.trust.mcp_reach import apply_reach
 from pinfold.events import Json
-from pinfold.tools.mcp.server_config import read_servers
-from pinfold.tools.mcp.spec import ServerSpec, module_name
+from pinfold.tools.mcp.spec import ServerSpec, module_name, read_servers
 
 _KEY = "mcpServers"
 

@@ -1,36 +1,47 @@
-"""What a command may use of the chat."""
+"""The chat as slash commands see it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, cast
+
+import anyio
+import anyio.to_thread
+from rich.text import Text
 
 from pinfold.app import Link
-from pinfold.app.session import Mount
-from pinfold.events import SessionId
+from pinfold.app.clients import SessionHistory, build_history, entries_of
+from pinfold.app.session import Mount, Sight
+from pinfold.events import Entry, Json, PinfoldError, SessionId
 from pinfold.front.chat.dialogs import UserInteraction
+from pinfold.front.chat.renderers.transcript import Transcript
+from pinfold.text import presentable, presentable_line
+
+_LIMIT_S = 120.0
 
 
-class Transcript(Protocol):
-    @property
-    def width(self) -> int: ...
+class BadArguments(PinfoldError):
+    """The arguments of a command are wrong; says what is right."""
 
-    @property
-    def steered(self) -> bool:
-        """The terminal understands escape sequences."""
-        ...
-
-    def write(self, *things: Any) -> None:
-        """Append to the scrollback: what rich can render, or plain text as it is."""
-        ...
-
-    def raw(self, data: str, rows: int) -> None:
-        """Send the terminal an escape sequence that takes `rows` rows."""
-        ...
+    exit_code = 2
 
 
-class EventRenderer(Protocol):
+def parse_number(text: str, what: str, *, least: int = 1) -> int:
+    """Raises BadArguments."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise BadArguments(f"{text!r} is not a {what}; give its number") from None
+    if number < least:
+        raise BadArguments(f"{number} is not a {what}; the first is {least}")
+    return number
+
+
+class ReasoningDisplay(Protocol):
     thinking: bool
     """True if the model's reasoning is shown whole."""
 
@@ -38,20 +49,11 @@ class EventRenderer(Protocol):
 
 
 class ChatContext(UserInteraction, Protocol):
-    @property
-    def link(self) -> Link: ...
-
-    @property
-    def transcript(self) -> Transcript: ...
-
-    @property
-    def renderer(self) -> EventRenderer: ...
-
-    @property
-    def session(self) -> SessionId: ...
-
-    @property
-    def workspace(self) -> Path: ...
+    link: Link
+    session: SessionId
+    workspace: Path
+    transcript: Transcript
+    renderer: ReasoningDisplay
 
     async def say(self, text: str) -> None:
         """Run a turn with what the user said."""
@@ -74,3 +76,61 @@ class ChatContext(UserInteraction, Protocol):
         ...
 
     def leave(self) -> None: ...
+
+    # For all commands
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Lines that are safe to print."""
+        self.transcript.write(Text("\n".join(lines)))
+
+    def write_table(self, lines: Sequence[str]) -> None:
+        """The same, the first line as a heading."""
+        self.transcript.write(Text.assemble((lines[0], "bold"), "\n" * (len(lines) > 1), "\n".join(lines[1:])))
+
+    def write_section(self, title: str, lines: Iterable[str]) -> None:
+        self.transcript.write(Text.assemble((title, "bold"), "\n", "\n".join(lines)))
+
+    def write_note(self, text: str) -> None:
+        """A dim line."""
+        self.transcript.write(Text(presentable(text), style="dim"))
+
+    def write_error(self, text: str) -> None:
+        self.transcript.write(Text(presentable_line(text), style="red"))
+
+    async def load_entries(self) -> list[Entry]:
+        """Raises PinfoldError."""
+        return await anyio.to_thread.run_sync(entries_of, self.link)
+
+    async def load_history(self) -> SessionHistory:
+        """Raises PinfoldError."""
+        return build_history(self.session, await self.load_entries())
+
+    async def require_idle(self, what: str) -> SessionHistory:
+        """Raises BadArguments while something runs."""
+        history = await self.load_history()
+        if history.is_busy:
+            raise BadArguments(f"a turn is running; stop it (Esc) or wait, then {what}")
+        return history
+
+    async def run_cli_command(self, *args: str, done: str = "") -> None:
+        """Run `pinfold ARGS` in a process of its own and show its output; `done` if there is none. Raises BadArguments."""
+        # `-P`: do not import modules from this folder; a session may have written them.
+        command = [sys.executable, "-P", "-m", "pinfold", *args]
+        env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(self.transcript.width)}
+        with anyio.move_on_after(_LIMIT_S) as waiting:
+            ran = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=env)
+            out = ran.stdout.decode("utf-8", "replace").rstrip("\n")
+            said = ran.stderr.decode("utf-8", "replace").strip()
+            if out:
+                self.write_lines(presentable(out).splitlines())
+            if ran.returncode and not out:
+                last = said.splitlines()[-1] if said else f"it exited with {ran.returncode}"
+                raise BadArguments(presentable_line(last.removeprefix("pinfold: ").removeprefix("Error: ")))
+            if said or (done and not out):
+                self.write_note(said or done)
+        if waiting.cancelled_caught:
+            raise BadArguments(f"it took more than {_LIMIT_S:.0f} s and was stopped")
+
+    async def query(self, what: Sight) -> list[Mapping[str, Json]]:
+        """Raises PinfoldError."""
+        return cast("list[Mapping[str, Json]]", await self.link.query(what))

@@ -5,44 +5,32 @@ from __future__ import annotations
 from base64 import b64encode
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from rich.text import Text
 
 from pinfold.app import SessionStore, list_folder
 from pinfold.app.storage.exports import Form, Target, display_file, displays_in
-from pinfold.events import FileChange, TurnEnded
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    load_entries,
-    load_history,
-    parse_number,
-    write_lines,
-    write_note,
-    write_section,
-)
+from pinfold.events import TurnEnded
+from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.displays import open_file
-from pinfold.front.pages import Contents, changes_page, diff_page
+from pinfold.front.pages import changes_page, diff_page
 from pinfold.text import presentable_line
 
-if TYPE_CHECKING:
-    from pinfold.front.chat.commands.context import ChatContext
-
-
-_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_STYLES = {"+": "green", "-": "red", "@": "cyan", " ": ""}
+"""Of the lines of a diff, by their first character; others are headings."""
 
 
 async def files_command(chat: ChatContext, _: str) -> None:
-    history = await load_history(chat)
+    history = await chat.load_history()
     changes = history.changes()
     if changes:
-        write_section(chat, "Changed by this session", changes_page(changes, history.more_files, chat.transcript.width))
-        write_note(chat, "details: /diff; revert: /undo")
+        chat.write_section("Changed by this session", changes_page(changes, history.more_files, chat.transcript.width))
+        chat.write_note("details: /diff; revert: /undo")
     else:
-        write_note(chat, "this session has changed no files")
+        chat.write_note("this session has changed no files")
     lines = await anyio.to_thread.run_sync(list_folder, chat.workspace)
-    write_section(chat, presentable_line(str(chat.workspace)), lines)
+    chat.write_section(presentable_line(str(chat.workspace)), lines)
 
 
 _FEW, _ALL = 20, 10_000
@@ -50,7 +38,7 @@ _FEW, _ALL = 20, 10_000
 
 
 async def diff_command(chat: ChatContext, rest: str) -> None:
-    history = await load_history(chat)
+    history = await chat.load_history()
     most, whole = (_ALL, "") if rest == "all" else (_FEW, "/diff all shows them")
     if rest and rest != "all":
         number = parse_number(rest, "cell")
@@ -61,20 +49,15 @@ async def diff_command(chat: ChatContext, rest: str) -> None:
     else:
         changes, nothing = history.changes(), "this session has changed no files"
     if not changes:
-        write_lines(chat, [nothing])
+        chat.write_lines([nothing])
         return
+    stored = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
+    contents = {blob: await chat.link.blob(blob) for blob in sorted(stored)}
     page = Text()
-    for line in diff_page(changes, await contents(chat, changes), most, whole):
-        is_heading = not line.startswith((" ", "+", "-", "@"))
-        page.append(f"{line}\n", style="bold" if is_heading else _STYLES.get(line[:1], ""))
+    for line in diff_page(changes, contents, most, whole):
+        page.append(f"{line}\n", style=_STYLES.get(line[:1], "bold"))
     page.rstrip()
     chat.transcript.write(page)
-
-
-async def contents(chat: ChatContext, changes: tuple[FileChange, ...]) -> Contents:
-    """The contents before and after each change, as far as they are stored."""
-    wanted = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
-    return {blob: await chat.link.blob(blob) for blob in sorted(wanted)}
 
 
 _CLIPBOARD = 70_000
@@ -87,23 +70,24 @@ _PAGES = {".html": "text/html", ".htm": "text/html", ".svg": "image/svg+xml"}
 
 
 async def copy_command(chat: ChatContext, rest: str) -> None:
-    texts = [entry.event.text for entry in await load_entries(chat) if isinstance(entry.event, TurnEnded)]
-    answer = next((text for text in reversed(texts) if text.strip()), "")
+    events = [entry.event for entry in reversed(await chat.load_entries())]
+    forgotten = {turn.id for turn in (await chat.load_history()).turns if turn.forgotten}
+    ends = (event for event in events if isinstance(event, TurnEnded) and event.turn not in forgotten)
+    answer = next((event.text for event in ends if event.text.strip()), "")
     if not answer:
         raise BadArguments("there is no answer yet")
     data = answer.encode("utf-8", "replace")
     if rest:
         outside = (await chat.link.status()).outside
         await anyio.to_thread.run_sync(_write, chat.workspace, rest, data, outside)
-        write_note(chat, f"wrote the last answer to {rest}")
+        chat.write_note(f"wrote the last answer to {rest}")
     elif not chat.transcript.steered:
         raise BadArguments("this terminal has no clipboard; /copy FILE writes the last answer to a file")
     elif len(data) > _CLIPBOARD:
         raise BadArguments(f"the last answer is too long for a clipboard ({len(data):,} bytes); use /copy FILE")
     else:
         chat.transcript.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
-        write_note(
-            chat,
+        chat.write_note(
             f"sent the last answer ({len(answer):,} characters) to your terminal's clipboard (OSC 52); "
             "if it did not arrive: /copy FILE",
         )
@@ -120,12 +104,12 @@ async def open_command(chat: ChatContext, rest: str) -> None:
     else:
         path = await _display(chat, int(rest or 0))
     await anyio.to_thread.run_sync(open_file, path)
-    write_note(chat, f"opened {path}")
+    chat.write_note(f"opened {path}")
 
 
 async def _display(chat: ChatContext, number: int) -> Path:
     """A display by its number, or the last one, as a file that runs nothing. Raises BadArguments."""
-    entries = await load_entries(chat)
+    entries = await chat.load_entries()
     shown = displays_in(entries)
     number = number or len(shown)
     if not 1 <= number <= len(shown):
@@ -169,13 +153,13 @@ async def init_command(chat: ChatContext, _: str) -> None:
     from pinfold.app.diagnostics.first_run import NAME, draft
 
     text = await anyio.to_thread.run_sync(draft, chat.workspace)
-    write_lines(chat, text.splitlines())
+    chat.write_lines(text.splitlines())
     is_there = await anyio.Path(chat.workspace / NAME).exists()
     question = f"Replace the existing {NAME} with this?" if is_there else f"Write this to {NAME}?"
     if await chat.ask(question, {"y": "yes", "n": "no"}) != "y":
-        write_note(chat, "nothing was written")
+        chat.write_note("nothing was written")
         return
     outside = (await chat.link.status()).outside
     write = partial(_write, chat.workspace, NAME, text.encode("utf-8", "replace"), outside, force=True)
     await anyio.to_thread.run_sync(write)
-    write_note(chat, f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")
+    chat.write_note(f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")

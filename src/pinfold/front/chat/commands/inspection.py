@@ -7,31 +7,18 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 import anyio.to_thread
 
-from pinfold.app import Link, sum_outbound
-from pinfold.app.session import Sight
-from pinfold.events import FLOW, BlobId, Json
+from pinfold.app import sum_outbound
+from pinfold.events import FLOW
 from pinfold.front.chat.approvals import describe_pattern
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    load_entries,
-    load_history,
-    parse_number,
-    write_lines,
-    write_note,
-    write_table,
-)
-from pinfold.front.chat.renderers.lines import LineSanitizer
+from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
+from pinfold.front.chat.renderers.transcript import LineSanitizer
 from pinfold.front.pages import annotations_page, cost_page, egress_page, servers_page, tools_page, variables_page
 from pinfold.text import cap_text, presentable
-
-if TYPE_CHECKING:
-    from pinfold.front.chat.commands.context import ChatContext
-
 
 _LOOKED_AT = 8 << 20
 """Characters of an output that are prepared for the screen."""
@@ -39,49 +26,41 @@ _PRINTED = 1 << 20
 """Characters of an output that are printed where there is no pager."""
 
 
-async def query_session(link: Link, what: Sight) -> list[Mapping[str, Json]]:
-    """Raises PinfoldError."""
-    return cast("list[Mapping[str, Json]]", await link.query(what))
-
-
 async def vars_command(chat: ChatContext, rest: str) -> None:
     words = rest.lower().split()
-    found = await query_session(chat.link, "variables")
+    found = await chat.query("variables")
     fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
     if found and not fitting:
         raise BadArguments(f"no variable matches {rest!r}; /vars shows all {len(found)}")
-    write_table(chat, variables_page(fitting, chat.transcript.width))
+    chat.write_table(variables_page(fitting, chat.transcript.width))
 
 
 async def tools_command(chat: ChatContext, rest: str) -> None:
-    write_lines(chat, tools_page(await query_session(chat.link, "tools"), rest, chat.transcript.width))
-    write_note(chat, "After a crash: pure calls are retried, keyed ones retried safely, once never.")
+    chat.write_lines(tools_page(await chat.query("tools"), rest, chat.transcript.width))
+    chat.write_note("After a crash: pure calls are retried, keyed ones retried safely, once never.")
 
 
 async def cost_command(chat: ChatContext, _: str) -> None:
-    write_table(chat, cost_page(await load_history(chat), chat.transcript.width))
+    chat.write_table(cost_page(await chat.load_history(), chat.transcript.width))
 
 
 async def sent_command(chat: ChatContext, _: str) -> None:
-    gone = sum_outbound(await load_entries(chat))
-    (write_table if gone else write_lines)(chat, egress_page(gone, chat.transcript.width))
-    patterns = [str(one["pattern"]) for one in await query_session(chat.link, "grants")]
-    if flows := [pattern for pattern in patterns if pattern.startswith(FLOW)]:
-        write_note(
-            chat,
-            f"May be sent without asking: {', '.join(describe_pattern(one).removeprefix('sending to ') for one in flows)}; revoke with /grants",
-        )
+    gone = sum_outbound(await chat.load_entries())
+    (chat.write_table if gone else chat.write_lines)(egress_page(gone, chat.transcript.width))
+    patterns = [str(one["pattern"]) for one in await chat.query("grants")]
+    if to := [describe_pattern(one).removeprefix("sending to ") for one in patterns if one.startswith(FLOW)]:
+        chat.write_note(f"May be sent without asking: {', '.join(to)}; revoke with /grants")
 
 
 async def thinking_command(chat: ChatContext, _: str) -> None:
     chat.renderer.thinking = not chat.renderer.thinking
     if chat.renderer.thinking and (thought := chat.renderer.last_thought()):
-        write_note(chat, thought)
-    write_note(chat, f"reasoning is {'shown' if chat.renderer.thinking else 'collapsed'} from here on")
+        chat.write_note(thought)
+    chat.write_note(f"reasoning is {'shown' if chat.renderer.thinking else 'collapsed'} from here on")
 
 
 async def output_command(chat: ChatContext, rest: str) -> None:
-    history = await load_history(chat)
+    history = await chat.load_history()
     outputs = history.outputs
     if rest:
         name = f"cell {parse_number(rest, 'cell')}"
@@ -91,8 +70,9 @@ async def output_command(chat: ChatContext, rest: str) -> None:
     if not outputs:
         raise BadArguments("nothing has run yet")
     chosen = outputs[-1]
-    data = await _blob(chat, chosen.blob)
-    text = chosen.text if data is None else data.decode("utf-8", "replace")
+    text = chosen.text
+    if chosen.blob is not None:
+        text = (await chat.link.blob(chosen.blob)).decode("utf-8", "replace")
     shown = await anyio.to_thread.run_sync(_format_output, text)
     await _show_in_pager(chat, f"{chosen.name}\n{shown}")
 
@@ -102,10 +82,6 @@ def _format_output(text: str) -> str:
     lines = LineSanitizer()
     text = cap_text(text, _LOOKED_AT, whole="pinfold export")
     return "\n".join(line for one in text.split("\n") if (line := lines.line(one)) is not None).rstrip()
-
-
-async def _blob(chat: ChatContext, blob: BlobId | None) -> bytes | None:
-    return None if blob is None else await chat.link.blob(blob)
 
 
 async def _show_in_pager(chat: ChatContext, text: str) -> None:
@@ -120,10 +96,7 @@ async def _show_in_pager(chat: ChatContext, text: str) -> None:
 
     from prompt_toolkit.application import get_app_or_none, in_terminal
 
-    if get_app_or_none() is None:
-        await anyio.to_thread.run_sync(show)
-        return
-    async with in_terminal():
+    async with in_terminal() if get_app_or_none() else nullcontext():
         await anyio.to_thread.run_sync(show)
 
 
@@ -141,18 +114,15 @@ def _pager() -> Sequence[str] | None:
 async def mcp_command(chat: ChatContext, rest: str) -> None:
     match rest.split():
         case []:
-            await _list(chat)
+            servers = await chat.query("servers")
+            chat.write_lines(servers_page(servers, chat.transcript.width))
+            if any(one.get("problem") for one in servers):
+                words = "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER."
+                chat.write_note(words)
         case ["trust", name]:
             await _trust(chat, name)
         case _:
             raise BadArguments("write /mcp, or /mcp trust SERVER")
-
-
-async def _list(chat: ChatContext) -> None:
-    servers = await query_session(chat.link, "servers")
-    write_lines(chat, servers_page(servers, chat.transcript.width))
-    if any(one.get("problem") for one in servers):
-        write_note(chat, "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER.")
 
 
 async def _trust(chat: ChatContext, name: str) -> None:
@@ -161,18 +131,18 @@ async def _trust(chat: ChatContext, name: str) -> None:
     from pinfold.app.trust import describe_server
 
     spec = find_spec(load_servers_for(chat.workspace), name)
-    write_note(chat, f"starting {spec.name} to read its tools")
+    chat.write_note(f"starting {spec.name} to read its tools")
     async with inspect_servers((spec,), chat.workspace) as found:
         if failed := await found.connect(spec.name):
             raise ServerFailed(failed[spec.name])
         difference = found.difference(spec.name)
         if found.is_trusted(spec.name) and not difference:
-            write_note(chat, f"{spec.name} is already trusted")
+            chat.write_note(f"{spec.name} is already trusted")
             return
         shown = presentable(
             difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
         ).splitlines()
-        write_lines(chat, [*describe_server(spec), *shown])
+        chat.write_lines([*describe_server(spec), *shown])
         if await chat.ask(f"Accept all of this for {spec.name}?", {"y": "yes", "n": "no"}) == "y":
             found.trust(spec.name)
-            write_note(chat, f"{spec.name} is trusted until it changes")
+            chat.write_note(f"{spec.name} is trusted until it changes")

@@ -1,31 +1,23 @@
-"""/clear, /new, /rename, /fork, /branches, /sessions, /resume, /export and /exit."""
+"""/clear, /new, /rename, /fork, /branches, /sessions, /resume, /export, /exit; /undo, /redo, /rewind and /checkpoint."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import anyio
 import anyio.to_thread
 
 from pinfold.app import SessionStore, fork
+from pinfold.app.clients import SessionHistory, TurnRecord
+from pinfold.app.session import checkpoints_in
 from pinfold.app.storage import build_session_tree, list_nodes
-from pinfold.events import Clear, Rename, SessionId
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    load_history,
-    require_idle,
-    run_cli_command,
-    write_lines,
-    write_note,
-)
-from pinfold.front.pages import branches_page, sessions_page, title_of
-from pinfold.text import presentable_line
-
-if TYPE_CHECKING:
-    from pinfold.front.chat.commands.context import ChatContext
+from pinfold.events import Clear, Configure, Redo, Rename, Rewind, Rewindable, SessionId, Undo
+from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
+from pinfold.front.pages import branches_page, columns, rewind_page, sessions_page, title_of
+from pinfold.text import first_line, join_numbers, presentable, presentable_line
 
 _SHOWN = 30
-"""Sessions of a list."""
+"""Sessions of a list, or turns to choose from."""
 _TO_STDOUT = ("jsonl", "replay")
 """Formats that the command line writes to stdout unless a file is named."""
 
@@ -39,7 +31,7 @@ async def clear_command(chat: ChatContext, _: str) -> None:
 
 
 async def new_command(chat: ChatContext, _: str) -> None:
-    await require_idle(chat, "/new")
+    await chat.require_idle("/new")
     await chat.switch(None)
 
 
@@ -59,24 +51,24 @@ async def fork_command(chat: ChatContext, rest: str) -> None:
     _refuse_unkept(chat)
     new, damage = await fork(SessionStore(), chat.session, rest or None)
     if damage:
-        write_note(chat, f"the log is damaged: {damage}; the rest was copied")
-    write_note(chat, f"Forked as {new}. Same conversation and variables; shares this folder.")
-    if (await load_history(chat)).is_busy:
-        write_note(chat, f"a turn is running here; continue there later: /resume {new}")
+        chat.write_note(f"the log is damaged: {damage}; the rest was copied")
+    chat.write_note(f"Forked as {new}. Same conversation and variables; shares this folder.")
+    if (await chat.load_history()).is_busy:
+        chat.write_note(f"a turn is running here; continue there later: /resume {new}")
     elif await chat.ask("Continue in the fork?", {"y": "yes", "n": "stay here"}) == "y":
         await chat.switch(new)
     else:
-        write_note(chat, f"continue there with /resume {new}")
+        chat.write_note(f"continue there with /resume {new}")
 
 
 async def branches_command(chat: ChatContext, _: str) -> None:
-    history = await load_history(chat)
+    history = await chat.load_history()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     family = build_session_tree(chat.session, everyone)
     if not family.ancestors and not family.children:
-        write_note(chat, "this session has no forks; /fork makes one")
+        chat.write_note("this session has no forks; /fork makes one")
         return
-    write_lines(chat, branches_page(history, family, chat.transcript.width))
+    chat.write_lines(branches_page(history, family, chat.transcript.width))
     there = {kin.id for kin in everyone}
     kin = [*reversed(family.ancestors), *(one for _, one in family.children)]
     options = [(one.id, f"{one.id}  {title_of(one)}") for one in kin if one.id in there]
@@ -90,11 +82,11 @@ async def sessions_command(chat: ChatContext, rest: str) -> None:
     words = rest.lower().split()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     found = [kin for kin in everyone if all(word in f"{kin.id} {kin.title} {kin.workspace}".lower() for word in words)]
-    write_lines(chat, sessions_page(found[:_SHOWN], chat.session, width=chat.transcript.width, words=rest))
+    chat.write_lines(sessions_page(found[:_SHOWN], chat.session, width=chat.transcript.width, words=rest))
     if len(found) > _SHOWN:
-        write_note(chat, f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")
+        chat.write_note(f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")
     if any(kin.id != chat.session for kin in found):
-        write_note(chat, "continue one: /resume SESSION")
+        chat.write_note("continue one: /resume SESSION")
 
 
 async def resume_command(chat: ChatContext, rest: str) -> None:
@@ -114,9 +106,9 @@ async def resume_command(chat: ChatContext, rest: str) -> None:
             return
         session = SessionId(chosen)
     if session == chat.session:
-        write_note(chat, "you are in that session")
+        chat.write_note("you are in that session")
         return
-    await require_idle(chat, f"/resume {session}")
+    await chat.require_idle(f"/resume {session}")
     await chat.switch(session)
 
 
@@ -129,4 +121,102 @@ async def export_command(chat: ChatContext, rest: str) -> None:
     if not file and form in _TO_STDOUT:
         file = f"{chat.session}.{form}.jsonl" if form == "replay" else f"{chat.session}.jsonl"
     where = ("-o", file) if file else ()
-    await run_cli_command(chat, "export", chat.session, "--to", form, *where, done=f"written to {file}")
+    await chat.run_cli_command("export", chat.session, "--to", form, *where, done=f"written to {file}")
+
+
+_WHATS: Sequence[tuple[Rewindable, str]] = (
+    ("all", "chat, files and variables"),
+    ("chat", "only the chat; files and variables stay"),
+    ("files", "only the files"),
+    ("variables", "only the variables"),
+)
+
+
+async def undo_command(chat: ChatContext, rest: str) -> None:
+    await chat.link.submit(Undo(to=_target(await chat.load_history(), rest)))
+
+
+def _target(history: SessionHistory, rest: str) -> int | None:
+    """The cell to return to; None for before the last one. Raises BadArguments."""
+    match rest.split():
+        case []:
+            return None
+        case ["to", cell]:
+            return parse_number(cell, "cell", least=0)
+        case [count]:
+            number = parse_number(count, "number of cells")
+            if number > len(history.path):
+                there = f"only {len(history.path)}" if history.path else "none"
+                raise BadArguments(f"{number} cells cannot be undone: there are {there}")
+            return (0, *history.path)[-number - 1]
+        case _:
+            raise BadArguments("write /undo, /undo N for the last N cells, or /undo to CELL")
+
+
+async def redo_command(chat: ChatContext, _: str) -> None:
+    await chat.link.submit(Redo())
+
+
+async def rewind_command(chat: ChatContext, rest: str) -> None:
+    number, _, word = rest.partition(" ")
+    history = await chat.require_idle("/rewind")
+    turn = await _turn(chat, history, number)
+    if turn is None:
+        return
+    what = await _what(chat, word.strip())
+    if what is None:
+        return
+    chat.write_lines(rewind_page(history, turn, what))
+    if await chat.ask("Go back?", {"y": "yes", "n": "no"}) == "y":
+        await chat.link.submit(Rewind(turn=turn.id, what=what))
+
+
+async def _turn(chat: ChatContext, history: SessionHistory, number: str) -> TurnRecord | None:
+    if number:
+        return history.turn(parse_number(number, "turn"))
+    turns = [turn for turn in history.turns if not turn.forgotten]
+    if not turns:
+        raise BadArguments("there is no turn to go back to yet")
+    options = [(str(turn.number), _line(turn)) for turn in reversed(turns)]
+    chosen = await chat.choose("Go back to before", options[:_SHOWN])
+    return next((turn for turn in turns if str(turn.number) == chosen), None)
+
+
+def _line(turn: TurnRecord) -> str:
+    cells = f"  ({join_numbers('cell', turn.cells)})" if turn.cells else ""
+    return presentable_line(f"{turn.number:>3}  {first_line(presentable(turn.text), 50)}{cells}")
+
+
+async def _what(chat: ChatContext, word: str) -> Rewindable | None:
+    options = [(what, f"{what:<10}{words}") for what, words in _WHATS]
+    chosen = word or await chat.choose("What to take back", options)
+    found: Rewindable | None = next((what for what, _ in _WHATS if what == chosen), None)
+    if word and found is None:
+        raise BadArguments(f"{word!r} cannot be rewound; use all, chat, files or variables")
+    return found
+
+
+async def checkpoint_command(chat: ChatContext, rest: str) -> None:
+    match rest.split():
+        case [] | ["list"]:
+            await _list_checkpoints(chat)
+        case [("on" | "off") as word]:
+            await chat.link.submit(Configure(checkpoints=word == "on"))
+        case ["restore", number] | [number]:
+            chat.write_note(await chat.link.restore(parse_number(number, "checkpoint")))
+        case _:
+            raise BadArguments("write /checkpoint, /checkpoint on, /checkpoint off, or /checkpoint N to go back")
+
+
+async def _list_checkpoints(chat: ChatContext) -> None:
+    made = checkpoints_in(await chat.load_entries())
+    on = (await chat.load_history()).checkpoints
+    if made:
+        rows = [("", "made", "commit", "")]
+        rows += [(str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made]
+        chat.write_table(columns(rows, width=chat.transcript.width))
+        chat.write_note(f"checkpoints are {'on' if on else 'off'}; restore one: /checkpoint N")
+    elif on:
+        chat.write_note("checkpoints are on; there are none yet")
+    else:
+        chat.write_note("checkpoints are off; /checkpoint on makes a commit after each cell that changes files")

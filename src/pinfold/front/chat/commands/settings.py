@@ -11,22 +11,12 @@ import anyio.to_thread
 from pinfold.app import check_paths, load_config, mounts_of, parse_named_paths
 from pinfold.app.session import refuse_overlap
 from pinfold.events import Configure, Mode, PinfoldError
-from pinfold.front.chat.commands.inspection import query_session
-from pinfold.front.chat.commands.output import (
-    BadArguments,
-    load_history,
-    parse_number,
-    require_idle,
-    run_cli_command,
-    write_lines,
-    write_note,
-)
+from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.pages import columns
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.models import Reachable
-    from pinfold.front.chat.commands.context import ChatContext
 
 
 MODES: Sequence[tuple[Mode, str]] = (
@@ -74,7 +64,7 @@ async def model_command(chat: ChatContext, rest: str) -> None:
 async def _can_be_had(chat: ChatContext, model: str) -> bool:
     """Offer to install what it needs and ask for its key; a wrong name is reported when the model is set."""
     from pinfold.app.models import CallOptions, extra_for
-    from pinfold.front.chat.downloads import ask_for_key, offer_extra
+    from pinfold.front.chat.dialogs import ask_for_key, offer_extra
 
     loaded = await anyio.to_thread.run_sync(load_config, chat.workspace)
     calling = CallOptions.of(loaded.config, loaded.keys())
@@ -103,15 +93,15 @@ def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
 
 async def grants_command(chat: ChatContext, rest: str) -> None:
     # An "always" permission is a session permission too; show it once.
-    granted = list({str(one["pattern"]): str(one["scope"]) for one in await query_session(chat.link, "grants")}.items())
+    granted = list({str(one["pattern"]): str(one["scope"]) for one in await chat.query("grants")}.items())
     match rest.split():
         case []:
             if not granted:
-                write_note(chat, "No standing permissions; you'll be asked each time.")
+                chat.write_note("No standing permissions; you'll be asked each time.")
                 return
             rows = [(f"{number:>3}", scope, pattern) for number, (pattern, scope) in enumerate(granted, 1)]
-            write_lines(chat, columns(rows, width=chat.transcript.width))
-            write_note(chat, "revoke one: /grants revoke N")
+            chat.write_lines(columns(rows, width=chat.transcript.width))
+            chat.write_note("revoke one: /grants revoke N")
         case ["revoke", word]:
             number = parse_number(word, "grant")
             if number > len(granted):
@@ -128,47 +118,47 @@ async def _revoke(chat: ChatContext, pattern: str, scope: str) -> None:
         from pinfold.app.trust import Grants
 
         await anyio.to_thread.run_sync(Grants().revoke, pattern, chat.workspace)
-    if pattern in (await load_history(chat)).granted:
+    if pattern in (await chat.load_history()).granted:
         await chat.link.submit(Configure(revoke=(pattern,)))
     else:
-        write_note(chat, f"revoked: {pattern}")
+        chat.write_note(f"revoked: {pattern}")
 
 
 async def doctor_command(chat: ChatContext, _: str) -> None:
-    write_note(chat, "checking every sandbox and model here")
-    await run_cli_command(chat, "doctor")
+    chat.write_note("checking every sandbox and model here")
+    await chat.run_cli_command("doctor")
 
 
 async def map_command(chat: ChatContext, _: str) -> None:
     from pinfold.app.diagnostics import build_session_map
     from pinfold.front.pages import map_page
 
-    write_lines(chat, map_page(await build_session_map(chat.link), chat.transcript.width))
-    write_note(chat, "the whole installation: pinfold map")
+    chat.write_lines(map_page(await build_session_map(chat.link), chat.transcript.width))
+    chat.write_note("the whole installation: pinfold map")
 
 
 async def add_command(chat: ChatContext, rest: str) -> None:
     if not rest:
         raise BadArguments("which path? /add PATH, or /add PATH:rw to let code write there")
-    await require_idle(chat, "/add")
+    await chat.require_idle("/add")
     had = (await chat.link.status()).mounts
     given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
     mounts = await anyio.to_thread.run_sync(mounts_of, given)
     refuse_overlap(mounts, chat.workspace)
     how = "code may write there; undo does not cover it" if mounts[-1].writable else "code may read it"
     await chat.reopen(mounts=mounts)
-    write_note(chat, f"adding {mounts[-1].path}: {how}")
+    chat.write_note(f"adding {mounts[-1].path}: {how}")
 
 
 async def data_command(chat: ChatContext, rest: str) -> None:
     if not rest:
         raise BadArguments("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
-    await require_idle(chat, "/data")
+    await chat.require_idle("/data")
     had = (await chat.link.status()).data
     given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
     data = await anyio.to_thread.run_sync(lambda: check_paths(parse_named_paths(given)))
     await chat.reopen(data=data)
-    write_note(chat, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
+    chat.write_note(f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
 
 
 def _at_home(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -21,53 +21,65 @@ GROUPS: Mapping[Group, str] = {
 }
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class Command(Struct, frozen=True):
+    group: Group
     name: str
-    usage: str
-    """With its arguments, as /help shows it."""
+    arguments: str
+    """As /help shows them."""
     words: str
     """What it does, in one line."""
-    group: Group
-    run: Callable[[ChatContext, str], Awaitable[None]]
-    """Takes the text after its name. Raises PinfoldError, which is shown in one line."""
-    at_rest: bool = False
-    """It waits for the end of the turn; other commands run at once."""
-    complete: Callable[[ChatContext, str], Iterable[str]] | None = None
-    """Completes arguments."""
+    module: str
+    """Has a function NAME_command(chat, rest)."""
+    completer: str
+    """The function of `completions` that completes its arguments."""
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.arguments}".rstrip()
+
+    @property
+    def at_rest(self) -> bool:
+        """It waits for the end of the turn; other commands run at once."""
+        return self.name in _AT_REST
+
+    async def run(self, chat: ChatContext, rest: str) -> None:
+        """Takes the text after its name. Raises PinfoldError, which is shown in one line."""
+        await getattr(import_module(f"{__package__}.{self.module}"), f"{self.name}_command")(chat, rest)
+
+    def complete(self, chat: ChatContext, typed: str) -> Iterable[str]:
+        if not self.completer:
+            return ()
+        return getattr(import_module(f"{__package__}.completions"), self.completer)(chat, typed)
 
 
-_Row: TypeAlias = tuple[Group, str, str, str, str, str]
-"""Group, name, arguments, description, module, completer."""
-
-
-def _load_command(module: str, name: str) -> Callable[..., Awaitable[None]]:
-    async def run(chat: ChatContext, rest: str) -> None:
-        await getattr(import_module(f"{__package__}.{module}"), name)(chat, rest)
-
-    return run
-
-
-def _completer(name: str) -> Callable[[ChatContext, str], Iterable[str]]:
-    def complete(chat: ChatContext, typed: str) -> Iterable[str]:
-        return getattr(import_module(f"{__package__}.completions"), name)(chat, typed)
-
-    return complete
-
-
-_TABLE: tuple[_Row, ...] = (
-    ("conversation", "help", "[COMMAND]", "this list, or one command", "help_page", "commands"),
+_TABLE: tuple[tuple[Group, str, str, str, str, str], ...] = (
+    ("conversation", "help", "[COMMAND]", "this list, or one command", "dispatch", "commands"),
     ("conversation", "clear", "", "clear the context; variables and files stay", "session_commands", ""),
     ("conversation", "new", "", "start a new session in this folder", "session_commands", ""),
     ("conversation", "output", "[CELL]", "show a long output whole: the last, or a cell's", "inspection", "cells"),
     ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "inspection", ""),
     ("conversation", "copy", "[FILE]", "copy the last answer to the clipboard or a file", "files", ""),
     ("conversation", "exit", "", "leave; the session is kept", "session_commands", ""),
-    ("undo", "undo", "[N | to CELL]", "undo the last cell, the last N, or all after CELL", "rewind", "undo"),
-    ("undo", "redo", "", "reverse the last undo", "rewind", ""),
-    ("undo", "rewind", "[TURN [WHAT]]", "go back to before a turn: all, chat, files, variables", "rewind", "rewind"),
+    ("undo", "undo", "[N | to CELL]", "undo the last cell, the last N, or all after CELL", "session_commands", "undo"),
+    ("undo", "redo", "", "reverse the last undo", "session_commands", ""),
+    (
+        "undo",
+        "rewind",
+        "[TURN [WHAT]]",
+        "go back to before a turn: all, chat, files, variables",
+        "session_commands",
+        "rewind",
+    ),
     ("undo", "fork", "[TITLE]", "start a second session from here", "session_commands", ""),
     ("undo", "branches", "", "forks of this session, and its parent", "session_commands", ""),
-    ("undo", "checkpoint", "[on | off | N]", "git checkpoints: list, on, off, restore N", "rewind", "checkpoint"),
+    (
+        "undo",
+        "checkpoint",
+        "[on | off | N]",
+        "git checkpoints: list, on, off, restore N",
+        "session_commands",
+        "checkpoint",
+    ),
     ("look", "vars", "[WORDS]", "list variables: type, shape, size, cell", "inspection", ""),
     ("look", "files", "", "files this session changed, and the folder", "files", ""),
     ("look", "diff", "[all|CELL]", "how files changed: short, whole, or by a cell", "files", "cells"),
@@ -89,22 +101,12 @@ _TABLE: tuple[_Row, ...] = (
     ("sessions", "rename", "TITLE", "give this session a name", "session_commands", ""),
     ("sessions", "export", "FORMAT [FILE]", "save this session to a file", "session_commands", "formats"),
 )
-"""Group, name, arguments, description, module, completer. The module has a function NAME_command(chat, rest)."""
+"""As the fields of `Command`."""
 _AT_REST = ("clear", "new", "undo", "redo", "rewind", "fork", "branches", "checkpoint", "resume", "add", "data")
 """Commands that wait until no turn is running."""
+COMMANDS: Mapping[str, Command] = {row[1]: Command(*row) for row in _TABLE}
+_ALIASES = {"?": "help", "quit": "exit"}
 
 
-def _command(row: _Row) -> Command:
-    group, name, arguments, words, module, completer = row
-    return Command(
-        name=name,
-        usage=f"/{name} {arguments}".rstrip(),
-        words=words,
-        group=group,
-        run=_load_command(module, f"{name}_command"),
-        at_rest=name in _AT_REST,
-        complete=_completer(completer) if completer else None,
-    )
-
-
-COMMANDS: Mapping[str, Command] = {row[1]: _command(row) for row in _TABLE}
+def find_command(name: str) -> Command | None:
+    return COMMANDS.get(_ALIASES.get(name.lower(), name.lower()))

@@ -2,26 +2,146 @@
 
 from __future__ import annotations
 
+import fcntl
+import re
 import struct
 import sys
-from collections.abc import Mapping
+import termios
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from rich.color import Color
+from rich.style import Style
 from rich.text import Text
 
 from pinfold.app import PictureMode
-from pinfold.front.chat.pictures.encoders import (
-    encode_iterm,
-    encode_kitty,
-    encode_sixel,
-    place_on_rows,
-    render_half_blocks,
-    sharpen_lines,
-)
-from pinfold.front.chat.pictures.png import BadPicture, check_png, decode_png
+from pinfold.front.chat.pictures.png import BadPicture, Raster, check_png, decode_png
 
-__all__ = ["ROWS", "BadPicture", "Drawing", "Frame", "Way", "cell_size", "choose_way", "draw_picture"]
+Colour: TypeAlias = tuple[int, int, int]
+CHUNK = 4096
+"""Characters of base64 in one kitty sequence."""
+COLOURS = 255
+"""Colours of a sixel picture."""
+INDENT = 4
+UPPER = "▀"
+_RUN = re.compile(rb"(.)\1{3,}", re.DOTALL)
+_BACKGROUND = 0.3
+"""If this share of the pixels has one colour, the picture is a drawing on that background, not a photograph."""
+_GAIN = 1.9
+_FULL = 140
+"""A colour this far from the background needs no sharpening."""
+
+
+def encode_kitty(png: bytes, columns: int, rows: int) -> str:
+    """Sends and places it. `q=2`: no answer, which would be read as keys. `C=1`: the cursor stays."""
+    data = b64encode(png).decode("ascii")
+    pieces = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+    keys = [f"a=T,f=100,q=2,C=1,c={columns},r={rows},", *[""] * (len(pieces) - 1)]
+    more = [1] * (len(pieces) - 1) + [0]
+    return "".join(f"\x1b_G{key}m={m};{piece}\x1b\\" for key, m, piece in zip(keys, more, pieces, strict=True))
+
+
+def encode_iterm(data: bytes, columns: int, rows: int) -> str:
+    keys = f"size={len(data)};width={columns};height={rows};preserveAspectRatio=1;inline=1"
+    return f"\x1b]1337;File={keys}:{b64encode(data).decode('ascii')}\x07"
+
+
+def place_on_rows(drawing: str, rows: int) -> str:
+    """Put it on rows of its own, whatever the terminal does to the cursor; the cursor ends on the row below."""
+    room = "\n" * rows
+    return f"{room}\x1b[{rows}A\r\x1b[{INDENT}C\x1b7{drawing}\x1b8\x1b[{rows}B\r"
+
+
+def encode_sixel(picture: Raster) -> str:
+    """Contains only digits, `#;!$-"` and the sixels themselves, whatever the picture is."""
+    palette, rows = quantise(picture)
+    parts = [f'\x1bP0;1;0q"1;1;{picture.width};{picture.height}']
+    parts += [
+        f"#{number};2;" + ";".join(str(round(value / 2.55)) for value in colour)
+        for number, colour in enumerate(palette)
+    ]
+    bands = ("$".join(_band(rows[top : top + 6], picture.width)) for top in range(0, picture.height, 6))
+    return f"{''.join(parts)}{'-'.join(bands)}\x1b\\"
+
+
+def quantise(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
+    """A palette, and the number of each pixel's colour in it."""
+    pixels = [list(zip(row[::3], row[1::3], row[2::3], strict=True)) for row in picture.rows]
+    palette, numbers = _make_palette(Counter(pixel for row in pixels for pixel in row))
+    return palette, [bytes(numbers[pixel] for pixel in row) for row in pixels]
+
+
+def _make_palette(counts: Mapping[Colour, int]) -> tuple[list[Colour], Mapping[Colour, int]]:
+    """Each colour as it is if there are few; else colours that differ in their low bits share their mean.
+
+    Low bits go one channel at a time, blue first, to which the eye is least sensitive.
+    """
+    groups = {colour: [colour] for colour in counts}
+    dropped = 0
+    while len(groups) > COLOURS:
+        dropped += 1
+        red, green, blue = ((0xFF << (dropped + late) // 3) & 0xFF for late in (1, 0, 2))
+        merged: dict[Colour, list[Colour]] = {}
+        for (r, g, b), group in groups.items():
+            merged.setdefault((r & red, g & green, b & blue), []).extend(group)
+        groups = merged
+    palette: list[Colour] = []
+    for group in groups.values():
+        total = sum(counts[colour] for colour in group)
+        red, green, blue = (sum(colour[n] * counts[colour] for colour in group) // total for n in range(3))
+        palette.append((red, green, blue))
+    return palette, {colour: number for number, group in enumerate(groups.values()) for colour in group}
+
+
+def _band(rows: Sequence[bytes], width: int) -> Iterator[str]:
+    sixels: dict[int, bytearray] = {}
+    for bit, row in enumerate(rows):
+        for place, number in enumerate(row):
+            if number not in sixels:
+                sixels[number] = bytearray(width)
+            sixels[number][place] |= 1 << bit
+    for number, line in sixels.items():
+        drawn = bytes(63 + value for value in line.rstrip(b"\0"))
+        runs = _RUN.sub(lambda run: b"!%d%s" % (len(run.group()), run[1]), drawn)
+        yield f"#{number}{runs.decode('ascii')}"
+
+
+def sharpen_lines(picture: Raster) -> Raster:
+    """Give thin lines of a drawing their full colour back: scaling down has mixed them with the background."""
+    counts = Counter(row[at : at + 3] for row in picture.rows for at in range(0, len(row), 3))
+    background, count = counts.most_common(1)[0]
+    if count < _BACKGROUND * picture.width * picture.height:
+        return picture
+    sharp = {pixel: _sharpen(pixel, background) for pixel in counts}
+    rows = tuple(b"".join(sharp[row[at : at + 3]] for at in range(0, len(row), 3)) for row in picture.rows)
+    return Raster(picture.width, picture.height, rows)
+
+
+def _sharpen(pixel: bytes, background: bytes) -> bytes:
+    away = [value - base for value, base in zip(pixel, background, strict=True)]
+    most = max(map(abs, away))
+    gain = min(_GAIN, max(1.0, _FULL / most)) if most else 1.0
+    return bytes(max(0, min(255, round(base + gain * one))) for base, one in zip(background, away, strict=True))
+
+
+def render_half_blocks(picture: Raster) -> list[Text]:
+    """One line for each two rows of pixels: a character's colour is the upper pixel, its background the lower."""
+    lines: list[Text] = []
+    for top in range(0, picture.height, 2):
+        line = Text()
+        upper = picture.rows[top]
+        lower = picture.rows[top + 1] if top + 1 < picture.height else None
+        for at in range(0, 3 * picture.width, 3):
+            colour = Color.from_rgb(*upper[at : at + 3])
+            background = Color.from_rgb(*lower[at : at + 3]) if lower else None
+            line.append(UPPER, Style(color=colour, bgcolor=background))
+        lines.append(line)
+    return lines
+
 
 Way: TypeAlias = Literal["kitty", "iterm", "sixel", "blocks", "path"]
 ROWS = 20
@@ -71,23 +191,13 @@ def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
         columns, rows = frame.fit(header.width, header.height)
         sequence = (encode_kitty if way == "kitty" else encode_iterm)(data, columns, rows)
         return Drawing(data=place_on_rows(sequence, rows), rows=rows)
-    return _draw_decoded(data, way, frame)
-
-
-def _draw_decoded(data: bytes, way: Way, frame: Frame) -> Drawing:
     wide, high = frame.cell
     if way == "sixel":
-        room = (frame.columns * wide, frame.rows * high // 6 * 6)
-        picture = decode_png(data, lambda width, height: _fit_within(width, height, *room))
+        picture = decode_png(data, frame.columns * wide, frame.rows * high // 6 * 6)
         rows = -(-picture.height // high)
         return Drawing(data=place_on_rows(encode_sixel(picture), rows), rows=rows)
-    picture = decode_png(data, lambda width, height: _fit_within(width, height, frame.columns, frame.rows * 2))
+    picture = decode_png(data, frame.columns, frame.rows * 2)
     return Drawing(lines=tuple(render_half_blocks(sharpen_lines(picture))))
-
-
-def _fit_within(width: int, height: int, most_wide: int, most_high: int) -> tuple[int, int]:
-    scale = min(1.0, most_wide / width, most_high / height)
-    return max(1, int(width * scale)), max(1, int(height * scale))
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
@@ -109,7 +219,6 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 _KITTY = ("kitty", "ghostty")
 _ITERM = ("iterm.app", "wezterm", "mintty")
 _SIXEL = ("foot", "mlterm", "contour", "yaft", "xterm-sixel")
-_ROWS_AND_PIXELS = "HHHH"
 
 
 def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
@@ -133,14 +242,9 @@ def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) 
 
 def cell_size() -> tuple[int, int]:
     """Pixels of one character as the terminal reports it, else a common size."""
-    try:
-        import fcntl
-        import termios
-
+    with suppress(OSError, ValueError):
         asked = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, bytes(8))
-        rows, columns, wide, high = struct.unpack(_ROWS_AND_PIXELS, asked)
-    except (ImportError, OSError, ValueError):
-        return 8, 16
-    if not (rows and columns and wide >= 4 * columns and high >= 8 * rows):
-        return 8, 16
-    return min(64, wide // columns), min(128, high // rows)
+        rows, columns, wide, high = struct.unpack("HHHH", asked)
+        if rows and columns and wide >= 4 * columns and high >= 8 * rows:
+            return min(64, wide // columns), min(128, high // rows)
+    return 8, 16

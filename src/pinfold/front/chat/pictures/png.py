@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 
 from msgspec import Struct
@@ -48,26 +48,27 @@ class Header(Struct, frozen=True):
 
 def check_png(data: bytes) -> Header:
     """The header of a file whose chunks are all intact; nothing is unpacked. Raises BadPicture."""
-    header = None
-    for kind, body in _chunks(data):
-        header = header or _header(kind, body)
-    if header is None:
-        raise BadPicture("it is cut off")
-    return header
+    return _read(data)[0]
 
 
-def decode_png(data: bytes, fit: Callable[[int, int], tuple[int, int]], seconds: float = SECONDS) -> Raster:
-    """As many pixels as `fit` returns for its width and height, never more than it has. Raises BadPicture."""
-    header = check_png(data)
+def _read(data: bytes) -> tuple[Header, dict[bytes, list[bytes]]]:
+    """The header, and the bodies of all chunks by kind."""
+    chunks = [*_chunks(data)]
+    parts: dict[bytes, list[bytes]] = {}
+    for kind, body in chunks:
+        parts.setdefault(kind, []).append(body)
+    return _header(*chunks[0]), parts
+
+
+def decode_png(data: bytes, most_wide: int, most_high: int, seconds: float = SECONDS) -> Raster:
+    """Scaled down to at most so many pixels, in the same proportions. Raises BadPicture."""
+    header, parts = _read(data)
     if header.interlaced:
         raise BadPicture("it is interlaced")
-    parts: dict[bytes, list[bytes]] = {}
-    for kind, body in _chunks(data):
-        parts.setdefault(kind, []).append(body)
     palette, alphas = (parts.get(kind, [b""])[-1] for kind in (b"PLTE", b"tRNS"))
     reader = _PixelReader(header, palette, alphas)
-    width, height = fit(header.width, header.height)
-    width, height = max(1, min(width, header.width)), max(1, min(height, header.height))
+    scale = min(1.0, most_wide / header.width, most_high / header.height)
+    width, height = (max(1, int(size * scale)) for size in (header.width, header.height))
     scaler = _Scaler(header.width, header.height, width, height)
     until = time.thread_time() + seconds
     for row in _rows(b"".join(parts.get(b"IDAT", ())), header):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct, field
 from rich.console import Group, RenderableType
@@ -16,18 +16,105 @@ from pinfold.events import (
     ApprovalDecided,
     BlobId,
     CallTool,
-    FileChange,
+    Json,
+    NotPlain,
     RunCell,
     SessionId,
+    plain_json,
 )
-from pinfold.front.chat.actions import render_action
 from pinfold.front.chat.pictures import Way
 from pinfold.front.chat.renderers import diffs
+from pinfold.front.chat.renderers.code import highlight_code, language_of
 from pinfold.front.chat.renderers.displays import Displays
-from pinfold.front.chat.renderers.output import CELL, INDENT, TOOL, Stream, excerpt_bytes, render_excerpt, traceback
-from pinfold.front.chat.renderers.results import exit_code, render_status, split_observation
-from pinfold.front.chat.renderers.transcript import SpacedTranscript
-from pinfold.text import presentable_line
+from pinfold.front.chat.renderers.output import (
+    CELL,
+    INDENT,
+    TOOL,
+    Stream,
+    exit_code,
+    render_excerpt,
+    render_status,
+    split_observation,
+    traceback,
+)
+from pinfold.front.chat.renderers.transcript import SpacedTranscript, cut, with_gutter
+from pinfold.text import presentable, presentable_line
+
+CODE_LINES = 120
+"""Lines of a cell that are shown; a longer one is cut in the middle."""
+_WRITTEN_LINES = 12
+"""Lines of a new file that are shown."""
+_ARGUMENTS = 160
+
+
+def render_action(action: Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
+    """`cell`: its number, if it has one. `above`: the reply above shows its code already."""
+    match action:
+        case RunCell() if above:
+            return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
+        case RunCell(code=code):
+            return _beside_all(_elide_lines(highlight_code(code.strip("\n"), "python"), CODE_LINES), cell)
+        case CallTool(tool="shell", given={"command": str(command), **rest}):
+            where = " on the host" if rest.get("where") == "host" else ""
+            lines = _elide_lines(highlight_code(command.strip("\n"), "bash"), CODE_LINES)
+            lines[0] = _words(f"${where} ", "bold").append_text(lines[0])
+            return _beside_all(lines, cell)
+        case CallTool(tool=tool, given=given):
+            return [_beside(_title(tool, given), cell), *_render_new_file(tool, given)]
+
+
+_LONG = {"edit_file": ("old", "new"), "write_file": ("content",), "apply_patch": ("patch",)}
+"""Arguments that are not shown in the title."""
+
+
+def _title(tool: str, given: Mapping[str, Json]) -> Text:
+    hidden = _LONG.get(tool, ())
+    rest = {name: value for name, value in given.items() if name not in hidden}
+    if set(rest) == {"path"} or tool in ("edit_file", "write_file"):
+        arguments = str(rest.get("path", ""))
+    else:
+        arguments = ", ".join(f"{name}={_value(value)}" for name, value in rest.items())
+    text = _words(presentable_line(tool), "bold")
+    return text.append(f" {cut(presentable_line(arguments), _ARGUMENTS)}") if arguments else text
+
+
+def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableType]:
+    """The content of a new file. An edit is shown when it is done, or in its approval."""
+    match tool, given:
+        case "write_file", {"path": str(path), "content": str(content)}:
+            lines = _elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
+            return [with_gutter(line, "    + ", "green") for line in lines]
+        case _:
+            return []
+
+
+def _value(value: Json) -> str:
+    try:
+        return plain_json(value)
+    except NotPlain:
+        return "?"
+
+
+def _beside_all(lines: list[Text], cell: int | None) -> list[RenderableType]:
+    return [_beside(line, cell if place == 0 else None) for place, line in enumerate(lines)]
+
+
+def _beside(line: Text, cell: int | None) -> RenderableType:
+    number = "" if cell is None else str(cell)
+    return with_gutter(line, "    │ ", "dim", f"{number:>3} │ ")
+
+
+def _elide_lines(lines: list[Text], most: int) -> list[Text]:
+    if len(lines) <= most + 1:
+        return lines or [_words("", "")]
+    first, last = most * 3 // 4, most - most * 3 // 4
+    more = _words(f"... {len(lines) - most:,} lines more", "dim italic")
+    return [*lines[:first], more, *lines[-last:]]
+
+
+def _words(text: str, style: str) -> Text:
+    return Text().append(presentable(text), style)
+
 
 _LIVE_ROWS = 5
 _LIVE_CALLS = 3
@@ -83,18 +170,19 @@ class ActionRenderer:
             return "waiting for you"
         for one in reversed(self._open.values()):
             if one.runs and one.parent is None:
-                return f"running {_name(one)}"
+                cell = "a cell" if one.cell is None else f"cell {one.cell}"
+                return f"running {presentable_line(one.action.tool) if isinstance(one.action, CallTool) else cell}"
         return ""
 
     def live(self) -> RenderableType | None:
         for one in reversed(self._open.values()):
-            if one.parent is not None or not (one.calls or one.stream.characters):
+            if one.parent is not None or not (one.calls or one.stream):
                 continue
             calls = list(one.calls.items())[-_LIVE_CALLS:]
             things: list[RenderableType] = [
                 Text(f"{INDENT}{tool}{calls.words}", "dim", no_wrap=True) for tool, calls in calls
             ]
-            if one.stream.characters:
+            if one.stream:
                 things.append(one.stream.last(_LIVE_ROWS - len(things), self._transcript.width))
             return Group(*things)
         return None
@@ -147,9 +235,12 @@ class ActionRenderer:
             one.stream.add(text)
 
     async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
-        one = self._open.pop(event.id, None)
+        calls, one = self._calls(event.id), self._open.pop(event.id, None)
         if one and one.parent:
-            await self._finish_nested(event, one, session)
+            if calls and event.outcome not in ("ok", "denied"):
+                calls.failed += 1
+            for form in await self._displays.forms(event.displays):
+                await self._displays.show(form, session)
             return
         if one:
             self._show(one)
@@ -167,15 +258,6 @@ class ActionRenderer:
         self._transcript.write(render_status(event, "" if is_cell else exit_code(event)))
         self._transcript.gap()
 
-    async def _finish_nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
-        assert one.parent
-        above = self._open.get(one.parent)
-        if above and isinstance(one.action, CallTool) and event.outcome not in ("ok", "denied"):
-            calls = above.calls.setdefault(presentable_line(one.action.tool), _Calls())
-            calls.failed += 1
-        for form in await self._displays.forms(event.displays):
-            await self._displays.show(form, session)
-
     async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
         if one and one.calls:
             lines = (Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in one.calls.items())
@@ -189,15 +271,12 @@ class ActionRenderer:
         parts = split_observation(event, whole, [form.plain for form in forms])
         width, bounds = self._transcript.width, CELL if is_cell else TOOL
         way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
-        self._transcript.write(*render_excerpt(excerpt_bytes(parts.stdout, bounds), width, way=way))
-        if parts.stderr:
-            self._transcript.write(*render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr"))
+        self._transcript.write(*render_excerpt(parts.stdout, bounds, width, way=way))
+        self._transcript.write(*render_excerpt(parts.stderr, bounds, width, way=way, style="red"))
         for form in forms:
             await self._displays.show(form, session)
-        if parts.value and not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
-            self._transcript.write(
-                *render_excerpt(excerpt_bytes(parts.value.encode("utf-8", "replace"), bounds), width, way=way)
-            )
+        if not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
+            self._transcript.write(*render_excerpt(parts.value.encode("utf-8", "replace"), bounds, width, way=way))
         if parts.error:
             self._transcript.write(*traceback(parts.error))
         for note in parts.notes:
@@ -206,20 +285,19 @@ class ActionRenderer:
 
     async def _files(self, event: ActionFinished) -> None:
         for number, change in enumerate(event.files):
-            before = await self._content(change.before)
-            after = await self._content(change.after)
+            before, after = [await self._displays.read(blob) for blob in (change.before, change.after)]
             diff = None
             if before is not None or after is not None:
-                diff = diffs.compute_diff(before or "", after or "")
-            self._transcript.write(_format_change(change, diff))
+                diff = diffs.compute_diff(*(data.decode("utf-8", "replace") for data in (before or b"", after or b"")))
+            sign, style = _SIGNS[change.how]
+            size = f"  {diffs.describe_size(diff)}" if diff else ""
+            self._transcript.write(
+                Text.assemble(INDENT, (f"{sign} ", style), presentable_line(change.path), (size, "dim"))
+            )
             if diff and number < _DIFFS and diff.count("\n") < _DIFF_LINES and change.how == "changed":
                 self._transcript.write(*diffs.render_diff(diff, indent="      "))
         if event.more_files:
             self._note(f"and {event.more_files:,} other files")
-
-    async def _content(self, blob: BlobId | None) -> str | None:
-        data = await self._displays.read(blob)
-        return None if data is None else data.decode("utf-8", "replace")
 
     def _calls(self, id_: ActionId) -> _Calls | None:
         """The calls of this tool, if a cell makes them."""
@@ -238,17 +316,3 @@ class ActionRenderer:
 
     def _note(self, words: str, style: str = "dim") -> None:
         self._transcript.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
-
-
-def _format_change(change: FileChange, diff: str | None) -> RenderableType:
-    sign, style = _SIGNS[change.how]
-    text = Text(INDENT)
-    text.append(f"{sign} ", style)
-    text.append(presentable_line(change.path))
-    return text.append(f"  {diffs.size_of(diff).words}", "dim") if diff else text
-
-
-def _name(one: _Open) -> str:
-    if one.cell is not None and isinstance(one.action, RunCell):
-        return f"cell {one.cell}"
-    return presentable_line(one.action.tool) if isinstance(one.action, CallTool) else "a cell"

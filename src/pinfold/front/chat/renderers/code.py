@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from pinfold.front.chat.renderers.lines import LineSanitizer
+from pinfold.front.chat.renderers.transcript import LineSanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,6 @@ LONGEST = 500
 """Characters of a highlighted line; some lexers take long for more."""
 _STYLES = (
     ("Token.Comment", "dim italic"),
-    ("Token.Keyword.Constant", "magenta"),
     ("Token.Keyword", "magenta"),
     ("Token.Operator.Word", "magenta"),
     ("Token.Literal.String.Interpol", "yellow"),
@@ -49,7 +48,8 @@ class Highlighter:
     """One piece of code, from its first line on."""
 
     def __init__(self, language: str) -> None:
-        self._lexer = _lexer(language)
+        found = _lexer_class(language)
+        self._lexer = found() if found else None
         self._stack: list[str] = ["root"]
         self._shown = LineSanitizer()
 
@@ -125,11 +125,6 @@ def _lexer_class(language: str) -> Any:
     if by_rules and found.get_tokens_unprocessed is RegexLexer.get_tokens_unprocessed:
         return type(found.__name__, (ExtendedRegexLexer, found), {})
     return found
-
-
-def _lexer(language: str) -> Any:
-    found = _lexer_class(language)
-    return found() if found else None
 
 
 @lru_cache(512)

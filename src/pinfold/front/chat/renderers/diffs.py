@@ -7,11 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from pinfold.front.chat.renderers.lines import HangingText, LineSanitizer
+from pinfold.front.chat.renderers.transcript import HangingText, LineSanitizer
 
 LINES = 40
 """Lines of a diff that are shown; a longer one is cut in the middle."""
@@ -26,31 +25,22 @@ _PAIRED = 3000
 """Pairs of equal words in two lines that are compared; more takes long."""
 
 
-class Size(Struct, frozen=True):
-    added: int
-    removed: int
-
-    @property
-    def words(self) -> str:
-        return f"+{self.added:,} -{self.removed:,}"
-
-
-def compute_diff(before: str, after: str, path: str = "", context: int = 2) -> str | None:
-    """A unified diff; None if that would take too long."""
+def compute_diff(before: str, after: str) -> str | None:
+    """A unified diff without its heading; None if that would take too long."""
     old, new = _lines(before), _lines(after)
     if max(len(before), len(after)) > LARGEST or max(len(old), len(new)) > _MOST_LINES:
         return None
-    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}", n=context, lineterm="")
-    return "\n".join(line for line in lines if path or not line.startswith(("--- ", "+++ ")))
+    return "\n".join([*difflib.unified_diff(old, new, n=2, lineterm="")][2:])
 
 
 def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def size_of(diff: str) -> Size:
+def describe_size(diff: str) -> str:
     lines = [line for line in diff.split("\n") if not line.startswith(("+++ ", "--- "))]
-    return Size(sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines))
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return f"+{added:,} -{removed:,}"
 
 
 def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:

@@ -12,15 +12,15 @@ from rich.text import Text
 from pinfold.events import BlobId, DisplayRef, PinfoldError, SessionId
 from pinfold.front.chat.pictures import SHARE, BadPicture, Frame, Way, cell_size, draw_picture
 from pinfold.front.chat.renderers import tables
-from pinfold.front.chat.renderers.lines import HangingText
 from pinfold.front.chat.renderers.markdown import MarkdownStream
-from pinfold.front.chat.renderers.output import CELL, INDENT, excerpt_bytes, render_excerpt
-from pinfold.front.chat.renderers.transcript import SpacedTranscript
+from pinfold.front.chat.renderers.output import CELL, INDENT, render_excerpt
+from pinfold.front.chat.renderers.transcript import HangingText, SpacedTranscript
 from pinfold.text import presentable_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
 _INTERACTIVE = ("application/vnd.plotly.v1+json", "application/vnd.vegalite.v5+json", "application/javascript")
 _PLAIN = "text/plain"
+_PREFERRED = (*_PICTURES, *_INTERACTIVE, "text/html", "text/markdown", "text/latex", _PLAIN)
 _WORDS = 100_000
 """Bytes of markdown that are shown."""
 
@@ -49,7 +49,7 @@ class Displays:
         found: list[Form] = []
         for display in displays:
             self.count += 1
-            mime = _best(display)
+            mime = next((mime for mime in _PREFERRED if mime in display.mime), next(iter(display.mime), _PLAIN))
             plain = await self.read(display.mime.get(_PLAIN)) if _PLAIN in display.mime else b""
             data = plain if mime == _PLAIN else await self.read(display.mime.get(mime))
             found.append(Form(mime=mime, data=data or b"", plain=plain or b"", number=self.count))
@@ -75,7 +75,7 @@ class Displays:
             if len(form.data) > _WORDS:
                 self._note(f"... {len(form.data) - _WORDS:,} bytes more: {where}")
         elif form.mime in ("text/plain", "text/latex"):
-            self._transcript.write(*render_excerpt(excerpt_bytes(form.data, CELL), self._transcript.width, way=where))
+            self._transcript.write(*render_excerpt(form.data, CELL, self._transcript.width, way=where))
         else:
             self._note(f"{presentable_line(form.mime)}: {where}")
 
@@ -102,15 +102,8 @@ class Displays:
             return
         plain = form.plain
         if plain and not (plain.startswith(b"<") and plain.endswith(b">")):
-            self._transcript.write(*render_excerpt(excerpt_bytes(plain, CELL), self._transcript.width))
+            self._transcript.write(*render_excerpt(plain, CELL, self._transcript.width))
         self._note(f"page: {where}")
 
     def _note(self, words: str) -> None:
         self._transcript.write(Text(INDENT + words, "dim", overflow="fold"))
-
-
-def _best(display: DisplayRef) -> str:
-    for mime in (*_PICTURES, *_INTERACTIVE, "text/html", "text/markdown", "text/latex", _PLAIN):
-        if mime in display.mime:
-            return mime
-    return next(iter(display.mime), _PLAIN)

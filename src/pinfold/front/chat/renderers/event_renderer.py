@@ -11,43 +11,14 @@ import time
 from collections.abc import Awaitable, Callable
 
 from anyio.lowlevel import checkpoint
-from rich.console import RenderableType
 from rich.text import Text
 
+from pinfold import events
 from pinfold.app import PictureMode, rewound_in_words
-from pinfold.events import (
-    ActionDenied,
-    ActionFinished,
-    ActionProposed,
-    ActionStarted,
-    ApprovalDecided,
-    ApprovalRequested,
-    BlobId,
-    Checkpointed,
-    ContextCompacted,
-    Delta,
-    Entry,
-    ModelCalled,
-    ModelFailed,
-    ModelReplied,
-    Noticed,
-    OutputDelta,
-    RunCell,
-    SessionChanged,
-    SessionForked,
-    SessionOpened,
-    SessionRewound,
-    TextDelta,
-    TurnEnded,
-    TurnFailed,
-    TurnInterrupted,
-    UserSpoke,
-)
 from pinfold.front.chat.pictures import choose_way
 from pinfold.front.chat.renderers.action_renderer import ActionRenderer
-from pinfold.front.chat.renderers.lines import PIECE, HangingText
 from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
-from pinfold.front.chat.renderers.transcript import SpacedTranscript, Transcript
+from pinfold.front.chat.renderers.transcript import PIECE, HangingText, SpacedTranscript, Transcript
 from pinfold.text import join_names, presentable, presentable_line
 
 LIVE_S = 0.04
@@ -61,9 +32,8 @@ class EventRenderer:
     def __init__(
         self,
         transcript: Transcript,
-        blob: Callable[[BlobId], Awaitable[bytes]],
+        blob: Callable[[events.BlobId], Awaitable[bytes]],
         *,
-        thinking: bool = False,
         picture: PictureMode = "auto",
         displays: int = 0,
     ) -> None:
@@ -79,7 +49,7 @@ class EventRenderer:
         self._stale = False
         self._drawn_at = 0.0
         self._stands = False
-        self.thinking = thinking
+        self.thinking = False
         """True if reasoning is shown."""
 
     def describe_activity(self) -> str:
@@ -94,18 +64,18 @@ class EventRenderer:
         """The last reasoning, whole."""
         return presentable(self._replying.thought)
 
-    async def render(self, item: Entry | Delta) -> None:
+    async def render(self, item: events.Entry | events.Delta) -> None:
         self._replying.thinking = self.thinking
         match item:
-            case TextDelta(text=text, reasoning=reasoning):
+            case events.TextDelta(text=text, reasoning=reasoning):
                 self._asked = ""
                 for at in range(0, len(text), PIECE):
                     if at:
                         await checkpoint()
                     self._replying.add(text[at : at + PIECE], reasoning=reasoning)
-            case OutputDelta(id=id_, text=text):
+            case events.OutputDelta(id=id_, text=text):
                 self._acting.add_output(id_, text)
-            case Entry():
+            case events.Entry():
                 await self._render(item)
         self._stale = True
         self.refresh()
@@ -122,39 +92,38 @@ class EventRenderer:
             self._out.transcript.live(thing)
         self._stands = thing is not None
 
-    async def _render(self, entry: Entry) -> None:
+    async def _render(self, entry: events.Entry) -> None:
         match entry.event:
-            case ModelCalled(model=model):
+            case events.ModelCalled(model=model):
                 self._replying.mark_cut_off()
                 self._asked = presentable_line(model)
-            case ModelReplied() as event:
+            case events.ModelReplied() as event:
                 self._asked = ""
                 await self._replying.finish(event)
-            case ModelFailed() as event:
+            case events.ModelFailed() as event:
                 self._on_model_failed(event)
-            case ActionProposed() as event:
-                self._acting.on_proposed(event, above=self._has_said(event))
-            case ApprovalRequested(id=id_):
+            case events.ActionProposed() as event:
+                action = event.action
+                above = isinstance(action, events.RunCell) and self._replying.has_said(action.code)
+                self._acting.on_proposed(event, above=above)
+            case events.ApprovalRequested(id=id_):
                 self._acting.on_approval_requested(id_)
-            case ApprovalDecided() as event:
+            case events.ApprovalDecided() as event:
                 self._acting.on_approval_decided(event)
-            case ActionDenied(id=id_, reason=reason):
+            case events.ActionDenied(id=id_, reason=reason):
                 self._acting.on_denied(id_, reason)
-            case ActionStarted(id=id_, cell=cell):
+            case events.ActionStarted(id=id_, cell=cell):
                 self._acting.on_started(id_, cell)
-            case ActionFinished() as event:
+            case events.ActionFinished() as event:
                 await self._acting.on_finished(event, entry.session)
                 await checkpoint()
-            case TurnEnded() | TurnInterrupted() | TurnFailed() | UserSpoke():
-                await self._turn(entry.event)
+            case events.TurnEnded() | events.TurnInterrupted() | events.TurnFailed() | events.UserSpoke() as event:
+                await self._turn(event)
             case _:
-                self._session(entry)
+                self._session(entry.event)
         self._drawn_at = 0.0  # an event is shown at once
 
-    def _has_said(self, event: ActionProposed) -> bool:
-        return isinstance(event.action, RunCell) and self._replying.has_said(event.action.code)
-
-    def _on_model_failed(self, event: ModelFailed) -> None:
+    def _on_model_failed(self, event: events.ModelFailed) -> None:
         self._asked = ""
         self._replying.mark_cut_off()
         error = presentable_line(event.error)
@@ -166,21 +135,23 @@ class EventRenderer:
         elif event.instead:
             self._line(f"{model} failed ({error}); asking {presentable_line(event.instead)} instead", "yellow")
 
-    async def _turn(self, event: TurnEnded | TurnInterrupted | TurnFailed | UserSpoke) -> None:
+    async def _turn(
+        self, event: events.TurnEnded | events.TurnInterrupted | events.TurnFailed | events.UserSpoke
+    ) -> None:
         self._asked = self._failure = ""
         self._replying.mark_cut_off()
         match event:
-            case UserSpoke(text=text, images=images):
+            case events.UserSpoke(text=text, images=images):
                 self._user(text, len(images))
-            case TurnEnded(text=text, without=without):
+            case events.TurnEnded(text=text, without=without):
                 self._acting.forget()
                 await self._replying.answer(text)
                 if without and "(Done without " not in text:
                     self._line(f"done without: {join_names(without, _NAMED)}", "yellow")
-            case TurnInterrupted(reason=reason):
+            case events.TurnInterrupted(reason=reason):
                 self._acting.forget()
                 self._line(f"{reason}; variables and files are as the last cell left them", "yellow")
-            case TurnFailed(error=error, temporary=temporary):
+            case events.TurnFailed(error=error, temporary=temporary):
                 self._acting.forget()
                 later = " (try again later)" if temporary else ""
                 self._line(f"failed: {error}{later}", "red")
@@ -193,23 +164,28 @@ class EventRenderer:
         self._out.write(HangingText(words, "> ", "  ", "bold"))
         self._out.gap()
 
-    def _session(self, entry: Entry) -> None:
-        match entry.event:
-            case SessionOpened() as event:
+    def _session(self, event: events.Event) -> None:
+        match event:
+            case events.SessionOpened(restored=restored, replayed=replayed, lost=lost):
                 self._acting.forget()
-                self._on_session_opened(event)
-            case SessionChanged() as event:
+                named = {"restored": restored, "run again for": replayed}
+                back = [f"{how} {join_names(names, _NAMED)}" for how, names in named.items() if names]
+                if back:
+                    self._line(f"opened again: {'; '.join(back)}", "dim")
+                if lost:
+                    self._line(f"opened again; lost: {join_names(lost, _NAMED)}", "yellow")
+            case events.SessionChanged():
                 self._on_session_changed(event)
-            case SessionRewound() as event:
+            case events.SessionRewound():
                 self._line(rewound_in_words(event), "cyan")
-            case SessionForked(source=source):
+            case events.SessionForked(source=source):
                 self._line(f"forked from {source}; the above was copied from there", "cyan")
-            case ContextCompacted(summary=summary):
+            case events.ContextCompacted(summary=summary):
                 told = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
                 self._line(f"Context cleared. {told}", "cyan")
-            case Noticed(text=text):
+            case events.Noticed(text=text):
                 self._line(text, "yellow")
-            case Checkpointed(number=number, commit=commit, message=message, restored=restored):
+            case events.Checkpointed(number=number, commit=commit, message=message, restored=restored):
                 if restored is not None:
                     self._line(f"files are as at checkpoint {restored}", "cyan")
                 else:
@@ -217,27 +193,14 @@ class EventRenderer:
             case _:
                 pass
 
-    def _on_session_opened(self, event: SessionOpened) -> None:
-        back = [
-            f"{how} {join_names(names, _NAMED)}"
-            for how, names in (("restored", event.restored), ("run again for", event.replayed))
-            if names
-        ]
-        if back:
-            self._line(f"opened again: {'; '.join(back)}", "dim")
-        if event.lost:
-            self._line(f"opened again; lost: {join_names(event.lost, _NAMED)}", "yellow")
-
-    def _on_session_changed(self, event: SessionChanged) -> None:
-        said: list[str] = []
-        if event.model:
-            said.append(f"model: {event.model}")
-        if event.mode:
-            said.append(f"mode: {event.mode}")
-        if event.checkpoints is not None:
-            said.append(f"checkpoints: {'on' if event.checkpoints else 'off'}")
-        if event.revoked:
-            said.append(f"revoked: {join_names(event.revoked, _NAMED)}")
+    def _on_session_changed(self, event: events.SessionChanged) -> None:
+        changed = {
+            "model": event.model,
+            "mode": event.mode,
+            "checkpoints": {True: "on", False: "off", None: ""}[event.checkpoints],
+            "revoked": join_names(event.revoked, _NAMED),
+        }
+        said = [f"{what}: {now}" for what, now in changed.items() if now]
         if event.title != self._title and not said:
             said.append(f"title: {event.title}")
         self._title = event.title
@@ -245,9 +208,8 @@ class EventRenderer:
             self._line("; ".join(said), "dim")
 
     def _line(self, words: str, style: str) -> None:
-        line: RenderableType = Text(presentable_line(words), style)
         self._out.gap()
-        self._out.write(line)
+        self._out.write(Text(presentable_line(words), style))
 
 
 def _head(text: str) -> str:

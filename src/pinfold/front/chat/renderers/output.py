@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Literal
+import re
 
 from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from pinfold.front.chat.renderers.lines import HangingText, cut
-from pinfold.text import presentable
+from pinfold.app import changed_in_words
+from pinfold.events import ActionFinished
+from pinfold.front.chat.renderers.transcript import HangingText, cut
+from pinfold.text import NO_OUTPUT, presentable, presentable_line
 
 INDENT = "    "
 TAIL = 8192
@@ -35,23 +36,18 @@ class Stream:
     """Output as it arrives; adding a piece only counts its lines."""
 
     def __init__(self) -> None:
-        self._kept: deque[str] = deque()
-        self._size = 0
+        self._tail = ""
         self.lines = 0
-        self.characters = 0
 
     def add(self, text: str) -> None:
         self.lines += text.count("\n")
-        self.characters += len(text)
-        text = text[-TAIL:]
-        self._kept.append(text)
-        self._size += len(text)
-        while self._size - len(self._kept[0]) >= TAIL:
-            self._size -= len(self._kept.popleft())
+        self._tail = (self._tail + text)[-TAIL:]
+
+    def __bool__(self) -> bool:
+        return bool(self._tail)
 
     def last(self, rows: int, width: int) -> Text:
-        tail = "".join(self._kept)[-TAIL:].rstrip("\n")
-        lines = presentable(_apply_carriage_returns(tail)).split("\n")
+        lines = presentable(_apply_carriage_returns(self._tail.rstrip("\n"))).split("\n")
         room = max(8, width - len(INDENT) - 1)
         text = Text("\n".join(INDENT + line.expandtabs(4)[-room:] for line in lines[-rows:]), "dim")
         if self.lines > rows:
@@ -66,52 +62,36 @@ def _apply_carriage_returns(text: str) -> str:
     return "\n".join(line.removesuffix("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
-class Excerpt(Struct, frozen=True, kw_only=True):
-    """The first and last lines of a text, safe for a terminal, and the number between."""
-
-    head: tuple[str, ...]
-    tail: tuple[str, ...] = ()
-    between: int = 0
-
-
-def excerpt_text(text: str, bounds: Bounds) -> Excerpt:
-    """For a text that is not very long."""
-    text = _apply_carriage_returns(text.rstrip("\n"))
-    lines = presentable(text).split("\n") if text.strip("\n") else []
-    most = bounds.head + bounds.tail
-    if len(lines) <= most + 1:
-        return Excerpt(head=tuple(lines))
-    return Excerpt(head=tuple(lines[: bounds.head]), tail=tuple(lines[-bounds.tail :]), between=len(lines) - most)
-
-
-def excerpt_bytes(whole: bytes, bounds: Bounds) -> Excerpt:
-    """For any length: reads only the ends, and counts the lines."""
-    if len(whole) <= 2 * _ENDS:
-        return excerpt_text(whole.decode("utf-8", "replace"), bounds)
-    count = whole.count(b"\n") + (not whole.endswith(b"\n"))
-    head = excerpt_text(whole[:_ENDS].decode("utf-8", "replace"), Bounds(bounds.head + 1, bounds.tail)).head
-    last = excerpt_text(whole[-_ENDS:].decode("utf-8", "replace"), bounds)
-    tail = (last.tail or last.head)[-bounds.tail :]
-    head = head[: min(bounds.head, count)]
-    return Excerpt(head=head, tail=tail, between=max(0, count - len(head) - len(tail)))
+def _read_lines(data: bytes) -> list[str]:
+    """Safe for a terminal."""
+    text = _apply_carriage_returns(data.decode("utf-8", "replace").rstrip("\n"))
+    return presentable(text).split("\n") if text else []
 
 
 def render_excerpt(
-    text: Excerpt, width: int, *, way: str = "/output", kind: Literal["stdout", "stderr"] = "stdout"
+    whole: bytes, bounds: Bounds, width: int, *, way: str = "/output", style: str = ""
 ) -> list[RenderableType]:
-    style = "red" if kind == "stderr" else ""
-    limit = 4 * width
+    """The first and last lines, and how many are between. Of a long output only its ends are read."""
+    head, tail, most = bounds.head, bounds.tail, bounds.head + bounds.tail
+    if len(whole) <= 2 * _ENDS:
+        first = last = _read_lines(whole)
+        count = len(first)
+    else:
+        first, last = _read_lines(whole[:_ENDS]), _read_lines(whole[-_ENDS:])
+        count = whole.count(b"\n") + (not whole.endswith(b"\n"))
 
-    def fit_line(line: str) -> str:
-        return f"{cut(line, limit)}: {way}" if len(line) > limit else line
+    def lines(some: list[str]) -> list[RenderableType]:
+        limit = 4 * width
+        wide = [line.expandtabs(4) for line in some]
+        cuts = [f"{cut(line, limit)}: {way}" if len(line) > limit else line for line in wide]
+        return [HangingText(Text(line, style), INDENT) for line in cuts]
 
-    def lines(some: tuple[str, ...]) -> list[RenderableType]:
-        return [HangingText(Text(fit_line(line.expandtabs(4)), style), INDENT) for line in some]
-
-    if not text.between:
-        return lines(text.head + text.tail)
-    more = Text(f"{INDENT}... {text.between:,} lines more: {way}", "dim italic")
-    return [*lines(text.head), more, *lines(text.tail)]
+    if count <= most + 1 and first is last:
+        return lines(first)
+    first, last = first[:head], last[-tail:]
+    between = count - len(first) - len(last)
+    more = [Text(f"{INDENT}... {between:,} lines more: {way}", "dim italic")] if between > 0 else []
+    return [*lines(first), *more, *lines(last)]
 
 
 def traceback(error: str) -> list[RenderableType]:
@@ -133,3 +113,110 @@ def traceback(error: str) -> list[RenderableType]:
             style = "dim" if line.startswith(("Traceback", '  File "', "    ")) and place < last else "red"
         styled.append(HangingText(Text(cut(line, 2000), style), INDENT))
     return styled
+
+
+_SHOWN = re.compile(rb"(?:\A|\n)\[shown to the user: [^\]\n]{1,400}\]$")
+_NOTE = re.compile(rb"(?:\A|\n)(\[[^\n]{1,2000}\])$")
+_INTERRUPTED = re.compile(rb"\AThis was interrupted;[^\n]*(?:\nOutput until then:)?(?:\n|\Z)")
+"""Text for the model; the user sees it in the status line."""
+_EXIT = re.compile(r"(?:\A|\n)\[(exit code \d+)\]\Z")
+_NOTES = 8
+_LINE = 2200
+"""Longest line that is searched for at the end of an output."""
+_OUTCOMES = {
+    "ok": ("ok", "green"),
+    "error": ("error", "red"),
+    "denied": ("not run", "yellow"),
+    "interrupted": ("interrupted", "yellow"),
+    "timeout": ("out of time", "red"),
+    "killed": ("killed", "red"),
+    "outcome_unknown": ("outcome unknown", "yellow"),
+    "not_run": ("not run", "yellow"),
+}
+
+
+class Parts(Struct, kw_only=True):
+    """The parts of an observation."""
+
+    stdout: bytes
+    stderr: bytes = b""
+    value: str = ""
+    error: str = ""
+    notes: list[str] = []
+
+
+def split_observation(event: ActionFinished, whole: bytes, told: list[bytes]) -> Parts:
+    """`told`: the texts of its displays, in order. What is not recognised stays in the output."""
+    rest = whole.rstrip(b"\n")
+    if event.outcome == "interrupted":
+        rest = _INTERRUPTED.sub(b"", rest, count=1)
+    parts = Parts(stdout=b"")
+    if event.error:
+        rest = _take_error(rest, event.error, parts)
+    elif event.value is not None:
+        rest = _take_value(rest, event.value, parts)
+    for text in reversed(told):
+        taken = _without(rest, text.rstrip(b"\n"))
+        rest = rest if taken is None else taken
+    while shown := _SHOWN.search(rest, max(0, len(rest) - _LINE)):
+        rest = rest[: shown.start()]
+    if rest == NO_OUTPUT.encode():
+        rest = b""
+    mark = STDERR.encode() + b"\n"
+    if rest.startswith(mark):
+        parts.stderr = rest[len(mark) :]
+    else:
+        parts.stdout, _, parts.stderr = rest.partition(b"\n" + mark)
+    return parts
+
+
+def _take_error(rest: bytes, error: str, parts: Parts) -> bytes:
+    before, found, after = rest.rpartition(error.rstrip("\n").encode("utf-8", "surrogatepass"))
+    if not found:
+        return rest
+    parts.error = error
+    parts.notes = [line.decode("utf-8", "replace") for line in after.split(b"\n") if line.strip()]
+    return before.rstrip(b"\n")
+
+
+def _take_value(rest: bytes, value: str, parts: Parts) -> bytes:
+    """It is last, except for notes in brackets."""
+    end = value.rstrip("\n").encode("utf-8", "surrogatepass")
+    left, notes = rest, list[str]()
+    for _ in range(_NOTES):
+        if (before := _without(left, end)) is not None:
+            parts.value, parts.notes = value, notes
+            return before
+        note = _NOTE.search(left, max(0, len(left) - _LINE))
+        if note is None:
+            break
+        notes.insert(0, note[1].decode("utf-8", "replace"))
+        left = left[: note.start()]
+    return rest
+
+
+def _without(rest: bytes, end: bytes) -> bytes | None:
+    """None if `rest` does not end in these lines."""
+    if not end or not rest.endswith(end):
+        return None
+    before = rest[: -len(end)]
+    return before.rstrip(b"\n") if not before or before.endswith(b"\n") else None
+
+
+def exit_code(event: ActionFinished) -> str:
+    """`exit code 1`, if a command ended with that."""
+    found = _EXIT.search(event.observation.rstrip("\n")) if event.outcome in ("ok", "error") else None
+    return found[1] if found else ""
+
+
+def render_status(event: ActionFinished, exit_code: str = "") -> Text:
+    """`[ok 0.02 s; variables: added x]`."""
+    words, style = (exit_code, "yellow") if exit_code else _OUTCOMES[event.outcome]
+    text = Text().append("    [", "dim")
+    text.append(words, style)
+    text.append(f" {event.duration_s:.2f} s", "dim")
+    if event.variables:
+        text.append(f"; {presentable_line(changed_in_words(event.variables))}", "dim")
+    if event.rolled_back:
+        text.append("; rolled back: variables and files are as before it", "yellow")
+    return text.append("]", "dim")

@@ -9,10 +9,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pinfold.events import ModelReplied
-from pinfold.front.chat.renderers.lines import PIECE, LastRows, LineSanitizer
 from pinfold.front.chat.renderers.markdown import LIVE_ROWS, MarkdownStream
 from pinfold.front.chat.renderers.output import TAIL
-from pinfold.front.chat.renderers.transcript import SpacedTranscript
+from pinfold.front.chat.renderers.transcript import PIECE, LastRows, LineSanitizer, SpacedTranscript
 from pinfold.text import numerous, presentable, presentable_line
 
 _CUT_OFF = {

@@ -46,20 +46,19 @@ class Grid(Struct, frozen=True, kw_only=True):
 
 def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None) -> Table:
     """`words` renders a cell, which is safe for a terminal already."""
-    read = words or Text
     total = len(grid.columns)
-    if total > 2 * _SIDE:
-        grid = _drop_middle_columns(grid)
-    rows = _limit_rows(grid.rows, len(grid.columns))
-    columns = [[head, *(row[place] for row in rows)] for place, head in enumerate(grid.columns)]
-    cells = [[read(text[:_CELL]) for text in column] for column in columns]
+    # No terminal has room for the middle of so many columns.
+    places = [place for place in range(total) if place < _SIDE or place >= total - _SIDE]
+    rows = [grid.columns, *_limit_rows(grid.rows, total)]
+    columns = [[row[place] for row in rows] for place in places]
+    cells = [[(words or Text)(text[:_CELL]) for text in column] for column in columns]
     kept = _fit_columns([max(one.cell_len for one in column) for column in cells], width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, header_style="bold")
     for place in kept:
         if place is None:
             table.add_column(Text("...", "dim"), justify="center", style="dim")
             continue
-        asked = place < len(grid.right) and grid.right[place]
+        asked = places[place] < len(grid.right) and grid.right[places[place]]
         right = asked or _is_numeric(columns[place][1:])
         table.add_column(
             cells[place][0],
@@ -68,7 +67,7 @@ def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None 
             overflow="ellipsis" if right else "fold",
             max_width=None if len(kept) == 1 else max(_WIDEST, width // len(kept)),
         )
-    for number in range(1, len(rows) + 1):
+    for number in range(1, len(rows)):
         table.add_row(*(Text("...") if place is None else cells[place][number] for place in kept))
     left_out = total - sum(place is not None for place in kept)
     notes = [f"{left_out:,} columns left out"] * bool(left_out) + [grid.note] * bool(grid.note)
@@ -90,13 +89,11 @@ def parse_html_table(html: str) -> Grid | None:
     wide = max(map(len, rows))
     even: list[tuple[str, ...]] = [tuple(row) + ("",) * (wide - len(row)) for row in rows]
     heads = max(1, reader.head_rows)
-    columns = tuple(_heading([row[place] for row in even[:heads]]) for place in range(wide))
+    # A heading may come from several rows.
+    columns = tuple(
+        "\n".join(dict.fromkeys(part for part in parts if part)) for parts in zip(*even[:heads], strict=True)
+    )
     return Grid(columns=columns, rows=tuple(even[heads:]), note=presentable_line(reader.after.strip())[:100])
-
-
-def _heading(parts: Sequence[str]) -> str:
-    """The heading of a column, from one row or several."""
-    return "\n".join(dict.fromkeys(part for part in parts if part))
 
 
 class _Reader:
@@ -150,8 +147,9 @@ class _Reader:
                 self._down = {column: rows - 1 for column, rows in self._down.items() if rows > 1}
             case "td" | "th" if self.rows:
                 self._cell = []
-                spans = {span[1].lower(): _span(span[2]) for span in _SPAN.finditer(given)}
-                self._spans = (spans.get("colspan", 1), spans.get("rowspan", 1))
+                spans = {span[1].lower(): int(span[2]) for span in _SPAN.finditer(given)}
+                columns, rows = (max(1, min(spans.get(name, 1), _MOST_COLUMNS)) for name in ("colspan", "rowspan"))
+                self._spans = columns, rows
             case "br" if self._cell is not None:
                 self._cell.append(" ")
             case _:
@@ -182,22 +180,6 @@ class _Reader:
         row += [text, *[""] * (columns - 1)]
 
 
-def _span(given: str) -> int:
-    return max(1, min(int(given), _MOST_COLUMNS))
-
-
-def _drop_middle_columns(grid: Grid) -> Grid:
-    """Without the middle columns, for which no terminal has room."""
-
-    def ends(row: tuple[str, ...]) -> tuple[str, ...]:
-        row += ("",) * (len(grid.columns) - len(row))
-        return row[:_SIDE] + row[-_SIDE:]
-
-    rows = tuple(map(ends, grid.rows))
-    right = tuple(grid.right) + (False,) * (len(grid.columns) - len(grid.right))
-    return Grid(columns=ends(grid.columns), rows=rows, right=right[:_SIDE] + right[-_SIDE:], note=grid.note)
-
-
 def _limit_rows(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str, ...]]:
     even = [row + ("",) * (columns - len(row)) for row in rows]
     if len(even) <= ROWS:
@@ -209,24 +191,13 @@ def _limit_rows(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str
 def _fit_columns(widths: Sequence[int], width: int) -> list[int | None]:
     """The columns that fit, from both ends; None for those in the middle."""
     needs = [min(one, _NARROWEST if one > _WIDEST else max(_NARROWEST, min(one, 16))) + 2 for one in widths]
-    if sum(needs) <= width:
+    if len(needs) == 1 or sum(needs) <= width:
         return list(range(len(widths)))
-    room = width - 5
-    left: list[int] = []
-    right: list[int] = []
-    low, high = 0, len(widths) - 1
-    while low <= high:
-        place = low if len(left) <= len(right) else high
-        if needs[place] > room and (left or right):
-            break
-        room -= needs[place]
-        if place == low:
-            left.append(low)
-            low += 1
-        else:
-            right.append(high)
-            high -= 1
-    return [*left, *([None] if low <= high else []), *reversed(right)]
+    kept = list(range(len(widths)))
+    while len(kept) > 1 and sum(needs[place] for place in kept) > width - 5:
+        del kept[len(kept) // 2]
+    half = (len(kept) + 1) // 2
+    return [*kept[:half], None, *kept[half:]]
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:

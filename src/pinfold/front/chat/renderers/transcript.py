@@ -1,15 +1,101 @@
-"""Where the chat writes: the transcript, and the live region below it. Rendered by rich."""
+"""Where the chat writes: the transcript, and the live region below it. Lines are made safe and wrapped; rich renders them."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
 
 from pinfold.text import presentable
+
+PIECE = 2048
+"""Characters that are written before other tasks run."""
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY")
+_KEY_BODY = re.compile(r"[A-Za-z0-9+/=\s:,.>|-]*")
+
+
+class LineSanitizer:
+    """Applies `presentable` line by line, and hides private keys, which span lines."""
+
+    def __init__(self) -> None:
+        self._in_key = False
+
+    def line(self, text: str) -> str | None:
+        """None if nothing of the line may be shown."""
+        text = text.removesuffix("\r")
+        if self._in_key:
+            if "-----END" in text:
+                self._in_key = False
+                return None
+            if _KEY_BODY.fullmatch(text):
+                return None
+            self._in_key = False
+        begins = _KEY_BEGINS.search(text)
+        if begins and "-----END" not in text[begins.end() :]:
+            self._in_key = True
+        return presentable(text).expandtabs(4)
+
+    def partial_line(self, text: str) -> str:
+        """The beginning of the next line."""
+        return "" if self._in_key else presentable(text).expandtabs(4)
+
+
+def cut(line: str, limit: int) -> str:
+    """Its beginning, and how much is left out. Use it after `presentable`: a cut could leave half of a secret."""
+    return line if len(line) <= limit else f"{line[:limit]} ... {len(line) - limit:,} characters more"
+
+
+class HangingText:
+    """Text with `first` before its first line and `rest` before the others. Lines have no trailing blanks."""
+
+    def __init__(self, words: Text, first: str, rest: str | None = None, style: str = "") -> None:
+        self._words = words
+        self._first = first
+        self._rest = " " * len(first) if rest is None else rest
+        self._style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        style = console.get_style(self._style) if self._style else None
+        before = self._first
+        for line in self._wrap_lines(console, options.max_width):
+            yield Segment(before, style)
+            line.end = ""
+            line.rstrip()
+            yield from Segment.apply_style(line.render(console), console.get_style(line.style))
+            yield Segment.line()
+            before = self._rest
+
+    def _wrap_lines(self, console: Console, width: int) -> Iterable[Text]:
+        if "\n" not in self._words.plain and self._words.cell_len <= width - len(self._first):
+            return [self._words.copy()]
+        room = width - max(len(self._first), len(self._rest))
+        return self._words.wrap(console, max(8, room), overflow="fold")
+
+
+def with_gutter(code: Text, gutter: str, style: str = "", first: str = "") -> HangingText:
+    """A line of code; what does not fit continues further indented."""
+    deep = min(40, len(code.plain) - len(code.plain.lstrip(" "))) + 4
+    return HangingText(code, first or gutter, gutter + " " * deep, style)
+
+
+class LastRows:
+    """The last rows of a text."""
+
+    def __init__(self, words: Text, rows: int) -> None:
+        self._words = words
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = self._words.wrap(console, options.max_width, overflow="fold")
+        yield from lines[-self._rows :]
+
 
 LIVE_ROWS = 8
 
@@ -22,6 +108,9 @@ class Transcript(Protocol):
 
     @property
     def colour(self) -> bool: ...
+
+    steered: bool
+    """The terminal understands escape sequences."""
 
     def write(self, *things: RenderableType) -> None:
         """Append anything rich can render, or plain text as it is."""
@@ -36,8 +125,10 @@ class Transcript(Protocol):
         ...
 
 
-class Surface(Protocol):
+class Terminal(Protocol):
     """The terminal below a transcript."""
+
+    steered: bool
 
     @property
     def columns(self) -> int: ...
@@ -51,12 +142,6 @@ class Surface(Protocol):
 
     def set_live_lines(self, lines: list[str]) -> None: ...
 
-
-class Terminal(Surface, Protocol):
-    """What the conversation needs of the frame."""
-
-    steered: bool
-
     def set_completions(
         self, commands: Iterable[tuple[str, str]], arguments: Callable[[str, str], Iterable[str]], workspace: Path
     ) -> None: ...
@@ -65,15 +150,23 @@ class Terminal(Surface, Protocol):
 class TerminalTranscript:
     """A transcript on a terminal."""
 
-    def __init__(self, surface: Surface, *, steered: bool) -> None:
-        """`steered`: the terminal understands escape sequences."""
-        self._surface = surface
-        self.steered = steered
-        self._console = _console(surface.columns, steered=steered)
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self.steered = steered = terminal.steered
+        self._console = Console(
+            file=io.StringIO(),
+            force_terminal=steered,
+            force_interactive=False,
+            color_system="auto" if steered else None,
+            markup=False,
+            highlight=False,
+            emoji=False,
+            legacy_windows=False,
+        )
 
     @property
     def width(self) -> int:
-        return self._surface.columns
+        return self._terminal.columns
 
     @property
     def colour(self) -> bool:
@@ -81,41 +174,25 @@ class TerminalTranscript:
 
     def write(self, *things: RenderableType) -> None:
         for thing in things:
-            self._surface.append(self._render(thing))
+            self._terminal.append(self._render(thing))
 
     def raw(self, data: str, rows: int) -> None:
-        self._surface.append(data + "\n" * max(0, rows - data.count("\n")))
+        self._terminal.append(data + "\n" * max(0, rows - data.count("\n")))
 
     def live(self, thing: RenderableType | None) -> None:
         if thing is None:
-            self._surface.set_live_lines([])
+            self._terminal.set_live_lines([])
         else:
-            room = max(1, min(LIVE_ROWS, self._surface.rows - LIVE_ROWS))
-            self._surface.set_live_lines(self._render(thing).splitlines()[-room:])
+            room = max(1, min(LIVE_ROWS, self._terminal.rows - LIVE_ROWS))
+            self._terminal.set_live_lines(self._render(thing).splitlines()[-room:])
 
     def _render(self, thing: RenderableType) -> str:
         if isinstance(thing, str):
             return presentable(thing) + "\n"
-        self._console.width = self._surface.columns
+        self._console.width = self._terminal.columns
         with self._console.capture() as capture:
             self._console.print(thing)
         return capture.get()
-
-
-def _console(width: int, *, steered: bool) -> Console:
-    import io
-
-    return Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=steered,
-        force_interactive=False,
-        color_system="auto" if steered else None,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-    )
 
 
 class SpacedTranscript:

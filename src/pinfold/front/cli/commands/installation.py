@@ -39,7 +39,7 @@ from pinfold.app.models import (
 from pinfold.app.session import BUILDING, build_for_session
 from pinfold.events import Json, plain_json
 from pinfold.front.cli.terminal import show, show_rows
-from pinfold.front.progress import make_progress_display, make_reporter, say
+from pinfold.front.progress import ProgressDisplay, make_reporter, say
 from pinfold.text import without_known
 
 _KINDS = {
@@ -56,7 +56,7 @@ class _Work:
     """A download or a build: how it goes on, and how long it took."""
 
     def __init__(self, step: float) -> None:
-        self.shown = make_progress_display(step)
+        self.shown = ProgressDisplay(step)
         self.report = make_reporter(self.shown.show)
         self._began = time.monotonic()
 
