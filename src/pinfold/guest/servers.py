@@ -10,7 +10,7 @@ from functools import partial
 from importlib.machinery import ModuleSpec
 
 from .calls import NO_ANSWERS, current, is_possible
-from .tool_calls.values import ToolError, ToolRefused
+from .tool_calls.slots import ToolError, ToolRefused
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def _listen(loop: AbstractEventLoop, calls: Calls, more: int) -> None:
     before = _listening.get(loop, 0)
     _listening[loop] = before + more
     if not before:
-        loop.add_reader(calls.fd, calls.receive_pending)
+        loop.add_reader(calls.channel.fd, calls.receive_pending)
         calls.receive_pending()  # what came before the loop listened
     elif not _listening[loop]:
         del _listening[loop]
-        loop.remove_reader(calls.fd)
+        loop.remove_reader(calls.channel.fd)
 
 
 class Found(list[str]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from . import displays, figures
+from . import displays, mime_bundle
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _patch_pyplot(pyplot: ModuleType) -> None:
 
     def show(*_arguments: object, **_options: object) -> None:
         """Show all open figures."""
-        figures.show_open(displays.display)
+        mime_bundle.show_figures(displays.display)
 
     vars(pyplot)["show"] = show
 

@@ -20,7 +20,7 @@ from ..kernel import syscalls
 from ..kernel.groups import times_out_of_memory
 from ..kernel.landlock_rules import restrict_init, restrict_runner
 from ..kernel.processes import Freezer, descendants, is_quiet, memory_of_tree, threads_of_user
-from ..serve import ReadyServer
+from ..serve import Server
 from .init import FILL_BYTES_PER_S
 from .messages import MESSAGE_BYTES, Request, describe_error, read_request, send_answer, wake_on_child_exit
 from .privileged_calls import PrivilegedCalls
@@ -220,5 +220,5 @@ def _run_runner(settings: Request, request: Request, channel: int, word: socket.
     socket.send_fds(word, [b"1"], [listener])
     os.close(listener)
     word.close()
-    ReadyServer(channel).serve()
+    Server(channel).serve()
     os._exit(0)

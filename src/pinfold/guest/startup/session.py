@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.processes import OF_ONE, bound_watches, data_of_self, put
-from ..serve import ReadyServer
+from ..serve import Server
 from ..snapshots.copies import Snapshots
 from .init import Init
 from .messages import Request, describe_error
@@ -96,7 +96,7 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
     syscalls.loopback_up()
     syscalls.drop_capabilities()
     default_signals()
-    guest = ReadyServer(channel, copies)
+    guest = Server(channel, copies)
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")
