@@ -16,12 +16,12 @@ from collections import deque
 from contextlib import suppress
 
 from ..kernel.groups import Groups, descendants, make_groups
-from ..kernel.mount_trees import Owners, maps_up_to, open_tree, write_map
+from ..kernel.mount_trees import Owners, enter_user_namespace, maps_up_to, open_tree, write_map
 from ..kernel.processes import OF_ALL, bound_watches, pid_of
-from ..kernel.syscalls import CLONE_NEWNS, CLONE_NEWUSER, unshare
+from ..kernel.syscalls import CLONE_NEWNS, unshare
 from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
+from .mounts import try_view
 from .probe import try_in_child
-from .session_mounts import try_view
 from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, SpareSession, Zygote
 
 SESSION_IDS = 60_000
@@ -84,9 +84,7 @@ class Launcher:
         """Without root, a user namespace where we have power, over a copy of the mounts. Root needs none: it mounts nothing."""
         self._groups = make_groups()
         if not self._is_root:
-            ids = os.geteuid(), os.getegid()
-            unshare(CLONE_NEWUSER)
-            write_map("self", ids, ids, privileged=False)
+            enter_user_namespace(os.geteuid(), os.getegid())
             unshare(CLONE_NEWNS)
             with suppress(OSError):  # where /proc/sys is read-only, each session still has its own bound
                 bound_watches(OF_ALL)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..kernel.groups import times_out_of_memory
-from ..kernel.landlock_rules import restrict_init, restrict_runner
+from ..kernel.landlock import restrict_init, restrict_runner
 from ..kernel.processes import Freezer, descendants, is_quiet, memory_of_tree, threads_of_user
 from ..serve import Server
 from .init import FILL_BYTES_PER_S

@@ -13,7 +13,7 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import Group
 from .messages import MESSAGE_BYTES, Request
-from .root import Root, begin_with_devices, find_existing, isolate_mounts
+from .mounts import Root, begin_with_devices, find_existing, isolate_mounts
 
 INNER_ID = 1000
 FIRST_ID = 200_000

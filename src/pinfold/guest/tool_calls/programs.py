@@ -74,7 +74,7 @@ class Programs:
         scratch = ""
         try:
             if read_only:
-                from ..kernel.read_only import scratch_in
+                from ..kernel.landlock import scratch_in
 
                 scratch = scratch_in(self._kept.get("TMPDIR", "/tmp"), self._root)
             program = _Program(self._start(request, stdin, scratch), stdin, request["limit"], tell)
@@ -101,7 +101,7 @@ class Programs:
         out, err = bytes(program.out), bytes(program.err)
         bound = ""
         if read_only:
-            from ..kernel.read_only import was_refused
+            from ..kernel.landlock import was_refused
 
             refused = status == "error" and was_refused(program.code, out, err, self._folder(request))
             bound = "refused" if refused else "kept"
@@ -136,7 +136,7 @@ class Programs:
         with self.starting:
             if not scratch:
                 return start()
-            from ..kernel.read_only import start_read_only
+            from ..kernel.landlock import start_read_only
 
             return start_read_only(start, bytes.fromhex(request["read_only"]), scratch)
 
