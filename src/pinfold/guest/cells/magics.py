@@ -94,4 +94,4 @@ def _install(engine: Engine) -> None:
         if code:
             raise subprocess.CalledProcessError(code, [program])
 
-    vars(builtins).update({SYSTEM: system, LINES: lines, SCRIPT: script})
+    builtins.__dict__.update({SYSTEM: system, LINES: lines, SCRIPT: script})

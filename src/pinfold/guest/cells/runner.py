@@ -9,6 +9,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import CodeType, ModuleType
 
 from ..calls import call, is_possible
@@ -157,7 +158,7 @@ class Engine:
         except SyntaxError as error:
             return error
 
-    def idle(self, wait: Callable[[], None]) -> None:
+    def idle(self, wait: Callable[[], object]) -> None:
         """Wait for work. A timer the program left behind may raise here: it is shown and changes nothing."""
         try:
             wait()
@@ -264,7 +265,7 @@ class Engine:
         """Takes back what must not reach past the cell, and sends its output out."""
         sys.settrace(None)
         sys.setprofile(None)
-        try:
+        with suppress(BaseException):  # raised by the program's own stream: the cell has ended already
             try:
                 self._interrupts.arm()
                 if "matplotlib.pyplot" in _modules and _getpid() == self._pid:
@@ -273,8 +274,6 @@ class Engine:
                 self._streams.flush()
             finally:
                 self._interrupts.disarm()
-        except BaseException:  # noqa: S110 - raised by the program's own stream: the cell has ended already
-            pass
 
     def _exit_child(self, raised: BaseException | None, error: bytes) -> None:
         """A process the cell forked fell out of the cell's code: it ends here, as a script's would."""

@@ -356,7 +356,9 @@ def collection(pickler: Pickler, value: Any) -> object:
     return constructors.make_collection, (base, kind, args), value.__getstate__(), items, pairs
 
 
-_ordered, _deque, _set = (kind_of(one()) for one in (OrderedDict, deque, set))
+_ordered: Any = OrderedDict
+_deque: Any = deque
+_set: Any = set
 COLLECTIONS: dict[type, Callable[[Any], tuple[tuple[Any, ...], Any, Any]]] = {
     OrderedDict: lambda value: ((), None, iter(_ordered.items(value))),
     defaultdict: lambda value: ((value.default_factory,), None, iter(dict[Any, Any].items(value))),

@@ -306,14 +306,14 @@ class _Saving:
 
     def digest(self) -> None:
         for part in self._parts:
+            pieces: list[Piece] = part.stream.parts
             if part.kind == "pickle":
                 apart = [part.hold([one.raw()]) for one in part.stream.apart]
                 texts = [part.hold([one]) for one in part.stream.texts]
                 header = dumps({"apart": apart, "texts": texts}).encode()
                 part.needs = [*apart, *texts]
-                part.digest = part.hold([LENGTH.pack(len(header)), header, *part.stream.parts])
-            else:
-                part.digest = part.hold(part.stream.parts)
+                pieces = [LENGTH.pack(len(header)), header, *pieces]
+            part.digest = part.hold(pieces)
 
     # Is it right
 
@@ -370,11 +370,8 @@ class _Saving:
                 write(digest, pieces)
 
     def entries(self) -> list[Entry]:
-        found: list[Entry] = []
-        for name, of in self._modules.items():
-            found.append(Entry(name, "module", of=of, digest=self._inner.get(of, "")))
-        for name, of in self._imported.items():
-            found.append(Entry(name, "import", of=of))
+        found = [Entry(name, "module", of=of, digest=self._inner.get(of, "")) for name, of in self._modules.items()]
+        found += [Entry(name, "import", of=of) for name, of in self._imported.items()]
         for part in self._parts:
             told: dict[str, Any] = {"digest": part.digest, "needs": part.needs, "size": part.stream.size}
             for name in part.own:

@@ -77,7 +77,7 @@ def _can_signal(pid: int) -> bool:
     except PermissionError:
         return False
     except ProcessLookupError:
-        return True
+        pass
     return True
 
 
@@ -132,8 +132,9 @@ class _Init:
             case b"thaw":
                 self._freezer.thaw()
                 self._answer(fds, {})
-            case b"leftovers":
-                self._answer(fds, {"running": self._has_leftovers()})
+            case b"leftovers":  # whether anything can run while no cell does
+                others = set(descendants()) - {self._runner}
+                self._answer(fds, {"running": bool(others) or not is_quiet(self._runner)})
             case _:
                 self._end(-signal.SIGKILL)
 
@@ -142,10 +143,6 @@ class _Init:
         paper, reply = fds
         os.close(paper)
         send_answer(reply, words)
-
-    def _has_leftovers(self) -> bool:
-        """Whether anything can run while no cell does."""
-        return bool(set(descendants()) - {self._runner}) or not is_quiet(self._runner)
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):

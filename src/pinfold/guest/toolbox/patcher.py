@@ -166,7 +166,7 @@ class _Place:
             if self._said is not None:
                 return min(max(self._said, self._begin), len(self._lines))
             return self._begin if self._hunk.anchors else len(self._lines)
-        for same in (lambda line: line.removesuffix("\n").removesuffix("\r"), str.rstrip):
+        for same in (_without_end, str.rstrip):
             wanted = [same(line) for line in old]
             has = [same(line) for line in self._lines]
             if self._said is not None and self._begin <= self._said and _is_at(has, wanted, self._said):
@@ -217,6 +217,10 @@ def _header_line(hunk: Hunk) -> int:
     """The place by its header, counted from 0: what only adds does so behind the line it names."""
     assert hunk.start is not None
     return hunk.start - bool(hunk.old)
+
+
+def _without_end(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def _is_at(has: list[str], wanted: list[str], at: int) -> bool:
