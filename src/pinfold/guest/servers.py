@@ -154,12 +154,16 @@ class _Finder:
             if not own.origin.startswith(SHOWN):  # else the same as text: what is there now, the host knows
                 return None
         elif name == NAME:
-            spec = ModuleSpec(name, _Package(), origin="Pinfold", is_package=True)
+            spec = _spec(name, _Package(), is_package=True)
             spec.submodule_search_locations = list(own.submodule_search_locations or ()) if own else []
             return spec
-        return ModuleSpec(name, _Module(), origin="Pinfold") if name.count(".") <= 1 else None
+        return _spec(name, _Module()) if name.count(".") <= 1 else None
 
     def invalidate_caches(self) -> None: ...
+
+
+def _spec(name: str, loader: Any, *, is_package: bool = False) -> ModuleSpec:
+    return ModuleSpec(name, loader, origin="Pinfold", is_package=is_package)
 
 
 class _Package:

@@ -109,7 +109,7 @@ def _bytes_of(value: object) -> int | None:
         if _is_pandas(kind) and not _has_library_labels(value):
             return None
         own: Any = value
-        size = own.estimated_size() if hasattr(own, "estimated_size") else own.nbytes
+        size: object = own.estimated_size() if hasattr(own, "estimated_size") else own.nbytes
     except Exception:
         return None
     return int(str(size)) if type(size) is int or is_library_type(type(size)) else None
