@@ -85,7 +85,7 @@ def restore(folder: Path, check: str) -> dict[str, object]:
     """And save it again, before the check changes it."""
     namespace = new_session()
     rows = json.loads((folder / "entries.json").read_text(encoding="utf-8"))
-    entries = [guest("saved.entries").Entry(**row) for row in rows]
+    entries = [guest("saved.deserialization").Entry(**row) for row in rows]
 
     def read(digest: str) -> bytes:
         return (folder / digest).read_bytes()

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.guest.saved.deserialization import Unpickler, restore
-from pinfold.guest.saved.entries import Entry
+from pinfold.guest.saved.deserialization import Entry, Unpickler, restore
 from pinfold.guest.saved.serialization import save
 
 pytestmark = pytest.mark.unit

@@ -23,7 +23,7 @@ sys.modules["_pinfold_guest"] = package
 PROGRAM = """
 import os
 main, environment = sys.modules["__main__"], dict(os.environ)
-found = importlib.import_module("_pinfold_guest.startup.warm").warm()
+found = importlib.import_module("_pinfold_guest.startup.zygote").warm()
 same = main is sys.modules["__main__"] and environment == dict(os.environ)
 print(len(os.listdir("/proc/self/task")), same, *found, flush=True)
 if os.fork() == 0:
@@ -64,23 +64,3 @@ def test_it_does_what_it_can_where_packages_are_missing(tmp_path: Path) -> None:
     if not bare.exists():
         pytest.skip(f"{bare} is not here")
     assert warmed(str(bare), tmp_path)[0].split()[:2] == ["1", "True"]
-
-
-IMMORTAL = """
-import ctypes, json
-immortal = importlib.import_module("_pinfold_guest.startup.warm")
-count = lambda one: ctypes.c_uint64.from_address(id(one)).value
-looked_at = lambda: [json, json.dumps, json.dumps.__code__, json.JSONEncoder]
-before = [count(one) == immortal.MARK for one in looked_at()]
-immortal.immortalise()
-after = [count(one) == immortal.MARK for one in looked_at()]
-print(immortal.can_immortalise(), all(before), all(after), count([]) == immortal.MARK)
-"""
-
-
-def test_what_is_loaded_is_made_immortal_and_what_comes_later_is_not(data_python: Path) -> None:
-    command = [str(data_python), "-I", "-c", INSIDE + IMMORTAL, str(GUEST)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    if done.stdout.startswith("False"):
-        pytest.skip("not with this Python")
-    assert done.stdout == "True False True False\n", done.stderr

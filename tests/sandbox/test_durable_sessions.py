@@ -193,6 +193,18 @@ async def test_a_process_killed_before_anything_was_saved_loses_only_what_cannot
         assert await value(session, "y") == "[1, 2]"
 
 
+async def test_a_cell_that_needs_what_is_lost_is_named_as_missing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as session:
+        await session.run("import threading\nlock, x = threading.Lock(), 1")
+        await session.run("other = lock")
+        assert isinstance(session, Savable)
+        await session.save()
+    async with opened(tmp_path) as session:
+        assert session.resumed is not None
+        assert session.resumed.missing == (2,)
+        assert labels(session) == {"threading": "restored", "lock": "lost", "x": "restored"}
+
+
 async def test_a_cell_that_was_cut_off_is_named_as_missing(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await session.run("items = list(range(3))")

@@ -1,6 +1,6 @@
 """Starts the guest: `PYTHON -I .../guest/__main__.py PROGRAM FD ...`. Not a module to import.
 
-PROGRAM is `serve` (cells in this very process), `launcher`, `zygote`, `lite` or `lite_zygote`.
+PROGRAM is `serve` (cells in this very process), `launcher`, `lite`, `zygote` or `probe`.
 
 The folder is loaded as package `_pinfold_guest` and never put on `sys.path`, so a cell that says
 `import files` gets its own `files.py` or nothing, never ours.

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 from _thread import allocate_lock, get_ident
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from json import loads
 
-from .cells.interrupts import Interrupts
+from .cells.interrupts import Interrupts, Quiet
 from .frames import LOST_CHANNEL, Channel, Header
-from .tool_calls.programs import encode_failure
-from .tool_calls.slots import Cell, Quiet, Slot, Step
-from .tool_calls.values import ToolFailed, ToolRefused, decode_answer, encode_args
+from .tool_calls.programs import Programs, encode_failure
+from .tool_calls.slots import Cell, Slot, ToolFailed, ToolRefused, decode_answer, encode_args
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
-
-    from .tool_calls.programs import Programs
 
 CALLS = 10_000
 """Of one cell; these are the host's bounds, and it ends a guest that does not keep to them."""
@@ -45,7 +43,7 @@ class Calls:
     """A call belongs to the cell that runs when it is made. One thread at a time listens, for all."""
 
     def __init__(self, channel: Channel, interrupts: Interrupts) -> None:
-        self._channel = channel
+        self.channel = channel
         self._interrupts = interrupts
         self._main = get_ident()
         self._frames = allocate_lock()
@@ -58,22 +56,19 @@ class Calls:
 
     def open(self, request_id: object) -> None:
         """A cell begins, and the host answers its calls."""
-        self._cell = Cell(request_id, self._channel)
+        self._cell = Cell(request_id, self.channel)
 
     @property
-    def is_open(self) -> bool:
+    def open_cell(self) -> Cell | None:
+        """The cell that runs, in its own process."""
         cell = self._cell
-        return cell is not None and cell.pid == _getpid()
-
-    @property
-    def fd(self) -> int:
-        return self._channel.fd
+        return cell if cell is not None and cell.pid == _getpid() else None
 
     def reply(self, header: Header, body: bytes) -> None:
         """The cell's end: no frame of a call comes after it."""
         self._cell = None
         with self._frames:
-            self._channel.send(header, body)
+            self.channel.send(header, body)
 
     def call(self, tool: str, args: dict[str, object]) -> Any:
         """And wait for the result."""
@@ -111,8 +106,8 @@ class Calls:
 
     def receive_pending(self) -> None:
         """What has come by now, for an event loop that was told of it; another thread may be at it already."""
-        cell = self._cell
-        if cell is None or cell.pid != _getpid() or get_ident() in cell.callers:
+        cell = self.open_cell
+        if cell is None or get_ident() in cell.callers:
             return
         with self._our_step() as quiet:
             if cell.seat.acquire(False):
@@ -124,12 +119,11 @@ class Calls:
 
     def finish(self) -> None:
         """The cell is about to end: what it began and has not waited for is waited for. Raises failures that the cell has not seen."""
-        cell = self._cell
-        if cell is None or cell.pid != _getpid():
-            return
-        for slot in [*cell.waiting.values(), *cell.queue]:
-            if slot.done is not None:
-                self._wait_for_answer(cell, slot)
+        cell = self.open_cell
+        if cell is not None:
+            for slot in [*cell.waiting.values(), *cell.queue]:
+                if slot.done is not None:
+                    self._wait_for_answer(cell, slot)
 
     def _new_call(self, tool: str, args: dict[str, object], done: Callable[[], None] | None) -> tuple[Cell, Slot]:
         cell = self._cell
@@ -146,10 +140,18 @@ class Calls:
             raise ToolRefused("this thread is already waiting for a tool")
         return cell, Slot(tool, body, done)
 
-    def _our_step(self) -> Step:
-        cell = self._cell
-        interrupts = self._interrupts if get_ident() == self._main else None
-        return Step(cell.callers if cell else set(), Quiet(interrupts))
+    @contextmanager
+    def _our_step(self) -> Generator[Quiet]:
+        """A step of ours within the program's time, in a thread that makes no other meanwhile."""
+        callers = self._cell.callers if self._cell else set[int]()
+        quiet = Quiet(self._interrupts if get_ident() == self._main else None)
+        callers.add(get_ident())
+        quiet.begin()
+        try:
+            yield quiet
+        finally:
+            callers.discard(get_ident())
+            quiet.end()
 
     def _wait_for_answer(self, cell: Cell, slot: Slot) -> Any:
         with self._our_step() as quiet:
@@ -171,28 +173,22 @@ class Calls:
 
     def _listen(self, cell: Cell, slot: Slot, quiet: Quiet) -> None:
         """For a while: to the host, or to the thread that does."""
-        seated = cell.seat.acquire(False)
-        try:
-            if seated:
-                quiet.end()
-                ready = cell.wait_for_input(TICK_S)  # only looks: whatever is raised here, no frame is cut
-                quiet.begin()
-                if ready:
-                    self._handle_frame(cell, quiet)
-                else:
-                    self._check(cell)
-                return
-        finally:
-            if seated:
-                cell.seat.release()
-        if slot.wake is None:
-            slot.wake = allocate_lock()
-            slot.wake.acquire()
-        if slot.answer is None:
+        if not cell.seat.acquire(False):
             quiet.end()
             slot.wake.acquire(timeout=TICK_S)
             quiet.begin()
             self._check(cell)
+            return
+        try:
+            quiet.end()
+            ready = cell.wait_for_input(TICK_S)  # only looks: whatever is raised here, no frame is cut
+            quiet.begin()
+            if ready:
+                self._handle_frame(cell, quiet)
+            else:
+                self._check(cell)
+        finally:
+            cell.seat.release()
 
     def _send(self, cell: Cell, slot: Slot) -> None:
         with self._frames:
@@ -207,7 +203,7 @@ class Calls:
             slot.number = cell.count
             cell.waiting[slot.number] = slot
             header: Header = {"id": cell.id, "status": "call", "call": slot.number, "tool": slot.tool}
-            self._do_or_exit(self._channel.send, header, slot.body)
+            self._do_or_exit(self.channel.send, header, slot.body)
             slot.body = b""
 
     def _send_queued(self, cell: Cell) -> None:
@@ -216,19 +212,18 @@ class Calls:
             try:
                 self._send(cell, slot)
             except ToolRefused as refused:
-                slot.answer = {"ok": False}, encode_args({"refused": True, "reason": str(refused)})
-                self._notify_waiter(slot)
+                self._give(slot, {"ok": False}, encode_args({"refused": True, "reason": str(refused)}))
 
-    def _receive(self, cell: Cell) -> tuple[Header, bytes] | None:
-        """The next frame, if it is for this cell. An interrupt comes as a signal too, perhaps later."""
+    def _receive(self, cell: Cell) -> tuple[Header, bytes]:
+        """The next frame; an empty one if it is not for this cell. An interrupt comes as a signal too, perhaps later."""
         with self._frames:
             self._check(cell)
-            request = self._do_or_exit(self._channel.receive)
+            request = self._do_or_exit(self.channel.receive)
             if request is None:
                 _exit(LOST_CHANNEL)
             header, _ = request
             if header["id"] != cell.id:
-                return None
+                return {}, b""
             if header["op"] == "interrupt":
                 cell.is_unwanted = True
                 if get_ident() == self._main:
@@ -236,28 +231,22 @@ class Calls:
             return request
 
     def _handle_frame(self, cell: Cell, quiet: Quiet) -> None:
-        heard = self._receive(cell)
-        if heard is None:
-            return
-        header, body = heard
-        match header["op"]:
-            case "answer":
-                self._deliver(cell, header, body)
-                self._send_queued(cell)
-            case "nested":
-                self._run_nested(cell, header, body, quiet)
-            case _:  # what was to be stopped has ended
-                pass
+        header, body = self._receive(cell)
+        if header.get("op") == "answer":
+            self._deliver(cell, header, body)
+            self._send_queued(cell)
+        elif header.get("op") == "nested":  # else what was to be stopped has ended
+            self._run_nested(cell, header, body, quiet)
 
     def _deliver(self, cell: Cell, header: Header, body: bytes) -> None:
         cell.unanswered -= 1
         slot = cell.waiting.pop(int(str(header["call"])), None)
         if slot is not None:
-            slot.answer = header, body
-            self._notify_waiter(slot)
+            self._give(slot, header, body)
 
     @staticmethod
-    def _notify_waiter(slot: Slot) -> None:
+    def _give(slot: Slot, header: Header, body: bytes) -> None:
+        slot.answer = header, body
         if slot.done is not None:
             slot.done()
         slot.awaken()
@@ -303,7 +292,7 @@ class Calls:
         """A program of the host's. Listens on: answers to other calls come meanwhile."""
         while self._cell is cell and not cell.is_unwanted and cell.wait_for_input(0):
             quiet.block()
-            told, body = self._receive(cell) or (dict[str, object](), b"")
+            told, body = self._receive(cell)
             if told.get("op") == "answer":
                 self._deliver(cell, told, body)
             elif told.get("op") == "stop" and told["command"] == header["command"]:
@@ -314,7 +303,7 @@ class Calls:
     def _send_status(self, cell: Cell, header: Header, body: bytes) -> None:
         with self._frames:
             self._check(cell)
-            self._do_or_exit(self._channel.send, {"id": cell.id, **header}, body)
+            self._do_or_exit(self.channel.send, {"id": cell.id, **header}, body)
 
     def _check(self, cell: Cell) -> None:
         if self._cell is not cell:
@@ -347,7 +336,7 @@ def current() -> Calls:
 
 def is_possible() -> bool:
     """Whether the host answers calls now."""
-    return _calls is not None and _calls.is_open
+    return _calls is not None and _calls.open_cell is not None
 
 
 def call(tool: str, /, **args: object) -> Any:

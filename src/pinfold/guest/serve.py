@@ -9,11 +9,11 @@ from json import dumps, loads
 
 from . import servers
 from .calls import Calls, set_current
-from .cells.bindings import is_trivial, only_binds
-from .cells.figures import BACKEND
+from .cells.bindings import is_trivial
 from .cells.import_hooks import take_loss_counts
 from .cells.interrupts import Interrupts
 from .cells.inventory import inventory
+from .cells.mime_bundle import BACKEND
 from .cells.packages import Site
 from .cells.runner import Engine
 from .cells.streams import Streams
@@ -36,33 +36,44 @@ LATE = ("interrupt", "answer", "nested", "stop")
 
 
 class Server:
-    def __init__(
-        self,
-        channel: Channel,
-        calls: Calls,
-        engine: Engine,
-        *,
-        files: Files,
-        site: Site | None = None,
-        copies: Snapshots | None = None,
-    ) -> None:
-        self._channel = channel
-        self._calls = calls
-        self._engine = engine
-        self._files = files
-        self._programs = calls.programs = Programs(files.root, channel)
-        self._site = site
+    """A guest that needs only its workspace until it is to serve."""
+
+    def __init__(self, channel_fd: int, copies: Snapshots | None = None) -> None:
         self._copies = copies
         self._adopted = copies
         """What a branch leaves its states with, once it is the session."""
-        self._import_path = tuple(sys.path)
+        self._channel = Channel(channel_fd)
+        sys.argv[:] = [""]
+        sys.path.insert(0, "")
+        # For matplotlib here and in the program's own processes: there is no window to open.
+        os.environ["MPLBACKEND"] = BACKEND
+        interrupts = Interrupts(self._channel.has_input)
+        interrupts.begin()
+        self._engine = Engine(interrupts, Streams())
+        self._calls = Calls(self._channel, interrupts)
+        self._engine.finish = self._calls.finish
+        set_current(self._calls)
+        servers.install()
         self._only_binds = False
         """The last cell did: it can be run again."""
+        self._lost: set[str] = set()
+        """Variables that could not be restored."""
         self._given = -1
         """A descriptor the host has sent, for the next request."""
 
     def serve(self) -> None:
-        """Until the host closes the channel."""
+        """Serve cells in this process, from its current folder on, until the host closes the channel."""
+        self._channel.send(HELLO)
+        spawning = sys.modules.get("multiprocessing.process")
+        if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
+            vars(spawning)["ORIGINAL_DIR"] = os.getcwd()
+        folder = os.environ.get("PINFOLD_SITE")
+        self._site = Site(folder) if folder else None
+        if self._site is not None:
+            self._calls.after = self._site.refresh
+        self._files = Files(os.getcwd())
+        self._programs = self._calls.programs = Programs(self._files.root, self._channel)
+        self._import_path = tuple(sys.path)
         while self.serve_one():
             pass
 
@@ -79,8 +90,8 @@ class Server:
             self._run(header, body)
         elif header["op"] not in LATE:
             self._answer(header, body)
-        if header["op"] == "copy" and self._copies is not None:
-            self._leave_copy(self._copies, header["cell"])
+        if header["op"] == "copy":
+            self._leave_copy(header["cell"])
         elif header["op"] == "receive":
             self._given = self._channel.receive_fd()
         return True
@@ -100,27 +111,25 @@ class Server:
             "interrupted": result.interrupted,
         }
         body = (result.value or b"") + (result.error or b"")
-        tree, copies = self._engine.tree, self._copies if cell is not None else None
-        self._only_binds = tree is not None and only_binds(tree)
-        if copies is not None and self._only_binds:
-            copies = None
-            reply["again"] = True
-        if result.out_of_memory:
-            reply["out_of_memory"] = True
-        if result.missing:
-            reply["missing"] = result.missing
-        if lost := take_loss_counts():
-            reply["lost"] = lost
-        if result.displays:
-            reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
-            body = b"".join([body, *(data for one in result.displays for data in one.values())])
-        self._calls.reply(reply, body)
-        self._engine.tree = None  # now, while the host is busy
-        if copies is not None:
-            self._leave_copy(copies, cell)
+        body = b"".join([body, *(data for one in result.displays for data in one.values())])
+        self._only_binds = is_trivial(source)
+        leaves_copy = cell is not None and self._copies is not None
+        more = {
+            "again": leaves_copy and self._only_binds,
+            "out_of_memory": result.out_of_memory,
+            "missing": result.missing,
+            "lost": take_loss_counts(),
+            "displays": [[(mime, len(data)) for mime, data in one.items()] for one in result.displays],
+        }
+        self._calls.reply(reply | {name: told for name, told in more.items() if told}, body)
+        if leaves_copy and not self._only_binds:
+            self._leave_copy(cell)
 
-    def _leave_copy(self, copies: Snapshots, cell: Any) -> None:
+    def _leave_copy(self, cell: Any) -> None:
         """In idle time: the host has its answer already."""
+        copies = self._copies
+        if copies is None:
+            return
         try:
             with self._programs.starting:
                 woken = copies.leave_snapshot(cell, self._channel.fd, self._engine.namespace)
@@ -157,8 +166,10 @@ class Server:
                     self._copies = self._adopted
                 case "copy" | "receive" | "idle":
                     pass  # this answer comes after the copy of the last state was left
-                case "prepare":
-                    _prepare()
+                case "prepare":  # before a module of the program's own could stand in the way; a zygote has it already
+                    from .saved import deserialization, saver
+
+                    _ = deserialization, saver
                 case "save":
                     self._save(anyway=bool(header["anyway"]))
                 case "restore":
@@ -208,6 +219,7 @@ class Server:
 
         try:
             labels = restore_session(self._engine.namespace, told, self._given)
+            self._lost = {str(label["name"]) for label in labels if label["status"] == "lost"}
             self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
         except Exception as error:  # saved by a program that lied to the host about what it was
             raise Refused(f"what was saved makes no sense: {type(error).__name__}: {error}") from error
@@ -217,47 +229,11 @@ class Server:
         for cell, source in cells:
             if not is_trivial(source):
                 raise Refused(f"cell {cell} cannot be run again")
-            self._engine.run(source, None, cell)
+            result = self._engine.run(source, None, cell)
+            # One that failed before fails again, and changes nothing by it; one that needs what is lost has not been run again.
+            if result.interrupted or (result.error is not None and any(name in source for name in self._lost)):
+                raise Refused(f"cell {cell} could not be run again")
             self._only_binds = True
-
-
-def _prepare() -> None:
-    """What saving and restoring take, before a module of the program's own could stand in the way. A zygote has it already."""
-    from .saved import deserialization, saver
-
-    _ = deserialization, saver
-
-
-class ReadyServer:
-    """A guest that needs only its workspace."""
-
-    def __init__(self, channel_fd: int, copies: Snapshots | None = None) -> None:
-        self._copies = copies
-        self._channel = Channel(channel_fd)
-        sys.argv[:] = [""]
-        sys.path.insert(0, "")
-        # For matplotlib here and in the program's own processes: there is no window to open.
-        os.environ["MPLBACKEND"] = BACKEND
-        self._interrupts = Interrupts(self._channel.has_input)
-        self._interrupts.begin()
-        self._engine = Engine(self._interrupts, Streams())
-        self._calls = Calls(self._channel, self._interrupts)
-        self._engine.finish = self._calls.finish
-        set_current(self._calls)
-        servers.install()
-
-    def serve(self) -> None:
-        """Serve cells in this process, from its current folder on, until the host hangs up."""
-        self._channel.send(HELLO)
-        spawning = sys.modules.get("multiprocessing.process")
-        if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
-            setattr(spawning, "ORIGINAL_DIR", os.getcwd())  # noqa: B010 - the type of a module has no such name
-        folder = os.environ.get("PINFOLD_SITE")
-        site = Site(folder) if folder else None
-        if site is not None:
-            self._calls.after = site.refresh
-        files = Files(os.getcwd())
-        Server(self._channel, self._calls, self._engine, files=files, site=site, copies=self._copies).serve()
 
 
 def exit_with_parent(parent_pid: int) -> None:
@@ -275,4 +251,4 @@ def exit_with_parent(parent_pid: int) -> None:
 def main(arguments: list[str]) -> None:
     channel_fd, parent_pid = (int(argument) for argument in arguments)
     exit_with_parent(parent_pid)
-    ReadyServer(channel_fd).serve()
+    Server(channel_fd).serve()

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.machinery import ModuleSpec
 
 from .calls import NO_ANSWERS, current, is_possible
-from .tool_calls.values import ToolError, ToolRefused
+from .tool_calls.slots import ToolError, ToolRefused
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def _listen(loop: AbstractEventLoop, calls: Calls, more: int) -> None:
     before = _listening.get(loop, 0)
     _listening[loop] = before + more
     if not before:
-        loop.add_reader(calls.fd, calls.receive_pending)
+        loop.add_reader(calls.channel.fd, calls.receive_pending)
         calls.receive_pending()  # what came before the loop listened
     elif not _listening[loop]:
         del _listening[loop]
-        loop.remove_reader(calls.fd)
+        loop.remove_reader(calls.channel.fd)
 
 
 class Found(list[str]):
@@ -151,33 +151,24 @@ class _Finder:
 
         own = PathFinder.find_spec(name, path)
         if own is not None and own.loader is not None and own.origin is not None:
-            if own.origin.startswith(SHOWN):  # the same as text: what is there now, the host knows
-                return _spec(name, _Module(), None)
-            return None
-        if name == NAME:
-            return _spec(name, _Package(), list(own.submodule_search_locations or ()) if own else [])
-        if name.count(".") > 1:
-            return None
-        return _spec(name, _Module(), None)
+            if not own.origin.startswith(SHOWN):  # else the same as text: what is there now, the host knows
+                return None
+        elif name == NAME:
+            spec = _spec(name, _Package(), is_package=True)
+            spec.submodule_search_locations = list(own.submodule_search_locations or ()) if own else []
+            return spec
+        return _spec(name, _Module()) if name.count(".") <= 1 else None
 
-    def invalidate_caches(self) -> None:
-        pass
+    def invalidate_caches(self) -> None: ...
 
 
-def _spec(name: str, loader: Any, folders: list[str] | None) -> ModuleSpec:
-    spec = ModuleSpec(name, loader, origin="Pinfold", is_package=folders is not None)
-    if folders is not None:
-        spec.submodule_search_locations = folders
-    return spec
+def _spec(name: str, loader: Any, *, is_package: bool = False) -> ModuleSpec:
+    return ModuleSpec(name, loader, origin="Pinfold", is_package=is_package)
 
 
-class _Loader:
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        del spec
-        return None
+class _Package:
+    def create_module(self, _spec: ModuleSpec) -> None: ...
 
-
-class _Package(_Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = DOC
         own = {"search": search, "__dir__": _names, "__getattr__": _server, "__all__": ["search"]}
@@ -200,7 +191,9 @@ def _server(name: str) -> ModuleType:
         raise AttributeError(str(error)) from None
 
 
-class _Module(_Loader):
+class _Module:
+    def create_module(self, _spec: ModuleSpec) -> None: ...
+
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__.partition(".")[2]
         if not is_possible():

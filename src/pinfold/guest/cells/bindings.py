@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import ast
-from opcode import opmap
+from dis import get_instructions
+from types import CodeType
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from types import CodeType
-
-STORES = bytes((opmap["STORE_NAME"], opmap["STORE_GLOBAL"]))
-EXTENDED = opmap["EXTENDED_ARG"]
-VALUE = "<value>"
-"""Where a cell leaves its last value for us: not a name the program could write."""
 MOST = 20_000
 """Characters of a cell worth looking at."""
 STATEMENTS = 50
@@ -69,47 +62,29 @@ class Origins:
 
 def find_bound_names(code: CodeType) -> list[str]:
     """The names a cell's own code binds, in any branch of it."""
-    instructions, names = code.co_code, code.co_names
-    operations = instructions[::2]
-    found: list[str] = []
-    for operation in STORES:
-        place = operations.find(operation)
-        while place >= 0:
-            argument, shift, before = instructions[2 * place + 1], 8, place - 1
-            while before >= 0 and operations[before] == EXTENDED:
-                argument |= instructions[2 * before + 1] << shift
-                shift, before = shift + 8, before - 1
-            found.append(names[argument])
-            place = operations.find(operation, place + 1)
-    return found
+    stores = ("STORE_NAME", "STORE_GLOBAL")
+    return [str(one.argval) for one in get_instructions(code) if one.opname in stores]
 
 
 def is_trivial(source: str) -> bool:
+    """Whether a cell only binds names, and can be run again."""
     if len(source) > MOST:
         return False
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False  # a magic, or nothing that ran
-    return only_binds(tree)
-
-
-def only_binds(tree: ast.Module) -> bool:
     return len(tree.body) <= STATEMENTS and all(map(_is_plain, tree.body))
 
 
 def _is_plain(statement: ast.stmt) -> bool:
-    if type(statement) is ast.Assign:
-        value = statement.value
-        for target in statement.targets:
-            if type(target) is not ast.Name:
-                return False
-            if target.id == VALUE:
-                return _is_written(value)  # shown, which may call the program's own code
-        return _is_bound(value)
-    if type(statement) is ast.Expr:
-        return _is_written(statement.value)
-    return type(statement) is ast.Pass
+    match statement:
+        case ast.Assign(targets=targets, value=value):
+            return all(type(target) is ast.Name for target in targets) and _is_bound(value)
+        case ast.Expr(value=value):
+            return _is_written(value)  # shown, which may call the program's own code
+        case _:
+            return type(statement) is ast.Pass
 
 
 def _is_bound(value: ast.expr) -> bool:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, TextIO
 
 from ..calls import call, is_possible
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-    from typing import Any
 
 GRACE_S = 0.1
 """For a child to end by the interrupt it got together with us."""
@@ -39,15 +38,14 @@ class InstallElsewhere(Exception):
     __module__ = "builtins"  # a traceback then says its plain name
 
 
-class InstallRequest:
+class InstallRequest(NamedTuple):
     """What a command would install."""
 
-    def __init__(self, packages: list[str], options: list[str], rest: str) -> None:
-        self.packages = packages
-        self.options = options
-        """Those that would change what is installed."""
-        self.rest = rest
-        """More commands behind it."""
+    packages: list[str]
+    options: list[str]
+    """Those that would change what is installed."""
+    rest: str
+    """More commands behind it."""
 
 
 def install(wish: InstallRequest, tell: Callable[[str], object]) -> None:
@@ -70,8 +68,6 @@ def parse_install(command: str) -> InstallRequest | None:
     found = _INSTALLS.match(command)
     if found is None:
         return None
-    import shlex
-
     first, *rest = re.split(r"[;&|\n]", found[1] or "", maxsplit=1)
     try:
         words = shlex.split(first, comments=True)
@@ -113,18 +109,12 @@ def system(command: str) -> int:
 
 def getoutput(command: str) -> list[str]:
     """The lines it prints on stdout and stderr."""
-    import subprocess
-
     wish = parse_install(command)
     if wish is not None:
         lines: list[str] = []
         install(wish, lines.append)
         return "".join(lines).splitlines()
-    _flush()
-    process = subprocess.Popen(
-        [*_shell(), command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    text, _ = _communicate(process, None)
+    text, _, _ = _run([*_shell(), command], None, subprocess.PIPE, subprocess.STDOUT)
     return text.decode("utf-8", "replace").splitlines()
 
 
@@ -136,31 +126,25 @@ def as_lines(found: list[str]) -> list[str]:
 
 def script(program: list[str], text: str | None) -> int:
     """Run a program with `text` as its input."""
-    import subprocess
-
     wish = parse_install(program[-1]) if text is None else None
     if wish is not None:
         install(wish, sys.stdout.write)
         return 0
-    _flush()
-    # A stdout the program replaced (to capture it, say) has no descriptor for the child to write to.
-    streams = [_descriptor(sys.stdout, 1), _descriptor(sys.stderr, 2)]
-    process = subprocess.Popen(
-        program,
-        stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
-        stdout=subprocess.PIPE if streams[0] is None else streams[0],
-        stderr=subprocess.PIPE if streams[1] is None else streams[1],
-    )
     data = None if text is None else text.encode("utf-8", "surrogateescape")
-    for stream, said in zip((sys.stdout, sys.stderr), _communicate(process, data), strict=True):
-        if said:
-            stream.write(said.decode("utf-8", "replace"))
-    return process.returncode
+    # A stdout the program replaced (to capture it, say) has no descriptor for the child to write to.
+    *said, code = _run(program, data, _descriptor(sys.stdout, 1), _descriptor(sys.stderr, 2))
+    for stream, written in zip((sys.stdout, sys.stderr), said, strict=True):
+        if written:
+            stream.write(written.decode("utf-8", "replace"))
+    return code
 
 
-def _communicate(process: subprocess.Popen[bytes], data: bytes | None) -> tuple[bytes, bytes]:
-    import subprocess
-
+def _run(program: list[str], data: bytes | None, stdout: int, stderr: int) -> tuple[bytes, bytes, int]:
+    """What it wrote to pipes, and its exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
+    process = subprocess.Popen(program, stdin=stdin, stdout=stdout, stderr=stderr)
     try:
         out, err = process.communicate(data)
     except BaseException:
@@ -170,19 +154,15 @@ def _communicate(process: subprocess.Popen[bytes], data: bytes | None) -> tuple[
             process.kill()
             process.wait()
         raise
-    return out or b"", err or b""
+    return out or b"", err or b"", process.returncode
 
 
-def _descriptor(stream: Any, number: int) -> int | None:
-    try:
-        return number if stream.fileno() == number else None
-    except Exception:
-        return None
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+def _descriptor(stream: TextIO, number: int) -> int:
+    """Of the cell's own stream; else a pipe."""
+    with suppress(Exception):
+        if stream.fileno() == number:
+            return number
+    return subprocess.PIPE
 
 
 def _shell() -> list[str]:

@@ -37,7 +37,8 @@ class Displays:
         self._said = False
         self.pid = _getpid()
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._after_fork)
+        # In a child another thread, which is not there, may have held it.
+        os.register_at_fork(after_in_child=lambda: setattr(self, "_lock", threading.Lock()))
         self.captured: Callable[[Forms], bool] | None = None
         """Takes a display away from us while `%%capture` runs."""
 
@@ -55,14 +56,15 @@ class Displays:
         with self._lock:
             fits = self._put(forms, name, update)
             said, self._said = self._said, self._said or not fits
-        if not fits:
-            if not said:
-                _write_line(
-                    f"more was displayed than a cell may ({DISPLAYS} displays, {DISPLAY_BYTES >> 20} MB): "
-                    "the rest comes as text\n"
-                )
-            if not told:
-                _print(forms)
+        if not (fits or said):
+            limits = f"{DISPLAYS} displays, {DISPLAY_BYTES >> 20} MB"
+            text = f"more was displayed than a cell may ({limits}): the rest comes as text\n"
+            try:
+                sys.stderr.write(text)
+            except Exception:
+                os.write(2, text.encode())
+        if not (fits or told):
+            _print(forms)
 
     def clear(self, *, wait: bool) -> None:
         """Forget what was displayed so far, or do so when the next comes. Printed text is out already."""
@@ -104,9 +106,6 @@ class Displays:
         self._shown = []
         self._bytes = 0
 
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()  # another thread may have held it, and it is not in this process
-
 
 _current: Displays | None = None
 
@@ -142,7 +141,12 @@ def display(*objs: object, display_id: str | bool | None = None, **options: Any)
         forms = raw_forms(value) if options.get("raw") else forms_of(value)
         if forms is None:
             continue  # it has shown itself
-        _publish(_select_forms(forms, options), handle.display_id if handle else None, bool(options.get("update")))
+        include, exclude = options.get("include"), options.get("exclude") or ()
+        forms = {mime: data for mime, data in forms.items() if mime in (include or forms) and mime not in exclude}
+        if _current is None:
+            _print(forms)
+        else:
+            _current.add(forms, handle.display_id if handle else None, update=bool(options.get("update")))
     return handle
 
 
@@ -168,28 +172,10 @@ def patch_ipython(_module: ModuleType | None = None) -> None:
                 names[function.__name__] = function
 
 
-def _publish(forms: Forms, name: str | None, update: bool) -> None:
-    if _current is None:
-        _print(forms)
-    else:
-        _current.add(forms, name, update=update)
-
-
-def _select_forms(forms: Forms, options: dict[str, Any]) -> Forms:
-    include, exclude = options.get("include"), options.get("exclude")
-    return {
-        mime: data
-        for mime, data in forms.items()
-        if (not include or mime in include) and (not exclude or mime not in exclude)
-    }
-
-
 def _sendable(forms: Forms) -> Forms:
     """Only what the host takes: whatever is in there was made by the program's code."""
-    kept = {
-        mime: data for mime, data in forms.items() if type(mime) is str and MIME.match(mime) and type(data) is bytes
-    }
-    return kept if len(kept) <= FORMS else dict(list(kept.items())[:FORMS])
+    kept = [(mime, data) for mime, data in forms.items() if type(mime) is str and MIME.match(mime)]
+    return dict([(mime, data) for mime, data in kept if type(data) is bytes][:FORMS])
 
 
 def _print(forms: Forms) -> None:
@@ -197,10 +183,3 @@ def _print(forms: Forms) -> None:
     if text is None:
         text = f"[{', '.join(forms)}]".encode()
     sys.stdout.write(text.decode("utf-8", "replace") + "\n")
-
-
-def _write_line(text: str) -> None:
-    try:
-        sys.stderr.write(text)
-    except Exception:
-        os.write(2, text.encode())

@@ -6,14 +6,15 @@ Of pandas it counts what the program had left out: values that `errors="coerce"`
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
-from . import displays, figures
+from . import displays, mime_bundle
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
     from typing import Any
 
 COERCING = ("to_numeric", "to_datetime", "to_timedelta")
@@ -24,8 +25,6 @@ _ours: list[object] = []
 
 def take_loss_counts() -> list[tuple[str, int, int]]:
     """By what, how many, of how many: since the last time."""
-    if not _lost:
-        return []
     taken = [(what, lost, of) for what, (lost, of) in _lost.items()]
     _lost.clear()
     return taken
@@ -52,13 +51,11 @@ def _count_coerced(function: Callable[..., Any], isna: Callable[[Any], Any]) -> 
     def call(*args: Any, **options: Any) -> Any:
         result = function(*args, **options)
         if "coerce" in (options.get("errors"), *args[1:2]):
-            try:
+            with suppress(Exception):  # one value, or something of the program's own: it is not counted
                 given = args[0] if args else options["arg"]
                 after = int(isna(result).sum())
                 if after:
                     _add(function.__name__, after - int(isna(given).sum()), len(given))
-            except Exception:  # noqa: S110 - one value, or something of the program's own: it is not counted
-                pass
         return result
 
     return call
@@ -89,7 +86,7 @@ def _patch_pyplot(pyplot: ModuleType) -> None:
 
     def show(*_arguments: object, **_options: object) -> None:
         """Show all open figures."""
-        figures.show_open(displays.display)
+        mime_bundle.show_figures(displays.display)
 
     vars(pyplot)["show"] = show
 

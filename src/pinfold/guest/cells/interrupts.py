@@ -1,4 +1,4 @@
-"""SIGINT as KeyboardInterrupt while the program runs, and as nothing at all while we do."""
+"""SIGINT as KeyboardInterrupt while the program runs, and as nothing at all while we do; other signals kept out of our steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from time import monotonic as _now
 
 # Without the enums of `signal`, which take longer than a short cell does.
 _core = __import__("_signal")
+# Bound now: a program may replace them.
+_sigmask, _BLOCK, _SETMASK = signal.pthread_sigmask, signal.SIG_BLOCK, signal.SIG_SETMASK
+_SIGNALS = signal.valid_signals()
 OWED_S = 1.0
 """A signal that was told before it came comes soon, perhaps when its request has ended, and means nothing more."""
 
@@ -78,3 +81,37 @@ class Interrupts:
         elif self._armed and not self.fired:
             self.fired = True
             raise KeyboardInterrupt
+
+
+class Quiet:
+    """Keeps what signals raise in the main thread out of our own steps; an interrupt that came is raised at their end.
+
+    Without `interrupts`, in any other thread, it does nothing.
+    """
+
+    def __init__(self, interrupts: Interrupts | None) -> None:
+        self._interrupts = interrupts
+        self._before: set[int | signal.Signals] | None = None
+
+    def begin(self) -> None:
+        if self._interrupts is not None:
+            self._interrupts.hold()
+        self.block()
+
+    def block(self) -> None:
+        # A handler of the program's own may raise as well. Where it has threads, one of them may take the signal.
+        if self._interrupts is not None and self._before is None:
+            self._before = _sigmask(_BLOCK, _SIGNALS)
+
+    def unblock(self) -> None:
+        """An interrupt is still kept."""
+        before, self._before = self._before, None
+        if before is not None:
+            _sigmask(_SETMASK, before)
+
+    def end(self) -> None:
+        try:
+            self.unblock()
+        finally:
+            if self._interrupts is not None:
+                self._interrupts.release()

@@ -108,18 +108,11 @@ def _bytes_of(value: object) -> int | None:
             return _blocks_bytes(value)
         if _is_pandas(kind) and not _has_library_labels(value):
             return None
-        size = _own_size(value)
+        own: Any = value
+        size: object = own.estimated_size() if hasattr(own, "estimated_size") else own.nbytes
     except Exception:
         return None
     return int(str(size)) if type(size) is int or is_library_type(type(size)) else None
-
-
-def _own_size(value: Any) -> object:
-    return value.estimated_size() if hasattr(value, "estimated_size") else value.nbytes
-
-
-def _is_library_value(value: object) -> bool:
-    return is_library_type(type(value))
 
 
 def _is_pandas(kind: type) -> bool:
@@ -151,7 +144,7 @@ def _has_library_labels(index: object) -> bool:
 def _blocks_bytes(value: object) -> int | None:
     blocks = object.__getattribute__(value, "_mgr").blocks
     arrays: list[Any] = [block.values for block in blocks[:BLOCKS]]
-    if len(blocks) > BLOCKS or not all(map(_is_library_value, arrays)):
+    if len(blocks) > BLOCKS or not all(is_library_type(type(one)) for one in list[object](arrays)):
         return None
     return sum(int(array.nbytes) for array in arrays)
 
@@ -177,7 +170,8 @@ def _describe(value: Any, kind: type) -> str:
     if kind in (bool, float, complex):
         return f"{name} {value}"
     if kind in (str, bytes):
-        return _describe_text(value, name)
+        more = f"of {len(value)}: {value[:TEXT_CHARS]!r}..."
+        return f"{name} {value!r}" if len(value) <= TEXT_CHARS else f"{name} {more}"
     if kind is dict:
         return f"dict of {len(value)} {_describe_nested(value, DEEP)}" if value else "dict of 0"
     if kind is list and value and type(value[0]) in (dict, list):
@@ -194,21 +188,12 @@ def _describe_nested(given: object, deep: int) -> str:
     if kind is dict and deep:
         # A dict that another thread changes meanwhile is described by what there was.
         pairs = [(key, value[key]) for key in list(value)[: KEYS + 1] if type(key) in (str, int) and key in value]
-        parts = [f"{_describe_key(key)}: {_describe_nested(one, deep - 1)}" for key, one in pairs[:KEYS]]
+        named = [(key[:TEXT_CHARS] if type(key) is str else key, one) for key, one in pairs[:KEYS]]
+        parts = [f"{key!r}: {_describe_nested(one, deep - 1)}" for key, one in named]
         return "{" + ", ".join(parts) + (", ...}" if len(value) > KEYS else "}")
     if kind is list and deep:
         return f"[{len(value)} x {_describe_nested(value[0], deep - 1)}]" if value else "[]"
     return _name_of(kind)
-
-
-def _describe_key(key: Any) -> str:
-    return repr(key[:TEXT_CHARS] if type(key) is str else key)
-
-
-def _describe_text(value: str | bytes, name: str) -> str:
-    if len(value) <= TEXT_CHARS:
-        return f"{name} {value!r}"
-    return f"{name} of {len(value)}: {value[:TEXT_CHARS]!r}..."
 
 
 def _describe_array(value: object, kind: type) -> str:

@@ -6,6 +6,7 @@ import atexit
 import builtins
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -94,6 +95,9 @@ class GuestShell(InteractiveShell):
         self.init_user_ns()
 
 
+_shell_kind: Any = GuestShell
+
+
 class ExecutionResult:
     """What `run_cell` returns: an error has been raised instead."""
 
@@ -114,13 +118,12 @@ def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.cache_size = 0
-    kind: Any = GuestShell
-    made = kind.instance(config=config, user_module=main, user_ns=namespace)
+    made = _shell_kind.instance(config=config, user_module=main, user_ns=namespace)
     atexit.unregister(made.atexit_operations)
     made.set_hook("show_in_pager", _page, 0)
     register = made.register_magic_function
-    register(_matplotlib, "line", "matplotlib")
-    register(_matplotlib, "line", "pylab")
+    for name in ("matplotlib", "pylab"):
+        register(_matplotlib, "line", name)
     for name in INSTALLERS:
         register(_installer(name), "line", name)
     for name in SCRIPTS:
@@ -133,14 +136,12 @@ def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
 
 def is_made() -> bool:
     """A zygote made the shell; it may have failed with an IPython that is too old."""
-    kind: Any = GuestShell
-    return kind.initialized()
+    return _shell_kind.initialized()
 
 
 def shell(engine: Engine) -> Any:
     """The shell, serving this engine."""
-    kind: Any = GuestShell
-    made = kind.instance() if is_made() else make_shell(sys.modules["__main__"], engine.namespace)
+    made = _shell_kind.instance() if is_made() else make_shell(sys.modules["__main__"], engine.namespace)
     if made.engine is not engine:
         made.engine = engine
         made.user_module = sys.modules["__main__"]
@@ -192,16 +193,11 @@ def _installer(name: str) -> Any:
 
 def _script(name: str) -> Any:
     def magic(line: str, cell: str) -> None:
-        import shlex
-
-        program = shlex.split(line) if name == "script" else [_program(name), *shlex.split(line)]
+        interpreter = sys.executable if name.startswith("python") else name
+        program = shlex.split(line) if name == "script" else [interpreter, *shlex.split(line)]
         code = commands.script(program, cell)
         if code:
             raise subprocess.CalledProcessError(code, program)
 
     magic.__doc__ = f"Run the cell as a {name} script; an exit code that is not 0 is an error."
     return magic
-
-
-def _program(name: str) -> str:
-    return sys.executable if name.startswith("python") else name

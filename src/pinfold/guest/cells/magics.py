@@ -9,14 +9,13 @@ import builtins
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from . import commands
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .runner import Engine
 
 SYSTEM, LINES, SCRIPT = "_pinfold_system", "_pinfold_lines", "_pinfold_script"
@@ -42,10 +41,10 @@ def translate_cell(source: str, failure: SyntaxError, engine: Engine) -> str | N
     script = _SCRIPT.match(source)
     if script is not None:
         return f"{SCRIPT}({script[1]!r}, {script[2]!r})"
-    python = _translate_commands(source, failure, engine.find_syntax_error)
+    python = _translate_commands(source, failure, engine)
     if python is not None:
         return python
-    if not _can_import_ipython():
+    if not isinstance(sys.modules.get("IPython"), ModuleType) and find_spec("IPython") is None:
         raise MagicRefused(
             "magics need IPython, which is not in this environment; `!command` and `%%bash` work without it"
         )
@@ -60,25 +59,21 @@ def translate_cell(source: str, failure: SyntaxError, engine: Engine) -> str | N
     return None if python.rstrip("\n") == source.rstrip("\n") else python
 
 
-def _translate_commands(source: str, failure: SyntaxError, parses: Callable[[str], SyntaxError | None]) -> str | None:
+def _translate_commands(source: str, failure: SyntaxError, engine: Engine) -> str | None:
     """With every `!command` and `%pip install` made a call, if that is all that was wrong. The compiler says where they are."""
     lines = source.split("\n")
-    error: SyntaxError | None = failure
     for _ in range(MOST_COMMANDS):
-        if error is None:
-            return "\n".join(lines)
-        place = (error.lineno or 0) - 1
-        if not 0 <= place < len(lines):
-            return None
-        found = _COMMAND.match(lines[place])
-        if found is None:
-            return None
+        place = (failure.lineno or 0) - 1
+        found = _COMMAND.match(lines[place]) if 0 <= place < len(lines) else None
+        if found is None or lines[place].endswith("\\"):
+            return None  # not a command, or one that goes on in the next line: left to IPython
         indent, target, twice, command = found.groups()
-        if lines[place].endswith("\\"):
-            return None  # goes on in the next line: left to IPython
         call = f"{LINES if target or twice else SYSTEM}({command.strip()!r})"
         lines[place] = f"{indent}{target} = {call}" if target else f"{indent}{call}"
-        error = parses("\n".join(lines))
+        error = engine.parse("\n".join(lines))
+        if not isinstance(error, SyntaxError):
+            return "\n".join(lines)
+        failure = error
     return None
 
 
@@ -99,13 +94,4 @@ def _install(engine: Engine) -> None:
         if code:
             raise subprocess.CalledProcessError(code, [program])
 
-    for name, function in ((SYSTEM, system), (LINES, lines), (SCRIPT, script)):
-        setattr(builtins, name, function)
-
-
-def _can_import_ipython() -> bool:
-    if isinstance(sys.modules.get("IPython"), ModuleType):
-        return True
-    from importlib.util import find_spec
-
-    return find_spec("IPython") is not None
+    builtins.__dict__.update({SYSTEM: system, LINES: lines, SCRIPT: script})

@@ -1,14 +1,16 @@
 """The forms of one object: its text, and HTML, pictures or data where it has them. Shows nothing.
 
-Calls the program's code and takes nothing it returns on trust; what fails is said on stderr and left out.
+Calls the program's code and takes nothing it returns on trust; what fails is said on stderr and left out. Figures of
+matplotlib are pictures, and of plotly pages; neither library is imported. A matplotlib figure is shown once: by `show`,
+by `display`, as a value, or when its cell ends.
 """
 
 from __future__ import annotations
 
 import sys
 from binascii import a2b_base64
-
-from . import figures
+from collections.abc import Callable
+from contextlib import suppress
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ SAID_CHARS = 300
 TEXT_BYTES = 1 << 20
 """Most of a value's text, and of an error's, that leaves the guest."""
 
+BACKEND = "agg"
+PIXELS = 12_000_000
+"""Most of one picture; a larger figure is drawn with fewer dots per inch."""
+
+_marked: list[object] = []
+"""Figures that have been shown: the end of the cell does not show them again."""
 _repr = repr
 _name_of = type.__dict__["__name__"].__get__
 
@@ -38,7 +46,7 @@ _name_of = type.__dict__["__name__"].__get__
 def forms_of(value: object) -> Forms | None:
     """All forms, text included. None when the object has shown itself."""
     own = _method(value, "_ipython_display_")
-    if own is not None and not figures.is_plot(value):
+    if own is not None and not is_plot(value):
         try:
             own()
         except NotImplementedError:
@@ -56,19 +64,16 @@ def forms_of(value: object) -> Forms | None:
 def rich_forms(value: object) -> Forms:
     """The forms that are more than text; empty for most objects."""
     try:
-        if figures.is_figure(value):
-            picture = figures.png(value)
-            figures.mark_shown(value)
+        if _is_of(value, "matplotlib.figure", "Figure"):
+            picture = None if _is_empty(value) else _draw(value)
+            _marked.append(value)
             return {} if picture is None else {"image/png": picture}
-        if figures.is_plot(value):
-            return figures.plot_forms(value)
+        if is_plot(value):
+            return _plot_forms(value)
     except Exception as error:
         _say(value, "drawing", error)
         return {}
-    forms: Forms = {}
-    bundle = _call_method(value, "_repr_mimebundle_")
-    if bundle is not None:
-        forms = raw_forms(bundle)
+    forms = raw_forms(_call_method(value, "_repr_mimebundle_"))
     for method, mime in METHODS:
         if mime in forms or (mime == "image/jpeg" and "image/png" in forms):
             continue
@@ -175,7 +180,53 @@ def _say(value: object, what: str, error: Exception) -> None:
     except Exception:
         why = "no text"
     kind, name = _name_of(type(value)), _name_of(type(error))
-    try:
+    with suppress(Exception):
         sys.stderr.write(f"display: {what} of {kind} failed: {name}: {why}\n")
-    except Exception:
-        return
+
+
+def is_plot(value: object) -> bool:
+    """Whether it is a figure of plotly's."""
+    return _is_of(value, "plotly.basedatatypes", "BaseFigure")
+
+
+def _is_of(value: object, module: str, name: str) -> bool:
+    return isinstance(value, getattr(sys.modules.get(module), name, ()))
+
+
+def _plot_forms(figure: Any) -> Forms:
+    """Its data for a page that can draw it, and a page that can by itself. Its own `show` looks for a browser."""
+    return {
+        "application/vnd.plotly.v1+json": str(figure.to_json()).encode(),
+        "text/html": str(figure.to_html(full_html=False, include_plotlyjs="cdn")).encode(),
+    }
+
+
+def _draw(figure: Any) -> bytes:
+    from io import BytesIO
+
+    width, height = figure.get_size_inches()
+    most = (PIXELS / max(float(width * height), 1e-6)) ** 0.5
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=min(float(figure.dpi), most), bbox_inches="tight")
+    return picture.getvalue()
+
+
+def _is_empty(figure: Any) -> bool:
+    return not (figure.axes or figure.lines or figure.texts or figure.images or figure.patches)
+
+
+def show_figures(show: Callable[[object], object] | None) -> None:
+    """Show every open figure not shown yet, then close them all. Without `show` they are only closed."""
+    helpers = sys.modules.get("matplotlib._pylab_helpers")
+    managers: dict[object, Any] = getattr(getattr(helpers, "Gcf", None), "figs", None) or {}
+    try:
+        for manager in sorted(managers.values(), key=lambda one: one.num) if show else ():
+            figure = manager.canvas.figure
+            if show and not any(figure is other for other in _marked) and not _is_empty(figure):
+                show(figure)
+    except Exception as error:
+        sys.stderr.write(f"display: the open figures could not be shown: {type(error).__name__}\n")
+    finally:
+        _marked.clear()
+        if managers:
+            sys.modules["matplotlib.pyplot"].close("all")

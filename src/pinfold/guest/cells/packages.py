@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import invalidate_caches
 
 _PAIRS = """
@@ -28,9 +29,8 @@ def package_of(missing: object) -> str:
     if type(missing) is not str or not missing.isprintable() or len(missing) > 100:
         return ""
     top = missing.partition(".")[0]
-    if top == OWN_NAME:
-        return ""
-    if missing not in DISTRIBUTIONS and (top in sys.stdlib_module_names or top in sys.modules):
+    is_there = missing not in DISTRIBUTIONS and (top in sys.stdlib_module_names or top in sys.modules)
+    if top == OWN_NAME or is_there:
         return ""
     return DISTRIBUTIONS.get(missing) or DISTRIBUTIONS.get(top, top)
 
@@ -52,7 +52,7 @@ class Site:
         except OSError:
             return  # it is the host's, and may not be there yet
         self._seen = changed
-        try:
+        with suppress(Exception):  # the program replaced the path or a finder: what it imports is its own affair
             for name in names:
                 if not name.startswith("."):
                     path = f"{self._folder}/{name}"
@@ -61,8 +61,6 @@ class Site:
                     _join("PYTHONPATH", path)
                     _join("PATH", f"{path}/bin")
             invalidate_caches()
-        except Exception:  # noqa: S110 - the program replaced the path or a finder: what it imports is its own affair
-            pass
 
 
 def _join(variable: str, path: str) -> None:

@@ -9,14 +9,15 @@ import os
 import random
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import CodeType, ModuleType
 
 from ..calls import call, is_possible
-from . import displays, figures, import_hooks
-from .bindings import VALUE, Origins
+from . import displays, import_hooks
+from .bindings import Origins
 from .displays import Displays
 from .interrupts import Interrupts
-from .mime_bundle import Forms, cap_text, plain_form, rich_forms
+from .mime_bundle import Forms, cap_text, is_plot, plain_form, rich_forms, show_figures
 from .streams import Streams
 from .tracebacks import format_error, missing_package
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 CO_COROUTINE = 0x80
 FUTURE_FLAGS = 0x1FE0000
 """The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
-STORE = ast.Store()
-PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+VALUE = "<value>"
+"""Where a cell leaves its last value for us: not a name the program could write."""
 PLAIN = frozenset((int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type))
 """Types of values that are text and nothing else."""
 
@@ -77,8 +78,6 @@ class Engine:
         self._count = 0
         self._flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self._pid = _getpid()
-        self.tree: ast.Module | None = None
-        """Of the last cell, its last expression bound to a name."""
         self._loop: object = None
         self.displays = Displays()
         self.origins = Origins(self.namespace)
@@ -97,7 +96,6 @@ class Engine:
         """`begun` is called when an interrupt can no longer be missed, before any of the program's code."""
         self._count = self._count + 1 if number is None else number
         filename = f"<cell {self._count}>"
-        self.tree = None
         self._interrupts.begin()
         self._streams.prepare()
         value: bytes | None = None
@@ -151,21 +149,16 @@ class Engine:
 
     def run_nested(self, source: str) -> object:
         """Run a part of the cell that runs, for a magic that holds code. Its last value, not shown."""
-        tree = self.tree
-        try:
-            return self._execute(source, f"<cell {self._count}, inner>")
-        finally:
-            self.tree = tree
+        return self._execute(source, f"<cell {self._count}, inner>")
 
-    def find_syntax_error(self, source: str) -> SyntaxError | None:
-        """What is wrong with it as Python."""
+    def parse(self, source: str, filename: str = "<cell>") -> ast.Module | SyntaxError:
+        """As Python, or what is wrong with it."""
         try:
-            _compile(source, "<cell>", "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+            return _compile(source, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         except SyntaxError as error:
             return error
-        return None
 
-    def idle(self, wait: Callable[[], None]) -> None:
+    def idle(self, wait: Callable[[], object]) -> None:
         """Wait for work. A timer the program left behind may raise here: it is shown and changes nothing."""
         try:
             wait()
@@ -174,21 +167,14 @@ class Engine:
 
     def _execute(self, source: str, filename: str) -> object:
         self._remember(source, filename)
-        failure: SyntaxError | None = None
-        tree: Any = None
-        try:
-            tree = _compile(source, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-        except SyntaxError as error:
-            failure = error
-        if failure is not None:
-            tree = self._translate_cell(source, filename, failure)
-        self.tree = tree
-        body = tree.body
-        if body and type(body[-1]) is ast.Expr:
+        tree = self.parse(source, filename)
+        if isinstance(tree, SyntaxError):
+            tree = self._translate_cell(source, filename, tree)
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr):
             # One code object for the whole cell: with `await` in it, it must be one coroutine.
-            last = body[-1]
-            place = {name: getattr(last, name) for name in PLACE}
-            body[-1] = ast.Assign([ast.Name(VALUE, STORE, **place)], last.value, **place)
+            target = ast.copy_location(ast.Name(VALUE, ast.Store()), last)
+            tree.body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
         code: CodeType = _compile(tree, filename, "exec", self._flags, dont_inherit=True)
         self._flags |= code.co_flags & FUTURE_FLAGS
         self.namespace.pop(VALUE, None)
@@ -204,7 +190,7 @@ class Engine:
             self.around("post_execute")
         return self.namespace.pop(VALUE, None)
 
-    def _translate_cell(self, source: str, filename: str, failure: SyntaxError) -> Any:
+    def _translate_cell(self, source: str, filename: str, failure: SyntaxError) -> ast.Module:
         """The cell as Python, if it is one with magics or commands. Raises what was wrong with it otherwise."""
         from .magics import translate_cell
 
@@ -214,7 +200,10 @@ class Engine:
         if python.rstrip("\n").count("\n") != source.rstrip("\n").count("\n"):
             # The lines of a traceback must be those that ran, when they are not one for one the user's.
             self._remember(python, filename)
-        return _compile(python, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+        tree = self.parse(python, filename)
+        if isinstance(tree, SyntaxError):
+            raise tree
+        return tree
 
     @staticmethod
     def _remember(source: str, filename: str) -> None:
@@ -248,11 +237,11 @@ class Engine:
                 if type(value) not in PLAIN:
                     self._display(value, text)
         if "matplotlib.pyplot" in _modules:
-            figures.show_open(displays.display)
+            show_figures(displays.display)
         return text
 
     def _display(self, value: object, text: bytes) -> None:
-        if hasattr(type(value), "_ipython_display_") and not figures.is_plot(value):
+        if hasattr(type(value), "_ipython_display_") and not is_plot(value):
             displays.display(value)
             return
         forms = rich_forms(value)
@@ -276,17 +265,15 @@ class Engine:
         """Takes back what must not reach past the cell, and sends its output out."""
         sys.settrace(None)
         sys.setprofile(None)
-        try:
+        with suppress(BaseException):  # raised by the program's own stream: the cell has ended already
             try:
                 self._interrupts.arm()
                 if "matplotlib.pyplot" in _modules and _getpid() == self._pid:
                     # Those of a cell that failed half way; after an interrupt they are not waited for.
-                    figures.show_open(None if self._interrupts.fired else displays.display)
+                    show_figures(None if self._interrupts.fired else displays.display)
                 self._streams.flush()
             finally:
                 self._interrupts.disarm()
-        except BaseException:  # noqa: S110 - raised by the program's own stream: the cell has ended already
-            pass
 
     def _exit_child(self, raised: BaseException | None, error: bytes) -> None:
         """A process the cell forked fell out of the cell's code: it ends here, as a script's would."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import fcntl
 import os
+import resource
 import select
 import sys
 from contextlib import suppress
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 
 NAMES = {1: "stdout", 2: "stderr"}
 SPARE_FD = 64
-"""Lowest number for our spare copies, out of the way of programs that close 3 to 63."""
+"""Lowest number for our spare copies, out of the way of programs that close 3 to 63, where there may be as many."""
 
 
 class Streams:
     """Gives each cell a working stdout and stderr, whatever the cell before did to them."""
 
     def __init__(self) -> None:
-        self._spares = {fd: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SPARE_FD) for fd in NAMES}
+        self._spares = {fd: _spare(fd) for fd in NAMES}
         self._ours: dict[int, TextIO] = {}
         self._poll = select.poll()
         for fd in NAMES:
@@ -36,7 +37,7 @@ class Streams:
             os.dup2(new, fd)
             os.close(new)
             os.close(self._spares[fd])
-            self._spares[fd] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SPARE_FD)
+            self._spares[fd] = _spare(fd)
 
     def prepare(self) -> None:
         """A stream the program replaced stays replaced; one it closed comes back."""
@@ -64,6 +65,12 @@ class Streams:
         self._ours[fd] = stream
         setattr(sys, NAMES[fd], stream)
         setattr(sys, f"__{NAMES[fd]}__", stream)
+
+
+def _spare(fd: int) -> int:
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    has_room = most == resource.RLIM_INFINITY or most > 2 * SPARE_FD
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SPARE_FD if has_room else 3)
 
 
 def _is_closed(stream: TextIO) -> bool:

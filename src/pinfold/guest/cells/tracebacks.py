@@ -70,24 +70,16 @@ def format_error(raised: BaseException, trace: TracebackType | None) -> str:
 
 def trim_traceback(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the program's first frame on, without frames of ours further down."""
-    start = trace
-    while start is not None and not start.tb_frame.f_code.co_filename.startswith("<cell "):
-        start = start.tb_next
-    start = start or trace
-    while start is not None and _is_ours(start):
-        start = start.tb_next
-    here = start
-    while here is not None:
-        after = here.tb_next
-        while after is not None and _is_ours(after):
-            after = after.tb_next
-        here.tb_next = after
-        here = after
-    return start
-
-
-def _is_ours(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith(OURS)
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    names = [frame.tb_frame.f_code.co_filename for frame in frames]
+    first = next((place for place, name in enumerate(names) if name.startswith("<cell ")), 0)
+    kept = [frames[place] for place in range(first, len(frames)) if not names[place].startswith(OURS)]
+    for frame, after in zip(kept, [*kept[1:], None], strict=False):
+        frame.tb_next = after
+    return kept[0] if kept else None
 
 
 class _Stack(StackSummary):

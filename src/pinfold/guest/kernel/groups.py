@@ -38,7 +38,8 @@ class Groups:
             for pid in pids:
                 with suppress(ProcessLookupError):
                     put(os.path.join(folder, "cgroup.procs"), str(pid))
-        memory = next((folder for folder in folders if self._version and _has_memory(folder)), None)
+        limits = (os.path.join(folder, name) for folder in folders for name in _MEMORY_LIMIT.values())
+        memory = next((os.path.dirname(limit) for limit in limits if self._version and os.path.exists(limit)), None)
         return Group(folders, memory, self._version)
 
     def remove(self, group: Group) -> None:
@@ -213,10 +214,6 @@ def _find_delegated(top: str, folder: str | None) -> str | None:
 
 def _can_make(folder: str) -> bool:
     return os.access(folder, os.W_OK | os.X_OK) and os.access(os.path.join(folder, "cgroup.procs"), os.W_OK)
-
-
-def _has_memory(folder: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, name)) for name in _MEMORY_LIMIT.values())
 
 
 def _try_remove(folder: str) -> bool:

@@ -56,8 +56,8 @@ def descendants() -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    fields = _fields(pid)
-    return int(fields[1]) if fields else 0
+    """0 of one that is gone."""
+    return int(next(iter(_fields(pid)[1:]), 0))
 
 
 def is_quiet(pid: int) -> bool:
@@ -80,7 +80,7 @@ def groups_of(pids: list[int]) -> set[int]:
 
 def threads_of_user(uid: int) -> int:
     """As the kernel counts them against RLIMIT_NPROC."""
-    return sum(_threads(pid) for pid in _pids() if _owner(pid) == uid)
+    return sum(int(fields[17]) for pid in _pids() if _owner(pid) == uid and (fields := _fields(pid)))
 
 
 def memory_of_tree(enough: int) -> tuple[int, int]:
@@ -92,9 +92,7 @@ def memory_of_tree(enough: int) -> tuple[int, int]:
 def _by_parent() -> defaultdict[int, list[int]]:
     found: defaultdict[int, list[int]] = defaultdict(list)
     for pid in _pids():
-        fields = _fields(pid)
-        if fields:
-            found[int(fields[1])].append(pid)
+        found[parent_of(pid)].append(pid)
     return found
 
 
@@ -109,11 +107,6 @@ def _fields(pid: int) -> list[bytes]:
             return file.read(1024).rpartition(b")")[2].split()
     except OSError:
         return []
-
-
-def _threads(pid: int) -> int:
-    fields = _fields(pid)
-    return int(fields[17]) if fields else 0
 
 
 def _owner(pid: int) -> int:
@@ -148,11 +141,8 @@ def data_of_self() -> int:
 
 
 def _tmpfs_bytes() -> int:
-    used = 0
-    for folder in FOLDERS:
-        state = os.statvfs(folder)
-        used += (state.f_blocks - state.f_bfree) * state.f_frsize
-    return used
+    states = map(os.statvfs, FOLDERS)
+    return sum((state.f_blocks - state.f_bfree) * state.f_frsize for state in states)
 
 
 def _memfd_bytes(pids: list[str]) -> int:

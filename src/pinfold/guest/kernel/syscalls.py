@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Iterable
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_PARENT = 0x8000
@@ -33,6 +34,10 @@ READ = 0b1101
 FILE = 0b111 | 1 << 14 | 1 << 15
 """What makes sense for a file: execute, write, read, truncate, ioctl."""
 FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
+ABSTRACT_SOCKETS, SIGNALS = 1, 2
+"""Of others, where a program is scoped."""
+TCP = 0b11
+"""Bind and connect."""
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
@@ -170,17 +175,6 @@ def set_hostname(name: bytes) -> None:
     _check_result(_libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
 
 
-def _last_capability() -> int:
-    try:
-        with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
-            return int(file.read())
-    except OSError:
-        return 63  # dropping one that does not exist is refused, and that is the end of it
-
-
-_LAST_CAPABILITY = _last_capability()
-
-
 def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
     """All but these, from every set, for good."""
     limit_capabilities(keep)
@@ -189,9 +183,9 @@ def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
 
 def limit_capabilities(keep: tuple[int, ...]) -> None:
     """No program that is started from here on gets any but these."""
-    for capability in range(_LAST_CAPABILITY + 1):
+    for capability in range(64):
         if capability not in keep and _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # none to drop it with
+            break  # there is no such one, or none to drop it with
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
 
 
@@ -229,26 +223,23 @@ def landlock_abi() -> int:
         return 0
 
 
-def all_file_rights(abi: int) -> int:
-    return (1 << FS_BITS.get(abi, 16)) - 1
-
-
 class Landlock:
-    """Rules for files, collected while there is still time, in force from `restrict` on."""
+    """Rules for files, collected while there is still time, in force from `restrict` on. Asks no more than the ABI has."""
 
-    def __init__(self, everything: int, *, scoped: int, network: int = 0) -> None:
-        """`everything`: the accesses that are refused unless allowed. `network`: those that are refused."""
-        self.everything = everything
-        size = 24 if scoped else 16
-        attributes = struct.pack("=QQQ", everything, network, scoped)
-        self._ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, size, 0)
+    def __init__(self, abi: int, rights: int = -1, *, scoped: int = 0, network: int = 0) -> None:
+        """`rights`: the accesses that are refused unless allowed. `network`: those that are refused."""
+        self.everything = rights & ((1 << FS_BITS.get(abi, 16)) - 1)
+        scoped, network = scoped if abi >= 6 else 0, network if abi >= 4 else 0
+        attributes = struct.pack("=QQQ", self.everything, network, scoped)
+        self._ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, 24 if scoped else 16, 0)
 
-    def allow(self, access: int, paths: list[str]) -> None:
-        """These accesses, at and beneath these paths."""
-        for path in paths:
+    def allow(self, access: int, paths: Iterable[str]) -> None:
+        """These accesses, at and beneath those of these paths that are there."""
+        for path in filter(os.path.exists, paths):
+            allowed = access & self.everything & (-1 if os.path.isdir(path) else FILE)
             parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
-                rule = struct.pack("=Qi", access, parent)
+                rule = struct.pack("=Qi", allowed, parent)
                 _call(_LANDLOCK_ADD, f"landlock_add_rule {path}", self._ruleset, 1, rule, 0)
             finally:
                 os.close(parent)

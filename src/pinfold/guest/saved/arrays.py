@@ -49,7 +49,10 @@ class Memory:
             thing = VIEW
         told.setdefault(id(root), set()).add(thing)
         if root.size:
-            self._ranges[id(root)] = _range(root)
+            steps = [(size - 1) * stride for size, stride in zip(root.shape, root.strides, strict=True)]
+            low = _address(root) + sum(step for step in steps if step < 0)
+            high = _address(root) + sum(step for step in steps if step > 0) + root.itemsize
+            self._ranges[id(root)] = (low, high)
         holder = root.base.obj if type(root.base) is memoryview else root.base
         if name_of(kind_of(holder)) in HOLDERS:
             self.holders.add(id(holder))
@@ -79,13 +82,6 @@ def root_of(value: Any) -> Any:
         if not isinstance(base, array):
             return value
         value = base
-
-
-def _range(root: Any) -> tuple[int, int]:
-    """The addresses it uses."""
-    steps = [(size - 1) * stride for size, stride in zip(root.shape, root.strides, strict=True)]
-    low = _address(root) + sum(step for step in steps if step < 0)
-    return low, _address(root) + sum(step for step in steps if step > 0) + root.itemsize
 
 
 def _is_plain(root: Any) -> bool:

@@ -82,9 +82,9 @@ class Comparison:
             return self._container(kind, saved, read)
         if module_of(kind) != SESSION or issubclass(kind, type):
             return None
-        base = next((base for base in (int, float, complex, str, bytes) if issubclass(kind, base)), None)
-        if base is not None and not _same_atom(PLAIN[base](saved), PLAIN[base](read)):
-            return OTHER_VALUE
+        for base in (int, float, complex, str, bytes):
+            if issubclass(kind, base) and not _same_atom(PLAIN[base](saved), PLAIN[base](read)):
+                return OTHER_VALUE
         return self._instance(kind, saved, read)
 
     def _container(self, kind: type, saved: Any, read: Any) -> str | None:
@@ -102,13 +102,12 @@ class Comparison:
         """Of a class of the session's own. One that says itself what to save is believed, and what is not there is said."""
         before, after = _attributes(saved), _attributes(read)
         pairs = [(name, before[name], after[name]) for name in before if name in after]
+        left_out = [name for name in before if name not in after]
         if not has_own_ways(kind):
             self._push(*(pair[1:] for pair in pairs))
-            missing = [name for name in before if name not in after]
-            return f"it would come back without {', '.join(missing[:5])}" if missing else None
+            return f"it would come back without {', '.join(left_out[:5])}" if left_out else None
         if "__eq__" in dict_of(kind) and _is_unequal(saved, read):
             return "what would come back is not equal to it"
-        left_out = [name for name in before if name not in after]
         other = [name for name, old, new in pairs if type(old) in ATOMS and not _same_atom(old, new)]
         if left_out:
             self.notes.append(f"without {', '.join(left_out[:5])}, which {name_of(kind)} leaves out")

@@ -7,16 +7,16 @@ import sys
 from _pickle import Unpickler as _Unpickler
 from _socket import socket  # the whole of `socket` takes milliseconds to import
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
 from io import BytesIO
 from json import loads
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import constructors
 from .bounds import OutOfTime, TimeLimit
-from .entries import Entry, Label
 from .reasons import cut, one_line
 
 Memory = bytes | bytearray | memoryview
@@ -34,6 +34,41 @@ MISSING = (1 << 64) - 1
 
 MOVED = {f"{__package__}.rebuilding": constructors.__name__}
 """Modules that older streams name."""
+
+
+class Entry(NamedTuple):
+    """One variable as it was saved, or why it was not. `needs` and `digest` name all the bytes it takes."""
+
+    name: str
+    kind: str
+    """`pickle`, `npy`, `module` and `import` (by the name `of`), `alias` (the same object as `of`), `lost`."""
+    digest: str = ""
+    """SHA-256 of its bytes. Variables that share an object have one in common; of a package, what was imported in it."""
+    needs: Sequence[str] = ()
+    """Digests of the memory that is stored apart from them."""
+    size: int = 0
+    """With what is apart."""
+    of: str = ""
+    note: str = ""
+    """What the user should know of a variable that is restored."""
+    reason: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """For JSON."""
+        fields = self._replace(needs=tuple(self.needs))._asdict()
+        return {key: value for key, value in fields.items() if value or key in ("name", "kind")}
+
+
+class Label(NamedTuple):
+    """What became of a variable: `restored`, with what the user should know of it, or `lost`, with the reason."""
+
+    name: str
+    status: str
+    reason: str = ""
+
+    def row(self) -> dict[str, object]:
+        """For JSON."""
+        return self._asdict()
 
 
 class Missing(Exception):
@@ -68,12 +103,8 @@ class _Restoring:
             return Label(entry.name, "lost", entry.reason)
         try:
             value = self._bound.run(lambda: self._value(entry))
-        except OutOfTime:
-            return Label(entry.name, "lost", "making it again took too long")
-        except Missing as missing:
-            return Label(entry.name, "lost", str(missing))
         except BaseException as error:
-            return Label(entry.name, "lost", one_line(error))
+            return Label(entry.name, "lost", _why_lost(error))
         self._made[entry.name] = value
         self._namespace[entry.name] = value
         return Label(entry.name, "restored", entry.note)
@@ -89,10 +120,9 @@ class _Restoring:
             return _array(self._whole(entry.digest))
         if entry.kind != "pickle":
             raise Missing(f"it was saved in a way that this version does not know: {entry.kind!r}")
-        known = self._parts.get(entry.digest)
-        if known is None:
-            known = self._part(entry.digest)
-            self._parts[entry.digest] = known
+        if entry.digest not in self._parts:
+            self._parts[entry.digest] = self._part(entry.digest)
+        known = self._parts[entry.digest]
         if isinstance(known, str):
             raise Missing(known)
         return known[entry.name]
@@ -101,22 +131,16 @@ class _Restoring:
         """With what was imported inside it: `import xml.dom` binds `xml` only."""
         module = constructors.module(entry.of)
         for name in bytes(self._whole(entry.digest)).decode().split() if entry.digest else ():
-            try:
+            with suppress(Exception):  # the package itself is there; a cell that wants this part is told
                 constructors.module(name)
-            except Exception:  # noqa: S112 - the package itself is there; a cell that wants this part is told
-                continue
         return module
 
     def _part(self, digest: str) -> dict[str, object] | str:
         """Several variables come from one: its failure is told to each of them."""
         try:
             return read_part(self._whole(digest), self._whole, self._of_name, self._namespace)
-        except OutOfTime:
-            return "making it again took too long"
-        except Missing as missing:
-            return str(missing)
         except BaseException as error:
-            return one_line(error)
+            return _why_lost(error)
 
     def _of_name(self, name: str) -> object:
         try:
@@ -135,6 +159,12 @@ class _Restoring:
         return data if type(data) is bytearray else bytearray(data)
 
 
+def _why_lost(error: BaseException) -> str:
+    if isinstance(error, OutOfTime):
+        return "making it again took too long"
+    return str(error) if isinstance(error, Missing) else one_line(error)
+
+
 def read_part(data: Memory, apart: Callable[[str], Memory], of_name: Lookup, namespace: Values) -> Values:
     """The values by name. What it needs that is stored apart is asked for by digest, other variables by name."""
     view = memoryview(data)
@@ -146,33 +176,11 @@ def read_part(data: Memory, apart: Callable[[str], Memory], of_name: Lookup, nam
     return Unpickler(view[end:], buffers, texts, of_name, namespace).load()
 
 
-class Reader:
-    """A file over memory, which a BytesIO would copy."""
-
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
-        self._at = 0
-
-    def read(self, size: int) -> bytes:
-        start, self._at = self._at, min(self._at + size, len(self._view))
-        return bytes(self._view[start : self._at])
-
-    def readinto(self, target: Any) -> int:
-        size = min(len(target), len(self._view) - self._at)
-        target[:size] = self._view[self._at : self._at + size]
-        self._at += size
-        return size
-
-    def readline(self) -> bytes:
-        rest = bytes(self._view[self._at : self._at + (1 << 20)])
-        return self.read(rest.find(b"\n") + 1 or len(rest))
-
-
 class Unpickler(_Unpickler):
     def __init__(
         self, stream: Memory, buffers: Sequence[Memory], texts: Sequence[bytes], of_name: Lookup, namespace: Values
     ) -> None:
-        super().__init__(Reader(memoryview(stream)), buffers=buffers)  # pyright: ignore[reportArgumentType]
+        super().__init__(BytesIO(stream), buffers=buffers)
         self._texts = texts
         self._of_name = of_name
         self._namespace = namespace
@@ -208,20 +216,14 @@ def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: i
     """What became of each variable. `fd` leads to the host, which has the bytes."""
     around = told["around"]
     sys.path += [it for it in around["path"] if type(it) is str and it not in sys.path]
-    _change_folder(around["folder"])
+    with suppress(OSError, ValueError):  # it is no longer there
+        os.chdir(around["folder"])
     host = socket(fileno=fd)
     try:
         labels = restore(namespace, (Entry(**row) for row in told["entries"]), _HostReader(host).read)
     finally:
         host.close()
     return [label.row() for label in labels]
-
-
-def _change_folder(folder: str) -> None:
-    try:
-        os.chdir(folder)
-    except (OSError, ValueError):  # it is no longer there
-        return
 
 
 class _HostReader:

@@ -25,11 +25,6 @@ def paths_of(kind: type) -> list[str]:
     return [f"{module_of(base)}.{name_of(base)}" for base in type.mro(kind)]
 
 
-def of_session(kind: type) -> list[type]:
-    """Those of its bases, and itself, that the session defined."""
-    return [base for base in type.mro(kind) if module_of(base) == SESSION]
-
-
 def import_name(module: object) -> str | None:
     """The name under which a new process gets this module too."""
     if type(module) is not ModuleType and not issubclass(type(module), ModuleType):

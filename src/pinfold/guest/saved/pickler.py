@@ -10,10 +10,12 @@ import sys
 import types
 from _pickle import PickleBuffer
 from _pickle import Pickler as _Pickler
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import arrays, constructors, reducers, references
-from .introspection import SESSION, dict_of, find_in_library, is_named, kind_of, module_of, of_session, paths_of
+from . import arrays, constructors, reducers
+from .introspection import SESSION, dict_of, find_in_library, kind_of, module_of, paths_of
 from .reasons import OPEN_FILE, Unsaved, why_unsavable
 from .reducers import ClassMethods, ModuleGlobals
 
@@ -52,32 +54,32 @@ REDUCERS: dict[type, Reducer] = {
     ClassMethods: reducers.class_methods,
     types.FunctionType: reducers.function,
     types.GetSetDescriptorType: reducers.descriptor,
-    types.MappingProxyType: references.mapping_proxy,
+    types.MappingProxyType: reducers.mapping_proxy,
     types.MemberDescriptorType: reducers.descriptor,
     types.MethodType: reducers.method,
     ModuleGlobals: reducers.names,
     classmethod: reducers.wrapped_method,
-    memoryview: references.memory_view,
+    memoryview: reducers.memory_view,
     property: reducers.property_,
     staticmethod: reducers.wrapped_method,
 }
 BY_NAME: dict[str, Reducer] = {
-    "_struct.Struct": references.structure,
-    "builtins.BaseException": references.exception,
+    "_struct.Struct": reducers.structure,
+    "builtins.BaseException": reducers.exception,
     "builtins.module": reducers.module,
-    "builtins.set": references.collection,
-    "collections.OrderedDict": references.collection,
-    "collections.defaultdict": references.collection,
-    "collections.deque": references.collection,
-    "builtins.dict_items": references.names_view,
-    "builtins.dict_keys": references.names_view,
-    "builtins.dict_values": references.names_view,
-    "builtins.odict_items": references.names_view,
-    "builtins.odict_keys": references.names_view,
-    "builtins.odict_values": references.names_view,
+    "builtins.set": reducers.collection,
+    "collections.OrderedDict": reducers.collection,
+    "collections.defaultdict": reducers.collection,
+    "collections.deque": reducers.collection,
+    "builtins.dict_items": reducers.names_view,
+    "builtins.dict_keys": reducers.names_view,
+    "builtins.dict_values": reducers.names_view,
+    "builtins.odict_items": reducers.names_view,
+    "builtins.odict_keys": reducers.names_view,
+    "builtins.odict_values": reducers.names_view,
     "functools._lru_cache_wrapper": reducers.cached_function,
     "functools.cached_property": reducers.cached_property,
-    "logging.Logger": references.logger,
+    "logging.Logger": reducers.logger,
     "numpy.dtype": arrays.dtype,
     "numpy.ndarray": arrays.array,
     "pandas.api.extensions.ExtensionArray": arrays.pandas_value,
@@ -87,15 +89,15 @@ BY_NAME: dict[str, Reducer] = {
     "pyarrow.lib.ChunkedArray": arrays.arrow_value,
     "pyarrow.lib.RecordBatch": arrays.arrow_value,
     "pyarrow.lib.Table": arrays.arrow_value,
-    "re.Match": references.match,
+    "re.Match": reducers.match,
     "typing.NewType": reducers.new_type,
     "typing.TypeAliasType": reducers.type_alias,
     "typing.ParamSpec": reducers.type_variable,
     "typing.TypeVar": reducers.type_variable,
-    "weakref.ReferenceType": references.reference,
-    "weakref.WeakKeyDictionary": references.weak_mapping,
-    "weakref.WeakSet": references.weak_set,
-    "weakref.WeakValueDictionary": references.weak_mapping,
+    "weakref.ReferenceType": reducers.reference,
+    "weakref.WeakKeyDictionary": reducers.weak_mapping,
+    "weakref.WeakSet": reducers.weak_set,
+    "weakref.WeakValueDictionary": reducers.weak_mapping,
 }
 """For the type of that full name and its subclasses; looked up once a type."""
 
@@ -107,26 +109,23 @@ class TooLarge(Exception):
     """More bytes than a variable may have."""
 
 
-class TypeTraits:
+class TypeTraits(NamedTuple):
     """What is to be known of a type before one of its values is taken apart."""
 
-    __slots__ = ("has_hooks", "has_identity", "has_own_ways", "is_sessions", "kept", "may_be_named", "plain", "reducer")
-
-    def __init__(self, reducer: Reducer | None) -> None:
-        self.reducer = reducer
-        self.has_identity = True
-        self.kept: dict[int, tuple[str, str]] = {}
-        """Values that a module of its library keeps under a name."""
-        self.may_be_named = False
-        """Whether its values are functions of a library's, in one way or another."""
-        self.is_sessions = False
-        """Whether the session defined it."""
-        self.has_own_ways = False
-        """Whether the session also says how it is saved."""
-        self.has_hooks = False
-        """Whether asking one of its values for a name runs the session's code."""
-        self.plain: type | None = None
-        """The built-in type that its values are one of."""
+    reducer: Reducer | None
+    has_identity: bool = True
+    kept: Mapping[int, tuple[str, str]] = {}
+    """Values that a module of its library keeps under a name."""
+    may_be_named: bool = False
+    """Whether its values are functions of a library's, in one way or another."""
+    is_sessions: bool = False
+    """Whether the session defined it."""
+    has_own_ways: bool = False
+    """Whether the session also says how it is saved."""
+    has_hooks: bool = False
+    """Whether asking one of its values for a name runs the session's code."""
+    plain: type | None = None
+    """The built-in type that its values are one of."""
 
 
 class Graph:
@@ -164,25 +163,23 @@ class Graph:
 
 
 def _how(kind: Any) -> TypeTraits:
-    reducer = REDUCERS.get(kind)
-    if reducer is not None:
-        how = TypeTraits(reducer)
-        how.has_identity = kind not in (types.CodeType, ClassMethods, ModuleGlobals)
-        return how
+    if kind in REDUCERS:
+        return TypeTraits(REDUCERS[kind], has_identity=kind not in (types.CodeType, ClassMethods, ModuleGlobals))
     if issubclass(kind, type):
         return TypeTraits(reducers.class_)
     paths = paths_of(kind)
     reducer = next((BY_NAME[path] for path in paths if path in BY_NAME), None)
     reason = why_unsavable(kind)
-    how = TypeTraits(_refuse(reason) if reason is not None and reducer is None else reducer)
-    how.has_identity = kind not in ATOMS and VALUES.isdisjoint(paths)
-    how.may_be_named = "__call__" in dir(kind) and module_of(kind) != SESSION
-    how.kept = find_in_library(kind)
-    how.is_sessions = module_of(kind) == SESSION and "enum.Enum" not in paths
-    how.has_own_ways = _defines(kind, OWN_WAYS)
-    how.has_hooks = _defines(kind, HOOKS)
-    how.plain = reducers.plain_of(kind)
-    return how
+    return TypeTraits(
+        _refuse(reason) if reason is not None and reducer is None else reducer,
+        has_identity=kind not in ATOMS and VALUES.isdisjoint(paths),
+        may_be_named="__call__" in dir(kind) and module_of(kind) != SESSION,
+        kept=find_in_library(kind),
+        is_sessions=module_of(kind) == SESSION and "enum.Enum" not in paths,
+        has_own_ways=has_own_ways(kind),
+        has_hooks=_defines(kind, HOOKS),
+        plain=reducers.plain_of(kind),
+    )
 
 
 def has_own_ways(kind: type) -> bool:
@@ -191,11 +188,8 @@ def has_own_ways(kind: type) -> bool:
 
 
 def _defines(kind: type, names: tuple[str, ...]) -> bool:
-    return any(name in dict_of(base) for base in of_session(kind) for name in names)
-
-
-def _is_named(obj: Any) -> bool:
-    return is_named(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", None))
+    """Whether the session's own classes among its bases, and itself, do."""
+    return any(name in dict_of(base) for base in type.mro(kind) if module_of(base) == SESSION for name in names)
 
 
 def _refuse(reason: str) -> Reducer:
@@ -298,17 +292,15 @@ class Pickler(_Pickler):
         key = id(obj)
         graph = self.graph
         if key in graph.known and key not in self._own and key not in graph.memory.frames:
-            return self._note_use(graph.known[key])
+            pid = graph.known[key]
+            if type(pid) is str and pid != NAMESPACE:
+                self.found.uses.add(pid)
+            return pid
         if kind in CONTAINERS:
             if kind is dict and key in self.seen:
                 self.found.twice.add(key)
             self.seen[key] = obj
         return None
-
-    def _note_use(self, pid: str | tuple[str, str]) -> str | tuple[str, str]:
-        if type(pid) is str and pid != NAMESPACE:
-            self.found.uses.add(pid)
-        return pid
 
     def reducer_override(self, obj: Any) -> Any:
         kind = kind_of(obj)
@@ -320,7 +312,7 @@ class Pickler(_Pickler):
             if how.has_identity and reduced is not NotImplemented and reduced[0] is not constructors.attribute:
                 self.seen[id(obj)] = obj
             return reduced
-        if how.has_identity and not (how.may_be_named and _is_named(obj)):
+        if how.has_identity and not (how.may_be_named and reducers.has_name(obj)):
             self.seen[id(obj)] = obj
         return self._sessions(obj, how) if how.is_sessions else NotImplemented
 
@@ -328,13 +320,11 @@ class Pickler(_Pickler):
         if how.has_own_ways:
             self.found.may_differ = True
             return NotImplemented
-        try:
+        with suppress(AttributeError):  # it has slots only
             attributes = object.__getattribute__(obj, "__dict__")
-        except AttributeError:  # it has slots only
-            return NotImplemented if how.plain is None else reducers.instance(obj, how.plain, None)
-        self.found.states[id(attributes)] = attributes
-        if how.has_hooks or id(attributes) in self.graph.whole:
-            return reducers.instance(obj, how.plain, attributes)
+            self.found.states[id(attributes)] = attributes
+            if how.has_hooks or id(attributes) in self.graph.whole:
+                return reducers.instance(obj, how.plain, attributes)
         return NotImplemented if how.plain is None else reducers.instance(obj, how.plain, None)
 
     def _text(self, data: bytes) -> int:

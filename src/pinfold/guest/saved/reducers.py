@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import sys
 import types
+from _weakref import ReferenceType
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from gc import get_referents
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
 from typing import TYPE_CHECKING, Any
@@ -23,26 +26,11 @@ if TYPE_CHECKING:
 
 MARSHAL = 2 if sys.version_info < (3, 14) else 5
 """The last format without back references, whose bytes depend on how often a constant happens to be used."""
-FUNCTION_STATE = (
-    "__defaults__",
-    "__kwdefaults__",
-    "__annotations__",
-    "__doc__",
-    "__module__",
-    "__qualname__",
-    "__type_params__",
-    "__dict__",
-)
+_STATE = "__defaults__ __kwdefaults__ __annotations__ __doc__ __module__ __qualname__ __type_params__ __dict__"
+FUNCTION_STATE = tuple(_STATE.split())
 CLASS_START = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__classcell__")
 """Given when a class is made; everything else is set afterwards, so that a class can hold itself."""
-NOT_CLASS_STATE = (
-    "__dict__",
-    "__weakref__",
-    "_abc_impl",
-    "__classdictcell__",
-    "__annotate_func__",
-    "__slotnames__",  # what `copyreg` remembers of it
-)
+NOT_CLASS_STATE = ("__dict__", "__weakref__", "_abc_impl", "__classdictcell__", "__annotate_func__", "__slotnames__")
 HEAP_TYPE = 1 << 9
 """Of a class that was made while Python ran."""
 COMPILED = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
@@ -68,6 +56,11 @@ class ModuleGlobals:
         self.module = module
 
 
+def has_name(value: Any) -> bool:
+    """Whether a new process finds it under the name that it says it has."""
+    return is_named(value, getattr(value, "__module__", None), getattr(value, "__qualname__", None))
+
+
 # Code
 
 
@@ -84,13 +77,9 @@ def cell(_: Pickler, value: types.CellType) -> object:
 
 
 def function(pickler: Pickler, value: types.FunctionType) -> object:
-    if is_named(value, value.__module__, value.__qualname__):
+    if has_name(value):
         return NotImplemented
-    state: dict[str, Any] = {}
-    for name in FUNCTION_STATE:
-        held = getattr(value, name, None)
-        if held:
-            state[name] = held
+    state = {name: held for name in FUNCTION_STATE if (held := getattr(value, name, None))}
     args = (value.__code__, _globals_of(pickler, value), value.__name__, value.__closure__)
     return constructors.make_function, args, state, None, None, constructors.fill_function
 
@@ -129,7 +118,7 @@ def cached_property(_: Pickler, value: Any) -> object:
 
 
 def cached_function(_: Pickler, value: Any) -> object:
-    if is_named(value, getattr(value, "__module__", None), getattr(value, "__qualname__", None)):
+    if has_name(value):
         return NotImplemented
     options = value.cache_parameters()
     attributes: dict[str, Any] = dict(value.__dict__)
@@ -143,7 +132,7 @@ def descriptor(_: Pickler, value: Any) -> object:
 
 
 def new_type(_: Pickler, value: Any) -> object:
-    if is_named(value, value.__module__, value.__qualname__):
+    if has_name(value):
         return NotImplemented
     return constructors.make_new_type, (value.__name__, value.__supertype__, value.__module__)
 
@@ -175,7 +164,8 @@ def class_(_: Pickler, value: type) -> object:
         return NotImplemented
     if not value.__flags__ & HEAP_TYPE:
         return _built_in(value)
-    if _is_enum(value):
+    enum = sys.modules.get("enum")
+    if enum is not None and issubclass(value, enum.Enum):
         return _enum(value)
     own = dict(dict_of(value))
     start = {name: own.pop(name) for name in CLASS_START if name in own}
@@ -228,16 +218,15 @@ def _virtual_subclasses(kind: type) -> list[type] | None:
     return sorted((one for one in found if one is not None), key=name_of)
 
 
-def _is_enum(kind: type) -> bool:
-    enum = sys.modules.get("enum")
-    return enum is not None and issubclass(kind, enum.Enum)
-
-
 def _enum(kind: Any) -> object:
     meta = kind_of(kind)
     own = dict(dict_of(kind))
     members = {name: member.value for name, member in kind.__members__.items()}
-    held = {name: _own_of(member) for name, member in kind.__members__.items() if name == member.name}
+    held = {
+        name: {key: own for key, own in member.__dict__.items() if not _is_generated(key)}
+        for name, member in kind.__members__.items()
+        if name == member.name
+    }
     methods, attributes = _parts(kind, {key: own[key] for key in own if key not in members})
     attributes = {key: attributes[key] for key in attributes if not _is_generated(key)}
     start = {name: own[name] for name in ("__module__", "__qualname__") if name in own}
@@ -245,10 +234,6 @@ def _enum(kind: Any) -> object:
     args = (meta, name_of(kind), kind.__bases__, start, members)
     state = (ClassMethods(kind, methods), attributes, {name: more for name, more in held.items() if more})
     return constructors.make_enum, args, state, None, None, constructors.finish_enum
-
-
-def _own_of(member: Any) -> dict[str, Any]:
-    return {name: value for name, value in member.__dict__.items() if not _is_generated(name)}
 
 
 def _is_generated(name: str) -> bool:
@@ -308,3 +293,102 @@ def module(_: Pickler, value: types.ModuleType) -> object:
         return constructors.module, (name,)
     state = {name: held for name, held in vars(value).items() if name != "__builtins__"}
     return constructors.make_module, (value.__name__, value.__doc__), state, None, None, constructors.fill_module
+
+
+# Values that stand for others, or say less than they know
+
+
+def reference(pickler: Pickler, value: Any) -> object:
+    target: object = value()
+    if target is None:
+        return constructors.dead_reference, ()
+    pickler.found.may_differ = True  # whether something else keeps it
+    kind = kind_of(value)
+    return constructors.make_reference, (target, value.__callback__, None if kind is ReferenceType else kind)
+
+
+def weak_set(pickler: Pickler, value: Any) -> object:
+    pickler.found.may_differ = True
+    return kind_of(value), (list(value),)
+
+
+def weak_mapping(pickler: Pickler, value: Any) -> object:
+    pickler.found.may_differ = True
+    return kind_of(value), (), None, None, iter(list(value.items()))
+
+
+def memory_view(_: Pickler, value: memoryview) -> object:
+    holder: Any = value.obj
+    whole = memoryview(holder)
+    if not value.contiguous or value.nbytes != whole.nbytes:
+        if not whole.readonly:
+            raise Unsaved("a view of a part of memory that can change")
+        return constructors.make_view, (value.tobytes(), value.format, value.shape, True)
+    return constructors.make_view, (holder, value.format, value.shape, value.readonly)
+
+
+def mapping_proxy(_: Pickler, value: types.MappingProxyType[Any, Any]) -> object:
+    return types.MappingProxyType, (get_referents(value)[0],)
+
+
+def names_view(_: Pickler, value: Any) -> object:
+    """`keys()`, `values()`, `items()` of a dict."""
+    return constructors.names_view, (name_of(kind_of(value)).rpartition("_")[2], get_referents(value)[0])
+
+
+def match(_: Pickler, value: Any) -> object:
+    for way in ("match", "fullmatch", "search"):
+        found = getattr(value.re, way)(value.string, value.pos, value.endpos)
+        if found is not None and found.regs == value.regs:
+            return constructors.match_again, (value.re, way, value.string, value.pos, value.endpos)
+    raise Unsaved("a match that cannot be found again")
+
+
+def collection(pickler: Pickler, value: Any) -> object:
+    """Of a subclass, without its `__init__`: pickle would call it with arguments that are not its own."""
+    pickler.seen[id(value)] = value
+    kind = kind_of(value)
+    base: Any = next(one for one in type.mro(kind) if one in COLLECTIONS)
+    above = type.mro(kind)[: type.mro(kind).index(base)]
+    if not above or any(way in dict_of(one) for one in above for way in ("__reduce__", "__reduce_ex__")):
+        return NotImplemented
+    args, items, pairs = COLLECTIONS[base](value)
+    return constructors.make_collection, (base, kind, args), value.__getstate__(), items, pairs
+
+
+_ordered: Any = OrderedDict
+_deque: Any = deque
+_set: Any = set
+COLLECTIONS: dict[type, Callable[[Any], tuple[tuple[Any, ...], Any, Any]]] = {
+    OrderedDict: lambda value: ((), None, iter(_ordered.items(value))),
+    defaultdict: lambda value: ((value.default_factory,), None, iter(dict[Any, Any].items(value))),
+    deque: lambda value: (((), value.maxlen), _deque.__iter__(value), None),
+    set: lambda value: ((list(_set.__iter__(value)),), None, None),
+}
+"""How each of them is made: arguments, items, pairs; whatever a subclass says it holds."""
+
+
+def exception(pickler: Pickler, value: BaseException) -> object:
+    pickler.seen[id(value)] = value
+    if value.__traceback__ is not None:
+        pickler.found.notes.append("without its traceback")
+    kind = type(value)
+    mine = [base for base in kind.__mro__ if module_of(base) != "builtins"]
+    if any("__reduce__" in dict_of(base) or "__reduce_ex__" in dict_of(base) for base in mine):
+        return NotImplemented
+    state = (value.__dict__ or None, value.__cause__, value.__context__, value.__suppress_context__)
+    built_in = next(base for base in kind.__mro__ if module_of(base) == "builtins")
+    if built_in.__basicsize__ == BaseException.__basicsize__:
+        return constructors.make_exception, (kind, value.args), state, None, None, constructors.fill_exception
+    make, args, *_ = value.__reduce__()  # it holds more than its arguments, and knows how
+    return make, args, state, None, None, constructors.fill_exception
+
+
+def logger(pickler: Pickler, value: Any) -> object:
+    if value.handlers or value.filters:
+        pickler.found.notes.append("without its handlers and filters")
+    return NotImplemented
+
+
+def structure(_: Pickler, value: Any) -> object:
+    return kind_of(value), (value.format,)

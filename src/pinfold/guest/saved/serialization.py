@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from gc import disable, enable, isenabled
+from graphlib import CycleError, TopologicalSorter
 from hashlib import sha256
 from json import dumps
 from typing import Any
@@ -19,8 +20,7 @@ from warnings import catch_warnings, simplefilter
 from . import arrays
 from .bounds import OutOfTime, TimeLimit
 from .comparison import Comparison
-from .deserialization import LENGTH, Unpickler
-from .entries import Entry, VariableGroups
+from .deserialization import LENGTH, Entry, Unpickler
 from .introspection import SESSION, find_in_modules, full_name, import_name, inner_modules, is_empty, module_of
 from .pickler import ATOMS, Found, Graph, Pickler, Stream, TooLarge
 from .reasons import Unsaved, cut, one_line, why_unsavable
@@ -88,6 +88,44 @@ class _Part:
         return digest
 
 
+class VariableGroups:
+    """Names that belong together."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._leader = {name: name for name in names}
+
+    def leader(self, name: str) -> str:
+        leader = self._leader
+        while leader[name] != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        self._leader[self.leader(one)] = self.leader(other)
+
+    def sort_by_use(self, uses: Mapping[str, set[str]]) -> list[list[str]]:
+        """What is used comes first; names that use each other are joined."""
+        while True:
+            graph: dict[str, set[str]] = {}
+            for name in self._leader:
+                held = graph.setdefault(self.leader(name), set())
+                held.update(map(self.leader, uses[name]))
+            for name, held in graph.items():
+                held.discard(name)
+            try:
+                order = list(TopologicalSorter(graph).static_order())
+                break
+            except CycleError as cycle:
+                first, *rest = cycle.args[1]
+                for name in rest:
+                    self.join(first, name)
+        members: dict[str, list[str]] = {}
+        for name in self._leader:
+            members.setdefault(self.leader(name), []).append(name)
+        return [members[name] for name in order]
+
+
 class _Saving:
     def __init__(
         self, namespace: dict[str, object], bound: TimeLimit, each_bytes: int, tell: Callable[[str], None]
@@ -115,15 +153,12 @@ class _Saving:
             else:
                 self._add({name: value})
         self._find_shared()
+        whole, shared = self._graph.whole, self._graph.memory.shared
         for part in self._parts.copy():
-            if self._is_shared(part.found):
+            if not (whole.isdisjoint(part.found.states) and shared.isdisjoint(part.found.memory)):
                 self._parts.remove(part)
                 self._add(part.own)
         self._spread_losses()
-
-    def _is_shared(self, found: Found) -> bool:
-        graph = self._graph
-        return not (graph.whole.isdisjoint(found.states) and graph.memory.shared.isdisjoint(found.memory))
 
     def _find_shared(self) -> None:
         """Memory of arrays, and attributes of objects, that something else has too."""
@@ -271,14 +306,14 @@ class _Saving:
 
     def digest(self) -> None:
         for part in self._parts:
+            pieces: list[Piece] = part.stream.parts
             if part.kind == "pickle":
                 apart = [part.hold([one.raw()]) for one in part.stream.apart]
                 texts = [part.hold([one]) for one in part.stream.texts]
                 header = dumps({"apart": apart, "texts": texts}).encode()
                 part.needs = [*apart, *texts]
-                part.digest = part.hold([LENGTH.pack(len(header)), header, *part.stream.parts])
-            else:
-                part.digest = part.hold(part.stream.parts)
+                pieces = [LENGTH.pack(len(header)), header, *pieces]
+            part.digest = part.hold(pieces)
 
     # Is it right
 
@@ -335,11 +370,8 @@ class _Saving:
                 write(digest, pieces)
 
     def entries(self) -> list[Entry]:
-        found: list[Entry] = []
-        for name, of in self._modules.items():
-            found.append(Entry(name, "module", of=of, digest=self._inner.get(of, "")))
-        for name, of in self._imported.items():
-            found.append(Entry(name, "import", of=of))
+        found = [Entry(name, "module", of=of, digest=self._inner.get(of, "")) for name, of in self._modules.items()]
+        found += [Entry(name, "import", of=of) for name, of in self._imported.items()]
         for part in self._parts:
             told: dict[str, Any] = {"digest": part.digest, "needs": part.needs, "size": part.stream.size}
             for name in part.own:

@@ -13,8 +13,7 @@ from contextlib import suppress
 from json import dumps
 
 from ..kernel.syscalls import CLONE_PARENT, PR_SET_DUMPABLE, clone, fork, prctl
-from .children import discard_sigchld, reap
-from .threads import ThreadPools
+from .forks import ThreadPools, discard_sigchld, reap
 
 FREED = b"wake"
 SAVE = b"save"
@@ -66,7 +65,7 @@ class Snapshots:
                     for fd in (channel,) if woken is None else woken[1]:
                         _close(fd)
                     woken = self._wait_until_woken(wake)
-                    self._pools.use_single_thread()
+                    self._pools.numbers = [1] * len(self._pools.numbers)  # the other threads are not there
                 except BaseException:  # it must never answer beside the original
                     _exit(1)
 

@@ -19,9 +19,8 @@ from ..kernel.groups import descendants, memory_in_use, times_out_of_memory
 from ..kernel.processes import Freezer, is_quiet, memory_of_all
 from ..snapshots.copies import SAVE
 from ..snapshots.registry import SnapshotRegistry
-from ..tool_calls.egress import EgressListener
 from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
-from .session_mounts import attach_mounts, guard, open_mount
+from .mounts import attach_mounts, guard, open_mount
 
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
@@ -32,6 +31,58 @@ FILL_BYTES_PER_S = 4 << 30
 LOOK_AGAIN_S = (0.02, 2.0)
 ROOMY = 0.75
 """Of the limit: above it older copies go."""
+BACKLOG = 128
+RELAY_AGAIN_S = 0.1
+"""Between two relays: a program that ends them must not keep the init busy."""
+
+
+class EgressListener:
+    """The way out of a session, seen from inside: a port of its loopback, which no program inside could take.
+
+    When a program connects, a relay is forked; one that is ended is made again. Made with the power to bind a low port.
+    """
+
+    def __init__(self, asked: Request) -> None:
+        self.relay = 0
+        """Its process, if there is one."""
+        self.again_at: float | None = None
+        """When to listen again after one has ended."""
+        self._path: str = asked["socket"]
+        self._filter = bytes.fromhex(asked["filter"])
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._listener.bind(("127.0.0.1", asked["port"]))
+        self._listener.listen(BACKLOG)
+        self._listener.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._listener.fileno()
+
+    def open_relay(self) -> None:
+        """A program waits to be connected."""
+        try:
+            self.relay = syscalls.fork()
+        except OSError:  # no room for another process now
+            self.schedule_listening()
+            return
+        if self.relay == 0:
+            try:
+                from ..tool_calls.egress import run_relay  # with asyncio: only where something connects
+
+                run_relay(self._listener, self._path, self._filter)
+            finally:
+                os._exit(0)  # it must never go on as an init
+
+    def schedule_listening(self) -> None:
+        """There is no relay any more."""
+        self.relay = 0
+        self.again_at = time.monotonic() + RELAY_AGAIN_S
+
+    def is_due(self) -> bool:
+        """Whether to listen again from now on."""
+        if self.again_at is None or time.monotonic() < self.again_at:
+            return False
+        self.again_at = None
+        return True
 
 
 class Init:
@@ -60,20 +111,20 @@ class Init:
         self._memory = 0
         self._over = False
         self._next_look = 0.0
-        self._requests: dict[bytes, Callable[[Request, list[int]], Request]] = {
+        self._requests: dict[bytes, Callable[[Request], Request | None]] = {
             b"guard": self._guard,
             b"wake": self._wake,
             b"take": self._promote_candidate,
             b"since": self._end_since,
             b"save": self._save,
-            b"unsave": self._end_savers,
-            b"expect": self._expect,
-            b"forget": self._forget,
+            b"unsave": lambda _: self._drop_savers(),
+            b"expect": lambda request: self._kept.expect(request["cell"]),
+            b"forget": lambda request: self._kept.keep_only({0, *request["known"]}),
             b"branch": self._branch,
             b"adopt": self._adopt,
-            b"reap": self._reap_now,
-            b"freeze": lambda _request, _given: {"frozen": self._freezer.freeze()},
-            b"thaw": self._thaw,
+            b"reap": lambda _: self._reap(),
+            b"freeze": lambda _: {"frozen": self._freezer.freeze()},
+            b"thaw": lambda _: self._freezer.thaw(),
             b"leftovers": self._report_leftovers,
         }
 
@@ -96,7 +147,9 @@ class Init:
                     if not self._kept.accept_all():  # every program is gone, which poll would report for ever
                         self._poll.unregister(fd)
                 elif self._way_out is not None and fd == self._way_out.fileno():
-                    self._start_relay(self._way_out)
+                    self._poll.unregister(fd)  # from now on a relay listens
+                    self._way_out.open_relay()
+                    self._kept.reserved = self._relays
                 else:
                     self._handle_message()
             self._check_memory()
@@ -123,19 +176,22 @@ class Init:
                 self._start(read_request(fds[0]), fds[1:])
                 os.close(fds[0])
             case b"signal":
-                self._signal_branch(read_request(fds[0]))
+                request = read_request(fds[0])
                 os.close(fds[0])
+                if request["pid"] in self._branches:
+                    with suppress(ProcessLookupError):
+                        os.killpg(request["pid"], request["signal"])
             case _ if message in self._requests:
                 self._handle_request(self._requests[message], *fds)
             case _:
                 os._exit(0)  # the host is gone
 
     def _handle_request(
-        self, handler: Callable[[Request, list[int]], Request], paper: int, reply: int, *given: int
+        self, handler: Callable[[Request], Request | None], paper: int, reply: int, *given: int
     ) -> None:
-        """Answer the host, which waits. What the handler returns as `fds` goes with the answer."""
+        """Answer the host, which waits. Descriptors are the `fds` of a request, and of its answer."""
         self._kept.accept_all()
-        answer = handler(read_request(paper), [*given])
+        answer = handler({**read_request(paper), "fds": given}) or {}
         sent: list[int] = answer.pop("fds", [])
         for fd in (paper, *given):
             os.close(fd)
@@ -160,17 +216,11 @@ class Init:
         with open(self._begin, "wb") as runner:
             runner.write(json.dumps({**words, "writable": writable}).encode())
 
-    def _start_relay(self, way_out: EgressListener) -> None:
-        """A program connects: from now on a relay listens."""
-        self._poll.unregister(way_out)
-        way_out.open_relay()
-        self._kept.reserved = self._relays
-
     @property
     def _relays(self) -> set[int]:
         return {self._way_out.relay} - {0} if self._way_out is not None else set()
 
-    def _guard(self, request: Request, _given: list[int]) -> Request:
+    def _guard(self, request: Request) -> Request:
         """Files that need guarding now."""
         answer: Request = {}
         for kind in ("masked", "pinned", "protected"):
@@ -181,7 +231,7 @@ class Init:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
         return answer
 
-    def _report_leftovers(self, _request: Request, _given: list[int]) -> Request:
+    def _report_leftovers(self, _: Request) -> Request:
         """Whether anything but copies can run while no cell does."""
         self._reap()
         self._kept.accept_all()
@@ -189,23 +239,13 @@ class Init:
         others = self._kept.list_processes() - ours
         return {"running": bool(others) or not is_quiet(self._runner)}
 
-    def _expect(self, request: Request, _given: list[int]) -> Request:
-        """The host will have the runner leave a copy of this state."""
-        self._kept.expect(request["cell"])
-        return {}
-
-    def _forget(self, request: Request, _given: list[int]) -> Request:
-        """Drop states that cannot be gone back to any more."""
-        self._kept.keep_only({0, *request["known"]})
-        return {}
-
-    def _branch(self, request: Request, given: list[int]) -> Request:
+    def _branch(self, request: Request) -> Request:
         """Wake a copy to live beside the runner. Meanwhile the workspace is read-only: all of them share it."""
         answer: Request = {}
         try:
             if not self._branches:
                 self._lock_places()
-            copy = self._kept.wake(request["cells"], given)
+            copy = self._kept.wake(request["cells"], request["fds"])
             if copy:
                 pidfd = os.pidfd_open(copy.pid)
                 self._branches.add(copy.pid)
@@ -216,27 +256,12 @@ class Init:
             self._unlock_places()
         return answer
 
-    def _signal_branch(self, request: Request) -> None:
-        if request["pid"] in self._branches:
-            with suppress(ProcessLookupError):
-                os.killpg(request["pid"], request["signal"])
-
-    def _adopt(self, request: Request, _given: list[int]) -> Request:
+    def _adopt(self, request: Request) -> None:
         """A branch is the runner from now on; everything else ends."""
         self._runner = self._kept.runner = request["pid"]
         self._branches.clear()
         self._kept.end_all_but({self._runner} | self._relays)
         self._unlock_places()
-        return {}
-
-    def _reap_now(self, _request: Request, _given: list[int]) -> Request:
-        """After the answer, what has ended is known here."""
-        self._reap()
-        return {}
-
-    def _thaw(self, _request: Request, _given: list[int]) -> Request:
-        self._freezer.thaw()
-        return {}
 
     def _lock_places(self) -> None:
         """Raises OSError where something is open for writing; then all is as it was."""
@@ -253,7 +278,7 @@ class Init:
             with open_mount(path) as tree:
                 syscalls.set_mount_attributes(tree, 0, cleared=syscalls.ATTR_RDONLY)
 
-    def _wake(self, request: Request, given: list[int]) -> Request:
+    def _wake(self, request: Request) -> Request:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
         self._kept.keep_only({0, *request["known"]})
         if self._candidate:
@@ -262,12 +287,12 @@ class Init:
         copy = self._kept.last_of(request["cells"])
         is_wanted = copy is not None and not (copy.threads and request["whole"])
         if is_wanted:
-            copy = self._kept.wake(request["cells"], given)
+            copy = self._kept.wake(request["cells"], request["fds"])
         self._candidate = copy.pid if copy and is_wanted else 0
         self._state = copy.cell if copy else 0
         return {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
 
-    def _promote_candidate(self, _request: Request, _given: list[int]) -> Request:
+    def _promote_candidate(self, _: Request) -> None:
         """The woken copy is the runner from now on, and all that the other one started ends.
 
         The copy it has left in its own place is known by now.
@@ -276,33 +301,26 @@ class Init:
         self._candidate = 0
         self._kept.end_all_but({self._runner} | self._processes_to_keep())
         self._kept.hold_after(self._state)
-        return {}
 
-    def _end_since(self, request: Request, _given: list[int]) -> Request:
+    def _end_since(self, request: Request) -> Request:
         """End what was started since a process got this number; the runner stays, and what is not its doing."""
         return {"ended": self._kept.end_from(request["pid"], {self._runner} | self._processes_to_keep())}
 
-    def _save(self, request: Request, given: list[int]) -> Request:
+    def _save(self, request: Request) -> Request:
         """Have a copy tell the host what its variables are made of; another of the same state takes its place."""
         copy = self._kept.last_of(request["cells"])
         if copy and copy.cell not in request["known"]:
-            copy = self._kept.wake(request["cells"], given, SAVE)
+            copy = self._kept.wake(request["cells"], request["fds"], SAVE)
             if copy:
                 self._savers.add(copy.pid)
                 self._kept.await_snapshot(copy.cell)
         return {"cell": copy.cell} if copy else {}
 
-    def _end_savers(self, _request: Request, _given: list[int]) -> Request:
-        self._drop_savers()
-        return {}
-
-    def _drop_savers(self) -> bool:
-        """Whether there were any."""
-        savers, self._savers = self._savers, set()
-        for pid in savers:
+    def _drop_savers(self) -> None:
+        for pid in self._savers:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return bool(savers)
+        self._savers = set()
 
     def _reap(self) -> None:
         while True:
@@ -380,8 +398,10 @@ class Init:
             used, enough = memory_of_all(self._memory), self._memory
         else:
             used, enough = memory_in_use(self._used), int(self._memory * ROOMY)
-        makes_room = used > enough and (self._drop_savers() or self._kept.drop_oldest())
-        if used > enough and not makes_room and self._oom_count is None:
+        had_savers = bool(self._savers)
+        if used > enough:
+            self._drop_savers()
+        if used > enough and not had_savers and not self._kept.drop_oldest() and self._oom_count is None:
             self._over = True
             self._kept.end_all_but(self._relays)
             self._branches.clear()

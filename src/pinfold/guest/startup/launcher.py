@@ -16,12 +16,12 @@ from collections import deque
 from contextlib import suppress
 
 from ..kernel.groups import Groups, descendants, make_groups
-from ..kernel.mount_trees import Owners, maps_up_to, open_tree, write_map
+from ..kernel.mount_trees import Owners, enter_user_namespace, maps_up_to, open_tree, write_map
 from ..kernel.processes import OF_ALL, bound_watches, pid_of
-from ..kernel.syscalls import CLONE_NEWNS, CLONE_NEWUSER, unshare
+from ..kernel.syscalls import CLONE_NEWNS, unshare
 from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
+from .mounts import try_view
 from .probe import try_in_child
-from .session_mounts import try_view
 from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, SpareSession, Zygote
 
 SESSION_IDS = 60_000
@@ -84,9 +84,7 @@ class Launcher:
         """Without root, a user namespace where we have power, over a copy of the mounts. Root needs none: it mounts nothing."""
         self._groups = make_groups()
         if not self._is_root:
-            ids = os.geteuid(), os.getegid()
-            unshare(CLONE_NEWUSER)
-            write_map("self", ids, ids, privileged=False)
+            enter_user_namespace(os.geteuid(), os.getegid())
             unshare(CLONE_NEWNS)
             with suppress(OSError):  # where /proc/sys is read-only, each session still has its own bound
                 bound_watches(OF_ALL)
@@ -139,15 +137,12 @@ class Launcher:
         except OSError:
             return  # it is gone already
         uid = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-        try:
+        with suppress(OSError):
             if uid == self._uid:
                 peer.send(hello)
-        except OSError:
-            uid = -1
-        if uid != self._uid:
-            peer.close()
-            return
-        self._events.watch(peer.fileno(), lambda: self._handle_message(peer, owner=False))
+                self._events.watch(peer.fileno(), lambda: self._handle_message(peer, owner=False))
+                return
+        peer.close()
 
     def _assign_sessions(self) -> None:
         """Give what is ready to who waits; plant what is missing."""
@@ -240,7 +235,7 @@ class Launcher:
                 seed.group = self._groups.make(f"s{pid}", [pid])
                 self._limit_memory(seed, self._settings["memory"])
                 self._send_accounts(seed)
-            seed.open_gate()
+            seed.gate.send(b"1")
         except OSError as error:
             self._discard(seed)
             os.close(pidfd)
@@ -249,7 +244,7 @@ class Launcher:
             return
         seed.zygote.live += 1
         self._events.watch(pidfd, lambda: self._on_session_exit(seed))
-        self._events.watch(seed.gate.fileno(), lambda: self._on_ready(seed))
+        self._events.watch(seed.gate.fileno(), lambda: self._close_gate(seed))
         self._pool.append(seed)
         self._assign_sessions()
 
@@ -259,7 +254,7 @@ class Launcher:
         if self._owners is not None:
             self._owners.forget(seed.outer)
 
-    def _on_ready(self, seed: SpareSession) -> None:
+    def _close_gate(self, seed: SpareSession) -> None:
         self._events.unwatch(seed.gate.fileno())
         seed.gate.close()
 
@@ -325,13 +320,13 @@ class Launcher:
     def _poll_timeout(self) -> float:
         if self._groups is not None and not self._groups.sweep():
             return SWEEP_S
-        if (
-            (self._lacking > 0 or self._ungrouped)
-            and not self._zygote.unborn
-            and all(seed.is_ready for seed in self._pool)
-        ):
-            return max(0.0, self._tend_at - time.monotonic())
-        return -1
+        has_work = self._lacking > 0 or self._ungrouped
+        return max(0.0, self._tend_at - time.monotonic()) if has_work and not self._is_starting else -1
+
+    @property
+    def _is_starting(self) -> bool:
+        """One at a time is started: it takes a processor."""
+        return bool(self._zygote.unborn) or not all(seed.is_ready for seed in self._pool)
 
     @property
     def _tend_at(self) -> float:
@@ -342,10 +337,8 @@ class Launcher:
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
             self._settings = {**self._settings, "warm": "now"}  # no session waits for it
             self._next = self._new_zygote()
-        if self._wanted or time.monotonic() < self._quiet_at:
+        if self._wanted or time.monotonic() < self._quiet_at or self._is_starting:
             return
-        if self._zygote.unborn or not all(seed.is_ready for seed in self._pool):
-            return  # one at a time: it takes a processor
         while self._warming and self._lacking <= 0:
             send_answer(self._warming.pop(), {})
         if self._lacking > 0:

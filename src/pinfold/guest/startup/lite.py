@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.groups import Group, Groups, make_groups
-from ..kernel.landlock_rules import restrict_zygote
+from ..kernel.landlock import restrict_zygote
 from ..kernel.processes import children, parent_of, pid_of
 from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
 from .session import OOM_SCORE
@@ -104,7 +104,7 @@ class Lite:
         syscalls.seccomp(bytes.fromhex(settings["zygote_filter"]))
         python = settings["python"]
         program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
-        arguments = [python, "-I", program, "lite_zygote", str(channel.fileno()), str(paper)]
+        arguments = [python, "-I", program, "zygote", str(paper), str(channel.fileno())]
         environment = {**settings["environment"], "HOME": home, "TMPDIR": home}
         os.execve(python, arguments, environment)  # noqa: S606 - no shell wanted
 

@@ -18,9 +18,9 @@ from contextlib import suppress
 from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..kernel.groups import times_out_of_memory
-from ..kernel.landlock_rules import restrict_init, restrict_runner
+from ..kernel.landlock import restrict_init, restrict_runner
 from ..kernel.processes import Freezer, descendants, is_quiet, memory_of_tree, threads_of_user
-from ..serve import ReadyServer
+from ..serve import Server
 from .init import FILL_BYTES_PER_S
 from .messages import MESSAGE_BYTES, Request, describe_error, read_request, send_answer, wake_on_child_exit
 from .privileged_calls import PrivilegedCalls
@@ -77,7 +77,7 @@ def _can_signal(pid: int) -> bool:
     except PermissionError:
         return False
     except ProcessLookupError:
-        return True
+        pass
     return True
 
 
@@ -132,8 +132,9 @@ class _Init:
             case b"thaw":
                 self._freezer.thaw()
                 self._answer(fds, {})
-            case b"leftovers":
-                self._answer(fds, {"running": self._has_leftovers()})
+            case b"leftovers":  # whether anything can run while no cell does
+                others = set(descendants()) - {self._runner}
+                self._answer(fds, {"running": bool(others) or not is_quiet(self._runner)})
             case _:
                 self._end(-signal.SIGKILL)
 
@@ -142,10 +143,6 @@ class _Init:
         paper, reply = fds
         os.close(paper)
         send_answer(reply, words)
-
-    def _has_leftovers(self) -> bool:
-        """Whether anything can run while no cell does."""
-        return bool(set(descendants()) - {self._runner}) or not is_quiet(self._runner)
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
@@ -220,5 +217,5 @@ def _run_runner(settings: Request, request: Request, channel: int, word: socket.
     socket.send_fds(word, [b"1"], [listener])
     os.close(listener)
     word.close()
-    ReadyServer(channel).serve()
+    Server(channel).serve()
     os._exit(0)

@@ -10,7 +10,9 @@ import errno
 import fcntl
 import os
 import struct
-from contextlib import suppress
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 
 from ..kernel.processes import descendants, groups_of
 
@@ -55,8 +57,7 @@ class PrivilegedCalls:
         id_, pid, _, number, _, _, *arguments = NOTICE.unpack(notice)
         failure, flags = 0, 0
         try:
-            if self._perform(_NAMES.get(number, ""), pid, arguments) == GO_ON:
-                flags = GO_ON
+            flags = self._perform(_NAMES.get(number, ""), pid, arguments)
         except OSError as error:
             failure = error.errno or errno.EPERM
         except (ValueError, struct.error):
@@ -112,36 +113,21 @@ class PrivilegedCalls:
                 os.utime(place)
                 return
             now = os.stat(place)
-            kept = [
-                old if new == -1 else new for old, new in zip((now.st_atime_ns, now.st_mtime_ns), times, strict=True)
-            ]
-            os.utime(place, ns=(kept[0], kept[1]))
+            accessed, changed = times
+            accessed = now.st_atime_ns if accessed == -1 else accessed
+            os.utime(place, ns=(accessed, now.st_mtime_ns if changed == -1 else changed))
 
-    def _open_target(self, caller: _Caller, folder: int, path: int, flags: int) -> _OpenTarget:
+    @contextmanager
+    def _open_target(self, caller: _Caller, folder: int, path: int, flags: int) -> Generator[str]:
+        """A file that was looked up, whatever becomes of its name."""
         fd = caller.open(_to_signed(folder), caller.text(path) if path else b"", flags)
-        found = _OpenTarget(fd)
-        where = os.readlink(found.place)
-        if not any(where == place or where.startswith(place + "/") for place in self._places):
-            found.close()
-            raise OSError(errno.EPERM, "not the session's to change")
-        return found
-
-
-class _OpenTarget:
-    """A file that was looked up, whatever becomes of its name."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self.place = f"/proc/self/fd/{fd}"
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def __enter__(self) -> str:
-        return self.place
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        try:
+            where = os.readlink(f"/proc/self/fd/{fd}")
+            if not any(where == place or where.startswith(place + "/") for place in self._places):
+                raise OSError(errno.EPERM, "not the session's to change")
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
 
 
 class _Caller:
@@ -173,23 +159,15 @@ class _Caller:
         return found.partition(b"\0")[0]
 
     def times(self, address: int, nanoseconds: int) -> tuple[int, int] | None:
-        """Of access and change, in nanoseconds; -1 for one to leave as it is, None for both now."""
+        """Of access and change, in nanoseconds; -1 for one to leave as it is, None where the caller gave none: now."""
         if not address:
             return None
         seconds = struct.unpack("=4q", self._read(address, 32))
-        if nanoseconds == 1 and seconds[1] == TIME_NOW and seconds[3] == TIME_NOW:
-            return None
-        import time
-
-        times = [
-            -1
-            if nanoseconds == 1 and part == TIME_OMIT
-            else time.time_ns()
-            if nanoseconds == 1 and part == TIME_NOW
-            else whole * 1_000_000_000 + part * nanoseconds
-            for whole, part in (seconds[:2], seconds[2:])
-        ]
-        return times[0], times[1]
+        special = {TIME_OMIT: -1, TIME_NOW: time.time_ns()} if nanoseconds == 1 else {}
+        accessed, changed = (
+            special.get(part, whole * 1_000_000_000 + part * nanoseconds) for whole, part in (seconds[:2], seconds[2:])
+        )
+        return accessed, changed
 
     def _read(self, address: int, size: int) -> bytes:
         fd = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
@@ -207,14 +185,10 @@ def _check_signal(target: int, *, thread: bool) -> int:
     if target < -1:
         allowed = -target in groups_of(family)
     else:
-        allowed = target in family or (thread and any(_has_thread(pid, target) for pid in family))
+        allowed = target in family or (thread and any(os.path.exists(f"/proc/{pid}/task/{target}") for pid in family))
     if not allowed:
         raise OSError(errno.EPERM, "not a process of the session's")
     return GO_ON
-
-
-def _has_thread(pid: int, thread: int) -> bool:
-    return os.path.exists(f"/proc/{pid}/task/{thread}")
 
 
 def _to_signed(number: int) -> int:

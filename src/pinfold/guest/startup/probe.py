@@ -1,4 +1,4 @@
-"""What this kernel, here and now, lets an ordinary program do. Tried, not read from tables; prints one JSON object."""
+"""What this kernel, here and now, lets an ordinary program do, tried, not read from tables; and what launchers left behind. Prints JSON."""
 
 from __future__ import annotations
 
@@ -12,18 +12,29 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..kernel import syscalls
-from ..kernel.groups import usable_places
-from ..kernel.mount_trees import Owners, write_map
-from .root import isolate_mounts
-from .session_mounts import try_view
+from ..kernel.groups import leftovers, remove_tree, usable_places
+from ..kernel.mount_trees import Owners, enter_user_namespace
+from .mounts import isolate_mounts, try_view
 
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 OTHER_ID = 1000
 
 
-def main(_arguments: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    """Arguments: none, for what the kernel can do; `list` or `remove`, for control groups of launchers that are gone."""
     with suppress(BrokenPipeError):
-        sys.stdout.write(json.dumps(features()))
+        sys.stdout.write(json.dumps(_sweep(removes=arguments == ["remove"]) if arguments else features()))
+
+
+def _sweep(*, removes: bool) -> list[str]:
+    found: list[str] = []
+    with suppress(OSError):
+        found = sorted(leftovers())
+    if removes:
+        for folder in found:
+            remove_tree(folder)
+        found = [folder for folder in found if not os.path.exists(folder)]
+    return found
 
 
 def features() -> dict[str, object]:
@@ -69,15 +80,9 @@ def _make_user_namespace() -> None:
 
 def _make_mounts() -> None:
     if os.geteuid() != 0:
-        _enter_user_namespace()
+        enter_user_namespace(os.geteuid(), os.getegid())
     syscalls.unshare(syscalls.CLONE_NEWNS)
     isolate_mounts()
-
-
-def _enter_user_namespace() -> None:
-    ids = os.geteuid(), os.getegid()
-    syscalls.unshare(syscalls.CLONE_NEWUSER)
-    write_map("self", ids, ids, privileged=False)
 
 
 def _filter() -> None:

@@ -15,11 +15,11 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.processes import OF_ONE, bound_watches, data_of_self, put
-from ..serve import ReadyServer
+from ..serve import Server
 from ..snapshots.copies import Snapshots
 from .init import Init
 from .messages import Request, describe_error
-from .root import HOME, Root
+from .mounts import HOME, Root
 
 INNER_ID = 1000
 READY = b"ready"
@@ -96,7 +96,7 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
     syscalls.loopback_up()
     syscalls.drop_capabilities()
     default_signals()
-    guest = ReadyServer(channel, copies)
+    guest = Server(channel, copies)
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")
@@ -110,8 +110,7 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
         limit_self(name, limit + data_of_self() if name == "DATA" else limit)
     os.chdir(request["workspace"])
     if files is not None:
-        for path in request["writable"]:
-            files.allow(files.everything if os.path.isdir(path) else syscalls.FILE & files.everything, [path])
+        files.allow(files.everything, request["writable"])
         files.restrict()
     guest.serve()
     os._exit(0)
@@ -133,7 +132,7 @@ def _file_rules() -> syscalls.Landlock | None:
     abi = syscalls.landlock_abi()
     if not abi:
         return None
-    rules = syscalls.Landlock(syscalls.all_file_rights(abi), scoped=1 if abi >= 6 else 0)
+    rules = syscalls.Landlock(abi, scoped=syscalls.ABSTRACT_SOCKETS)
     rules.allow(syscalls.READ, ["/"])
     rules.allow(rules.everything, ["/tmp", "/dev"])  # nothing is in /dev but what a session may use
     return rules

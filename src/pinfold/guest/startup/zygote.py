@@ -1,4 +1,8 @@
-"""The zygote: imports the libraries once, then forks a session from itself for each request. Never runs a cell."""
+"""The zygote: imports the libraries once, then forks a session from itself for each request. Never runs a cell.
+
+That of one workspace's lite sessions was shut in before it began. Libraries are imported and used a little, so that
+sessions share the memory of it, as far as the packages are there; one thread and no file is left behind.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +12,81 @@ import os
 import select
 import signal
 import socket
+import sys
+from contextlib import suppress
+from types import ModuleType
 
+from ..cells import displays, import_hooks, mime_bundle
 from ..cells.runner import seed_generators
 from ..kernel import syscalls
+from ..saved import deserialization, saver
+from . import lite_session, session
 from .messages import MESSAGE_BYTES, Request, read_request
-from .root import find_existing
-from .session import become_session
-from .warm import immortalise, warm
+from .mounts import find_existing
 from .zygote_handle import LONE_SESSIONS
 
+_ = deserialization, saver
+"""Only to be there before any code of a program's is."""
+
 LEISURE_S = 0.5
+PACKAGES = ("numpy", "pandas", "IPython")
+"""Imported for everybody; what most cells never touch is left to those that do."""
+ALSO = ("numpy.random", "asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
+"""`numpy.random` is seeded by each session while its root is being built: too late to be imported."""
+
+QUIET = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Read while the libraries load: none of them may start a thread before the fork."""
 
 
 def main(arguments: list[str]) -> None:
-    settings = read_request(int(arguments[0]))
-    os.close(int(arguments[0]))
-    launcher = socket.socket(fileno=os.dup(0))
+    """Arguments: the settings; for lite sessions also the channel to the launcher, which is stdin otherwise."""
+    paper, *channel = (int(argument) for argument in arguments)
+    settings = read_request(paper)
+    os.close(paper)
+    launcher = socket.socket(fileno=channel[0] if channel else os.dup(0))
     os.set_inheritable(launcher.fileno(), False)
-    _stand_in_for_stdin()
-    _prepare(settings)
+    # Sessions are not waited for here.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if channel:
+        os.set_inheritable(settings["lifeline"], False)
+    else:
+        _prepare(settings)
+    gc.collect()
+    gc.freeze()
+    syscalls.trim()
+    seed_generators()
     launcher.send(json.dumps(fitness()).encode())
-    had_leisure = settings["warm"] == "now"
-    flags = syscalls.CLONE_NEWUSER | syscalls.NAMESPACES | signal.SIGCHLD
+    become_session = lite_session.become_session if channel else session.become_session
+    namespaces = 0 if channel else syscalls.CLONE_NEWUSER | syscalls.NAMESPACES
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
-        if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
-            had_leisure = True
-            if not is_warm:
-                is_warm = True
-                import_libraries()
-            _settle()
+        # The first sessions do not wait for libraries they may not use.
+        if not is_warm and (sessions >= LONE_SESSIONS or not select.select([launcher], [], [], LEISURE_S)[0]):
+            is_warm = True
+            import_libraries()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
         sessions += 1
-        if sessions > LONE_SESSIONS and not is_warm:
-            is_warm = True
-            import_libraries()
         try:
             unfit = fitness()
-            pid = -1 if unfit else syscalls.clone(flags)
+            pid = -1 if unfit else syscalls.clone(namespaces | signal.SIGCHLD)
         except OSError as error:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
             launcher.detach()
             become_session(settings, fds)
-        report_session(launcher, unfit, pid, fds)
+        _report_session(launcher, unfit, pid, fds)
         seed_generators()  # for the next
 
 
-def report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[int]) -> None:
+def _report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[int]) -> None:
     """Tell the launcher of a session that was forked, or why none was; `fds` are the session's."""
     if unfit:
         launcher.send(json.dumps(unfit).encode())
@@ -69,34 +98,16 @@ def report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[
         os.close(fd)
 
 
-def _stand_in_for_stdin() -> None:
+def _prepare(settings: Request) -> None:
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-
-
-def _prepare(settings: Request) -> None:
-    # Sessions are not waited for here.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     if settings["warm"] == "now":
         import_libraries()
     os.environ.clear()
     os.environ.update(settings["session_environment"])
     settings["found"] = find_existing([*settings["read_only"], "/etc", "/dev"])
-    gc.collect()
-    gc.freeze()
-    syscalls.trim()
-    if settings["warm"] == "now":
-        _settle()  # before the sessions of the pool are made: every page written later is there twice
-    seed_generators()
-
-
-def _settle() -> None:
-    """Takes a fifth of a second: only while no session is waited for."""
-    immortalise()
-    syscalls.trim()
 
 
 def import_libraries() -> None:
@@ -109,3 +120,53 @@ def import_libraries() -> None:
 def fitness() -> Request:
     threads = len(os.listdir("/proc/self/task"))
     return {} if threads == 1 else {"error": f"the zygote has {threads} threads and cannot be forked safely"}
+
+
+def warm() -> list[str]:
+    """Returns the packages that are there."""
+    before = {name: os.environ.get(name) for name in QUIET}
+    os.environ.update(QUIET)
+    try:
+        import_hooks.install_hooks()
+        found = [name for name in (*PACKAGES, *ALSO) if _try_import(name)]
+        with suppress(Exception):
+            _use_ipython()
+        with suppress(Exception):
+            _use_pandas()
+        return [name for name in found if name in PACKAGES]
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _try_import(name: str) -> bool:
+    with suppress(Exception):  # missing, or broken: then the cell that wants it is told
+        __import__(name)
+        return True
+    return False
+
+
+def _use_pandas() -> None:
+    pandas = sys.modules["pandas"]
+    frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
+    for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
+        mime_bundle.rich_forms(table)
+        repr(table)
+    repr(frame.groupby("key")["value"].mean().sort_values())
+    repr(frame[frame["value"] > 1].merge(frame, on="key"))
+
+
+def _use_ipython() -> None:
+    from ..cells import ipython
+
+    main = ModuleType("__main__")
+    keep = sys.modules["__main__"]
+    try:
+        shell = ipython.make_shell(main, main.__dict__)
+        shell.input_transformer_manager.transform_cell("%time x = 1\n!true\n")
+    finally:
+        sys.modules["__main__"] = keep
+    displays.patch_ipython()

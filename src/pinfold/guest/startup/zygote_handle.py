@@ -13,7 +13,7 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import Group
 from .messages import MESSAGE_BYTES, Request
-from .root import Root, begin_with_devices, find_existing, isolate_mounts
+from .mounts import Root, begin_with_devices, find_existing, isolate_mounts
 
 INNER_ID = 1000
 FIRST_ID = 200_000
@@ -64,11 +64,9 @@ class Zygote:
 
     def answer(self) -> tuple[bytes, list[int]]:
         """What it says, and the new session's pidfd; nothing when it is gone."""
-        try:
-            message, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
-        except OSError:
-            return b"", []
-        return message, fds
+        with suppress(OSError):
+            return socket.recv_fds(self._socket, MESSAGE_BYTES, 1)[:2]
+        return b"", []
 
     def close(self) -> None:
         self._socket.close()
@@ -145,9 +143,6 @@ class SpareSession:
             end.close()
         os.close(self._stdout)
         os.close(self._stderr)
-
-    def open_gate(self) -> None:
-        self.gate.send(b"1")
 
     def ends(self) -> list[int]:
         return [self.channel.fileno(), self.control.fileno(), self.stdout, self.stderr, self.pidfd]

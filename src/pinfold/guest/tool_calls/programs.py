@@ -14,7 +14,7 @@ from contextlib import suppress
 from json import dumps
 from time import monotonic
 
-from ..snapshots.children import SignalHandlers
+from ..snapshots.forks import SignalHandlers
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Programs:
     def __init__(self, root: str, channel: Channel) -> None:
         self._root = root
         self._channel = channel
-        self._kept = {name: value for name in ("TMPDIR",) if (value := os.environ.get(name))}
+        self._kept = {name: value for name, value in os.environ.items() if name == "TMPDIR" and value}
         """As in the beginning: where no namespace ends what a session leaves running, it is known by this."""
 
         self.starting = allocate_lock()
@@ -74,7 +74,7 @@ class Programs:
         scratch = ""
         try:
             if read_only:
-                from ..kernel.read_only import scratch_in
+                from ..kernel.landlock import scratch_in
 
                 scratch = scratch_in(self._kept.get("TMPDIR", "/tmp"), self._root)
             program = _Program(self._start(request, stdin, scratch), stdin, request["limit"], tell)
@@ -101,17 +101,16 @@ class Programs:
         out, err = bytes(program.out), bytes(program.err)
         bound = ""
         if read_only:
-            from ..kernel.read_only import was_refused
+            from ..kernel.landlock import was_refused
 
-            refused = status == "error" and was_refused(program.code, out, err, self._folder(request))
+            refused = status == "error" and was_refused(
+                program.code, out, err, os.path.join(self._root, request["workdir"])
+            )
             bound = "refused" if refused else "kept"
             with suppress(OSError):  # it holds something, or is the session's own
                 os.rmdir(scratch)
         told = _encode_result(status, program.code, out, err, dropped=program.dropped, pid=program.pid, read_only=bound)
         return told, stray
-
-    def _folder(self, request: Request) -> str:
-        return os.path.join(self._root, request["workdir"])
 
     def _start(self, request: Request, stdin: bytes, scratch: str) -> Popen[bytes]:
         """Bound to reading if there is a scratch folder."""
@@ -125,7 +124,7 @@ class Programs:
             return Popen(
                 request["argv"],
                 bufsize=0,
-                cwd=self._folder(request),
+                cwd=os.path.join(self._root, request["workdir"]),
                 env=env,
                 stdin=PIPE if stdin else DEVNULL,
                 stdout=PIPE,
@@ -136,7 +135,7 @@ class Programs:
         with self.starting:
             if not scratch:
                 return start()
-            from ..kernel.read_only import start_read_only
+            from ..kernel.landlock import start_read_only
 
             return start_read_only(start, bytes.fromhex(request["read_only"]), scratch)
 
@@ -190,7 +189,7 @@ class _Program:
                 ready = poll.poll(min(left, tick_s) * 1000)
                 for fd, _ in ready:
                     self._serve(poll, fd)
-                if (pidfd is None or any(fd == pidfd for fd, _ in ready)) and self._is_reaped(os.WNOHANG):
+                if (pidfd is None or any(fd == pidfd for fd, _ in ready)) and self._is_reaped():
                     return "ended"
             return "error"
         finally:
@@ -204,7 +203,7 @@ class _Program:
             with suppress(OSError):
                 _killpg(self.pid, signal.SIGKILL)
             until = monotonic() + REAP_S
-            while not self._is_reaped(os.WNOHANG) and monotonic() < until:
+            while not self._is_reaped() and monotonic() < until:
                 select.select((), (), (), LOOK_S)
         for fd in self._kept:
             for _ in range(LAST_READS):
@@ -243,9 +242,9 @@ class _Program:
         self.dropped += max(0, len(data) - room)
         return bool(data)
 
-    def _is_reaped(self, how: int) -> bool:
+    def _is_reaped(self) -> bool:
         try:
-            pid, status = _waitpid(self.pid, how)
+            pid, status = _waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:  # a thread of the cells' waits for any child, or SIGCHLD is ignored
             return True
         if pid == 0:
@@ -255,7 +254,6 @@ class _Program:
 
 
 def _pidfd(pid: int) -> int | None:
-    try:
+    with suppress(AttributeError, OSError):
         return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
+    return None

@@ -143,7 +143,7 @@ def relay() -> bool:
     try:
         for _ in range(calls.CALLS - 2):
             if not program.readers():
-                calls.call("relay", **_wait_for_exit(program))
+                calls.call("relay", out="", err="", full=False, code=_wait_for_exit(program.process))
                 return True
             _exchange(program, bell)
         return False
@@ -169,10 +169,9 @@ def _exchange(program: _Program, bell: _OutputWatcher) -> None:
     program.feed()
 
 
-def _wait_for_exit(program: _Program) -> dict[str, object]:
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
     try:
-        code = program.process.wait(ENDING_S)
+        return process.wait(ENDING_S)
     except subprocess.TimeoutExpired:
-        program.process.kill()
-        code = program.process.wait()
-    return {"out": "", "err": "", "full": False, "code": code}
+        process.kill()
+        return process.wait()

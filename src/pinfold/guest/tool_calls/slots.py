@@ -1,30 +1,24 @@
-"""What the calls of one cell consist of, and how a step of ours within the program's time stays whole."""
+"""What the calls of one cell consist of: which were made, what goes out with each, and what comes back."""
 
 from __future__ import annotations
 
 import os
-import signal
-from _thread import allocate_lock, get_ident
+from _thread import allocate_lock
 from collections import deque
+from collections.abc import Callable
+from json import JSONEncoder, loads
 
-from ..cells.interrupts import Interrupts
 from ..frames import Channel, Header
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-# Bound now, as everywhere: a program may replace them.
-_sigmask, _BLOCK, _SETMASK = signal.pthread_sigmask, signal.SIG_BLOCK, signal.SIG_SETMASK
-_SIGNALS = signal.valid_signals()
-_getpid = os.getpid
+_getpid = os.getpid  # bound now: a program may replace it
 
 
 class Slot:
     """One call that was made."""
-
-    __slots__ = ("answer", "body", "done", "number", "tool", "wake")
 
     def __init__(self, tool: str, body: bytes, done: Callable[[], None] | None) -> None:
         self.tool = tool
@@ -34,94 +28,110 @@ class Slot:
         self.answer: tuple[Header, bytes] | None = None
         self.done = done
         """Told of the answer, in whichever thread hears it; None where a thread waits."""
-        self.wake: Any = None
+        self.wake = allocate_lock()
+        """Held until the thread that waits is to look."""
+        self.wake.acquire()
 
     def awaken(self) -> None:
         """The thread that waits."""
-        if self.wake is not None:
-            try:
-                self.wake.release()
-            except RuntimeError:  # it is awake
-                return
+        try:
+            self.wake.release()
+        except RuntimeError:  # it is awake
+            return
 
 
 class Cell:
     """The calls of one cell."""
 
     def __init__(self, request_id: object, channel: Channel) -> None:
-        self._channel = channel
         self.id = request_id
         self.pid = _getpid()
-        self.count = self.size = 0
-        self.unanswered = 0
+        self.count = self.size = self.unanswered = 0
         self.told = 0
         """Of the programs the host wanted, the last it has heard the end of."""
         self.is_unwanted = False
         """The program that runs for the host now."""
         self.seat = allocate_lock()
         """Of the thread that listens."""
-        self._look: Callable[[float], bool] | None = None
+        self.wait_for_input = channel.wait
+        """Only for the thread that has the seat."""
         self.waiting: dict[int, Slot] = {}
         """By number; sent, and not answered."""
         self.queue: deque[Slot] = deque()
         self.callers: set[int] = set()
         """Threads that are in a call: what runs in one meanwhile, a finaliser say, must not wait for its own turn."""
 
-    def wait_for_input(self, seconds: float) -> bool:
-        """Wait so long for the host to say something more. Only for the thread that has the seat."""
-        if self._look is None:
-            self._look = self._channel.make_poller()
-        return self._look(seconds)
+
+class ToolError(Exception):
+    """A call did not give a result; the text says why."""
+
+    __module__ = "builtins"  # a traceback then says its plain name
 
 
-class Step:
-    """A step of ours within the program's time, in a thread that makes no other meanwhile."""
+class ToolRefused(ToolError):
+    """It was not run: policy or the user said no, or it could not even be asked for."""
 
-    __slots__ = ("_callers", "_quiet")
-
-    def __init__(self, callers: set[int], quiet: Quiet) -> None:
-        self._callers = callers
-        self._quiet = quiet
-
-    def __enter__(self) -> Quiet:
-        self._callers.add(get_ident())
-        self._quiet.begin()
-        return self._quiet
-
-    def __exit__(self, *_: object) -> None:
-        self._callers.discard(get_ident())
-        self._quiet.end()
+    __module__ = "builtins"
 
 
-class Quiet:
-    """Keeps what signals raise in the main thread out of our own steps; an interrupt that came is raised at their end.
+class ToolFailed(ToolError):
+    """It was run, and failed."""
 
-    Without `interrupts`, in any other thread, it does nothing.
-    """
+    __module__ = "builtins"
 
-    def __init__(self, interrupts: Interrupts | None) -> None:
-        self._interrupts = interrupts
-        self._before: set[int | signal.Signals] | None = None
 
-    def begin(self) -> None:
-        if self._interrupts is not None:
-            self._interrupts.hold()
-        self.block()
+def _plain(value: Any) -> object:
+    """What JSON has no form for and everybody would write in the same way."""
+    if isinstance(value, bytes | bytearray):
+        from base64 import b64encode
 
-    def block(self) -> None:
-        # A handler of the program's own may raise as well. Where it has threads, one of them may take the signal.
-        if self._interrupts is not None and self._before is None:
-            self._before = _sigmask(_BLOCK, _SIGNALS)
+        return b64encode(value).decode()
+    for name in ("__fspath__", "isoformat", "tolist"):  # paths, times, and whatever numpy has
+        as_plain = getattr(value, name, None)
+        if as_plain is not None and not isinstance(value, type):
+            return as_plain()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
-    def unblock(self) -> None:
-        """An interrupt is still kept."""
-        before, self._before = self._before, None
-        if before is not None:
-            _sigmask(_SETMASK, before)
 
-    def end(self) -> None:
-        try:
-            self.unblock()
-        finally:
-            if self._interrupts is not None:
-                self._interrupts.release()
+_encode = JSONEncoder(allow_nan=False, default=_plain).encode
+
+
+def encode_args(args: dict[str, object]) -> bytes:
+    return _encode(args).encode()
+
+
+def decode_answer(header: Header, body: bytes) -> Any:
+    """The result, or its exception."""
+    beside: Any = header.get("beside")
+    if beside is None:
+        told = loads(body.decode())
+        if header["ok"]:
+            return told
+        raise (ToolRefused if told["refused"] else ToolFailed)(told["reason"])
+    at = int(str(header["json"]))
+    value = loads(body[:at])
+    for path, kind, size in beside:
+        data = body[at : at + size]
+        at += size
+        value = _place_at(value, path, _table(data) if kind == "arrow" else data)
+    return value
+
+
+def _place_at(value: Any, path: list[Any], item: object) -> Any:
+    if not path:
+        return item
+    inside = value
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = item
+    return value
+
+
+def _table(data: bytes) -> object:
+    from importlib import import_module
+
+    try:
+        ipc: Any = import_module("pyarrow.ipc")
+    except ImportError:
+        raise ToolFailed("the result is a table, and pyarrow is not installed here") from None
+    return ipc.open_stream(data).read_all()

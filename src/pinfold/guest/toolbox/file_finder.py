@@ -30,14 +30,12 @@ def glob(pattern: str, path: str) -> dict[str, Any]:
             describe_missing(path) if not os.path.exists(top) else f"{display_path(path)} is a file, not a folder"
         )
     until = time.monotonic() + WALK_S
-    found: set[str] = set()
-    whole = True
-    for one in _expand_braces(pattern):
-        for name in _Walk(one, until).below(top):
-            found.add(name)
-        whole = whole and time.monotonic() < until
-    names = sorted(found)
-    lines = [_format_name(name) for name in names[:NAMES]]
+    names = sorted({name for one in _expand_braces(pattern) for name in _Walk(one, until).below(top)})
+    whole = time.monotonic() < until
+    lines = [
+        f"{display_path(name)}/" if os.path.isdir(name) and not os.path.islink(name) else display_path(name)
+        for name in names[:NAMES]
+    ]
     if len(names) > NAMES:
         lines.append(f"[{NAMES:,} of {len(names):,}; narrow the pattern to see the others]")
     if not whole:
@@ -45,21 +43,15 @@ def glob(pattern: str, path: str) -> dict[str, Any]:
     return {"text": "\n".join(lines) if lines else f"[nothing matches {pattern}]", "count": len(names)}
 
 
-def _format_name(full: str) -> str:
-    return f"{display_path(full)}/" if os.path.isdir(full) and not os.path.islink(full) else display_path(full)
-
-
 def _expand_braces(pattern: str) -> list[str]:
     """`a.{b,c}` as `a.b` and `a.c`."""
     made = [pattern]
     while len(made) < BRACES:
-        at = next((number for number, one in enumerate(made) if re.search(r"\{[^{}]*,[^{}]*\}", one)), None)
-        if at is None:
-            return made
-        one = made.pop(at)
-        found = re.search(r"\{([^{}]*,[^{}]*)\}", one)
-        assert found
-        made += (one[: found.start()] + part + one[found.end() :] for part in found[1].split(","))
+        found = next(filter(None, (re.search(r"\{([^{}]*,[^{}]*)\}", one) for one in made)), None)
+        if found is None:
+            break
+        made.remove(found.string)
+        made += (found.string[: found.start()] + part + found.string[found.end() :] for part in found[1].split(","))
     return made
 
 
@@ -69,7 +61,6 @@ class _Walk:
     def __init__(self, pattern: str, until: float) -> None:
         self._parts = [part for part in pattern.split("/") if part not in ("", ".")]
         self._until = until
-        self._hidden = frozenset(part for part in self._parts if part.startswith("."))
         self._seen: set[tuple[str, int]] = set()
 
     def below(self, folder: str, at: int = 0) -> Iterator[str]:
@@ -115,8 +106,8 @@ class _Walk:
         return [
             entry
             for entry in entries
-            if not (entry.name.startswith(".") and not part.startswith("."))
-            and not (entry.name in SKIPPED and part != entry.name)
+            if (part.startswith(".") or not entry.name.startswith("."))
+            and (part == entry.name or entry.name not in SKIPPED)
         ]
 
 

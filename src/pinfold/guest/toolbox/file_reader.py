@@ -28,17 +28,14 @@ def read(path: str, start_line: int, max_lines: int | None, most: int) -> dict[s
         notes: list[str] = []
         source: BinaryIO = file
         if encoding.startswith(("utf-16", "utf-32")):
-            source = _as_utf8(path, size, head + file.read(EDITABLE))
+            if size > EDITABLE:
+                words = f"{display_path(path)} is UTF-16 or UTF-32 and has {format_size(size)}"
+                raise Refused(f"{words}; use python to read it")
+            source = io.BytesIO(decode_text(head + file.read(EDITABLE)).text.encode("utf-8", "replace"))
             notes.append(f"the file is {encoding}")
             encoding, mark = "utf-8", b""
         page = Page(source, len(mark), start_line, max_lines, most)
     return {"text": _format_page(path, page, encoding, notes)}
-
-
-def _as_utf8(path: str, size: int, data: bytes) -> io.BytesIO:
-    if size > EDITABLE:
-        raise Refused(f"{display_path(path)} is UTF-16 or UTF-32 and has {format_size(size)}; use python to read it")
-    return io.BytesIO(decode_text(data).text.encode("utf-8", "replace"))
 
 
 class Page:
@@ -165,14 +162,8 @@ def _entry(entry: os.DirEntry[str]) -> dict[str, Any]:
         status = entry.stat(follow_symlinks=False)
     except OSError:
         return {"name": entry.name, "type": "other", "size": 0}
-    if stat.S_ISLNK(status.st_mode):
-        kind = "link"
-    elif stat.S_ISDIR(status.st_mode):
-        kind = "directory"
-    elif stat.S_ISREG(status.st_mode):
-        kind = "file"
-    else:
-        kind = "other"
+    kinds = {stat.S_IFLNK: "link", stat.S_IFDIR: "directory", stat.S_IFREG: "file"}
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
     return {"name": entry.name, "type": kind, "size": status.st_size if kind == "file" else 0}
 
 

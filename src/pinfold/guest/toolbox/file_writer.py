@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from difflib import SequenceMatcher, unified_diff
 from typing import Any
 
 from .program_io import Refused, display_path, format_size
@@ -27,7 +28,10 @@ COMPARED = 4 << 20
 
 def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, Any]:
     full = resolve_path(path)
-    data = _utf8(content)
+    try:
+        data = content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Refused(f"content holds half a surrogate pair at character {error.start}; leave it out") from error
     was = _before(path, full)
     folder = os.path.dirname(full)
     if not os.path.isdir(folder):
@@ -51,13 +55,6 @@ def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, An
     if not dry:
         put(full, data)
     return {"text": f"wrote {made}" + (f"\n{shows}" if was is not None and shows else ""), "diff": shows}
-
-
-def _utf8(content: str) -> bytes:
-    try:
-        return content.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise Refused(f"content holds half a surrogate pair at character {error.start}; leave it out") from error
 
 
 def _before(path: str, full: str) -> bytes | None:
@@ -113,13 +110,14 @@ def _replace(full: str, data: bytes, was: os.stat_result | None) -> None:
         _overwrite(full, data)  # the folder takes no new names, the file may take new content
         return
     try:
-        try:
+        with open(fd, "wb") as file:
             if was is not None:
-                _copy_metadata(fd, was)
-            _write_all(fd, data)
+                with suppress(OSError):  # not ours to give away
+                    os.fchown(fd, was.st_uid, was.st_gid)
+                os.fchmod(fd, stat.S_IMODE(was.st_mode))
+            file.write(data)
+            file.flush()
             os.fsync(fd)
-        finally:
-            os.close(fd)
         os.replace(beside, full)
     except OSError as error:
         os.unlink(beside)
@@ -128,25 +126,10 @@ def _replace(full: str, data: bytes, was: os.stat_result | None) -> None:
         _overwrite(full, data)  # something is mounted there
 
 
-def _copy_metadata(fd: int, was: os.stat_result) -> None:
-    with suppress(OSError):  # not ours to give away
-        os.fchown(fd, was.st_uid, was.st_gid)
-    os.fchmod(fd, stat.S_IMODE(was.st_mode))
-
-
 def _overwrite(full: str, data: bytes) -> None:
-    fd = os.open(full, os.O_WRONLY)
-    try:
-        _write_all(fd, data)
-        os.ftruncate(fd, len(data))
-    finally:
-        os.close(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    with open(os.open(full, os.O_WRONLY), "wb") as file:
+        file.write(data)
+        file.truncate()
 
 
 def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dict[str, Any]:
@@ -156,7 +139,10 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
         raise Refused("old and new are the same")
     full = resolve_file(path)
     was = read(path, full)
-    old, new = _with_ends_of(was, old, new)
+    if was.crlf or (
+        old not in was.text and _crlf(old) in was.text
+    ):  # read_file does not show how the file ends its lines
+        old, new = _crlf(old), _crlf(new)
     count = _count(was.text, old)
     if count == 0:
         raise Refused(_no_match(path, was.text, old))
@@ -181,13 +167,6 @@ def _count(text: str, old: str) -> int:
     return 2 if count == 1 and text.find(old, text.find(old) + 1) >= 0 else count
 
 
-def _with_ends_of(was: Text, old: str, new: str) -> tuple[str, str]:
-    """As the file writes its line ends, which read_file does not show."""
-    if was.crlf or (old not in was.text and _crlf(old) in was.text):
-        return _crlf(old), _crlf(new)
-    return old, new
-
-
 def _crlf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
@@ -195,12 +174,10 @@ def _crlf(text: str) -> str:
 def _places(text: str, old: str) -> list[int]:
     """Lines where it begins."""
     places: list[int] = []
-    at, line = text.find(old), 1
-    seen = 0
+    at = text.find(old)
     while at >= 0 and len(places) < PLACES:
-        line += text.count("\n", seen, at)
-        places.append(line)
-        seen, at = at, text.find(old, at + 1)
+        places.append(text.count("\n", 0, at) + 1)
+        at = text.find(old, at + 1)
     return places
 
 
@@ -230,8 +207,6 @@ def visible(line: str) -> str:
 
 def find_similar_lines(text: str, old: str) -> tuple[int, list[str]] | None:
     """The lines most like `old`, as many as it has, with the number of the first."""
-    from difflib import SequenceMatcher
-
     wanted = old.rstrip("\r\n").split("\n")
     lines = [line.rstrip("\n") for line in lines_of(text)[:NEAR_LINES]]
     key = max(range(min(len(wanted), 40)), key=lambda number: len(wanted[number].strip()))
@@ -250,9 +225,13 @@ def find_similar_lines(text: str, old: str) -> tuple[int, list[str]] | None:
 
 def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
     """Empty for two that are the same. A last line without its end is marked as git does."""
-    if before == after:
-        return ""
-    text = "".join(_mark_missing_newline(line) for line in _format_unified(lines_of(before), lines_of(after), old, new))
+    a, b = lines_of(before), lines_of(after)
+    removed, added = _differing(a, b)
+    if max(removed, added) > LINES:
+        lines = [f"--- {old}\n+++ {new}\n", f"[{removed:,} lines give way to {added:,}: too many to compare]\n"]
+    else:
+        lines = list(unified_diff(a, b, old, new, n=CONTEXT))
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[... {len(text) - most:,} more characters of this diff]\n"
@@ -261,14 +240,11 @@ def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
 def count_changes(before: str, after: str) -> tuple[int, int]:
     """Lines added and removed; of texts too different to compare, all that differ."""
     a, b = lines_of(before), lines_of(after)
-    head, tail = _count_same(a, b)
-    a, b = a[head : len(a) - tail], b[head : len(b) - tail]
-    if max(len(a), len(b)) > LINES:
-        return len(b), len(a)
-    from difflib import SequenceMatcher
-
-    kept = sum(block.size for block in SequenceMatcher(None, a, b).get_matching_blocks())
-    return len(b) - kept, len(a) - kept
+    removed, added = _differing(a, b)
+    if max(removed, added) <= LINES:
+        lines = list(unified_diff(a, b, n=0))[2:]
+        removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
+    return added, removed
 
 
 def lines_of(text: str) -> list[str]:
@@ -278,49 +254,13 @@ def lines_of(text: str) -> list[str]:
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
-def _count_same(a: list[str], b: list[str]) -> tuple[int, int]:
-    """Lines that are the same at the beginning and at the end."""
+def _differing(a: list[str], b: list[str]) -> tuple[int, int]:
+    """Lines of each between those that are the same at the beginning and at the end."""
     most = min(len(a), len(b))
     head = next((number for number in range(most) if a[number] != b[number]), most)
     rest = most - head
-    tail = next((number for number in range(rest) if a[-1 - number] != b[-1 - number]), rest)
-    return head, tail
-
-
-def _format_unified(a: list[str], b: list[str], old: str, new: str) -> list[str]:
-    head, tail = _count_same(a, b)
-    first = max(0, head - CONTEXT)
-    last_a, last_b = len(a) - max(0, tail - CONTEXT), len(b) - max(0, tail - CONTEXT)
-    part_a, part_b = a[first:last_a], b[first:last_b]
-    if max(len(part_a), len(part_b)) > LINES:
-        return [
-            f"--- {old}\n+++ {new}\n",
-            f"@@ -{first + 1},{len(part_a)} +{first + 1},{len(part_b)} @@\n",
-            f"[{len(part_a):,} lines give way to {len(part_b):,}: too many to compare]\n",
-        ]
-    from difflib import SequenceMatcher
-
-    lines = [f"--- {old}\n", f"+++ {new}\n"]
-    for group in SequenceMatcher(None, part_a, part_b).get_grouped_opcodes(CONTEXT):
-        (_, a1, _, b1, _), (_, _, a2, _, b2) = group[0], group[-1]
-        lines.append(f"@@ -{_span(first + a1, a2 - a1)} +{_span(first + b1, b2 - b1)} @@\n")
-        for tag, i1, i2, j1, j2 in group:
-            if tag == "equal":
-                lines += (f" {line}" for line in part_a[i1:i2])
-                continue
-            lines += (f"-{line}" for line in part_a[i1:i2])
-            lines += (f"+{line}" for line in part_b[j1:j2])
-    return lines
-
-
-def _span(start: int, length: int) -> str:
-    """Counted from 1; of nothing, the line before it."""
-    begin = start + (length > 0)
-    return f"{begin}" if length == 1 else f"{begin},{length}"
-
-
-def _mark_missing_newline(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+    same = head + next((number for number in range(rest) if a[-1 - number] != b[-1 - number]), rest)
+    return len(a) - same, len(b) - same
 
 
 OPERATIONS = {"write": write, "edit": edit}

@@ -22,11 +22,7 @@ class Files:
     """The workspace as it was when the guest started, wherever the program goes with `chdir`."""
 
     def __init__(self, root: str) -> None:
-        self._root = root
-
-    @property
-    def root(self) -> str:
-        return self._root
+        self.root = root
 
     def put(self, path: str, data: bytes) -> None:
         parts = _parts(path)
@@ -69,7 +65,7 @@ class Files:
             os.close(parent)
 
     def _open_root(self) -> int:
-        return os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _open(self, parts: list[str], flags: int) -> int:
         # Nonblocking: opening a FIFO must fail or return, not wait for someone at its other end.
@@ -88,7 +84,7 @@ class Files:
 
     def _open_checked(self, relative: str, flags: int) -> int:
         """For kernels without openat2: look where it leads, then open that and no link."""
-        root = os.path.realpath(self._root)
+        root = os.path.realpath(self.root)
         target = os.path.realpath(f"{root}/{relative}")
         if target != root and not target.startswith(f"{root}/"):
             raise OSError(errno.EXDEV, "leaves the workspace")

@@ -48,26 +48,17 @@ class Folder:
 
 
 def apply(patch: str, dry: bool) -> dict[str, Any]:
-    folder, summary = Folder(), list[str]()
-    for change in parse_patch(patch):
-        summary.append(_apply_change(folder, change))
-    shows = "".join(
-        diff(
-            _text(before),
-            _text(folder.now[full]),
-            "/dev/null" if before is None else display_path(full),
-            "/dev/null" if folder.now[full] is None else display_path(full),
-            WHOLE if dry else SHOWN,
-        )
-        for full, before in folder.before.items()
-    )
+    folder = Folder()
+    summary = [_apply_change(folder, change) for change in parse_patch(patch)]
+    shows = ""
+    for full, before in folder.before.items():
+        texts = [before, folder.now[full]]
+        old, new = ("/dev/null" if text is None else display_path(full) for text in texts)
+        was, now = ("" if text is None else text.text for text in texts)
+        shows += diff(was, now, old, new, WHOLE if dry else SHOWN)
     if not dry:
         _write_all(folder)
     return {"text": "\n".join(summary), "diff": shows}
-
-
-def _text(text: Text | None) -> str:
-    return "" if text is None else text.text
 
 
 def _apply_change(folder: Folder, change: Change) -> str:
@@ -160,14 +151,10 @@ class _Place:
 
     def _behind_anchors(self, begin: int) -> int:
         for anchor in self._hunk.anchors:
-            at = next(
-                (number for number in range(begin, len(self._lines)) if self._lines[number].strip() == anchor.strip()),
-                None,
-            )
-            if at is None:
-                at = next((number for number in range(begin, len(self._lines)) if anchor in self._lines[number]), None)
-            if at is None:
+            places = [at for at in range(begin, len(self._lines)) if anchor in self._lines[at]]
+            if not places:
                 raise self._make_refusal(f"no line {anchor!r} is in the file")
+            at = next((at for at in places if self._lines[at].strip() == anchor.strip()), places[0])
             # The line may itself be part of what follows.
             old = self._hunk.old
             begin = at if old and old[0].strip() == self._lines[at].strip() else at + 1
@@ -179,7 +166,7 @@ class _Place:
             if self._said is not None:
                 return min(max(self._said, self._begin), len(self._lines))
             return self._begin if self._hunk.anchors else len(self._lines)
-        for same in (_exact, _but_for_ends):
+        for same in (_without_end, str.rstrip):
             wanted = [same(line) for line in old]
             has = [same(line) for line in self._lines]
             if self._said is not None and self._begin <= self._said and _is_at(has, wanted, self._said):
@@ -232,12 +219,8 @@ def _header_line(hunk: Hunk) -> int:
     return hunk.start - bool(hunk.old)
 
 
-def _exact(line: str) -> str:
+def _without_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
-
-
-def _but_for_ends(line: str) -> str:
-    return line.rstrip()
 
 
 def _is_at(has: list[str], wanted: list[str], at: int) -> bool:
@@ -246,7 +229,7 @@ def _is_at(has: list[str], wanted: list[str], at: int) -> bool:
 
 def _write_all(folder: Folder) -> None:
     """Write it all; what was written is taken back if something cannot be."""
-    changed = [full for full in folder.now if _differs(folder, full)]
+    changed = [full for full, now in folder.now.items() if now != folder.before[full]]
     datas = {full: text.data(full) for full in changed if (text := folder.now[full]) is not None}
     done: list[str] = []
     made: list[str] = []
@@ -274,13 +257,6 @@ def _write_all(folder: Folder) -> None:
             os.rmdir(one)
         name = error.filename if isinstance(error.filename, str) else changed[len(done)]
         raise OSError(error.errno, f"{error.strerror}; nothing was changed", name) from error
-
-
-def _differs(folder: Folder, full: str) -> bool:
-    before, now = folder.before[full], folder.now[full]
-    if before is None or now is None:
-        return before is not now
-    return before.text != now.text
 
 
 def _folders(folder: str) -> list[str]:

@@ -13,7 +13,6 @@ _HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)", re.DOTAL
 _ESCAPE = re.compile(r'\\([0-7]{3}|[abtnvfr"\\])')
 _LETTERS = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
-_BEGINNINGS = ("diff --git ", "--- ", "*** ", "Index: ")
 
 
 class Hunk:
@@ -53,7 +52,10 @@ def parse_patch(patch: str) -> list[Change]:
     lines = patch.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
-    lines = _strip_fence(lines)
+    if (
+        len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
+    ):  # a fence of Markdown around it all
+        lines = lines[1:-1]
     begin = next((number for number, line in enumerate(lines) if line.strip() == "*** Begin Patch"), None)
     if begin is not None or any(_FILE.match(line) for line in lines):
         changes = _BeginPatch(lines[begin + 1 :] if begin is not None else lines).changes
@@ -67,13 +69,6 @@ def parse_patch(patch: str) -> list[Change]:
     return changes
 
 
-def _strip_fence(lines: list[str]) -> list[str]:
-    """Without a fence of Markdown around it all."""
-    if len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```":
-        return lines[1:-1]
-    return lines
-
-
 class _UnifiedDiff:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -83,7 +78,7 @@ class _UnifiedDiff:
             line = lines[self._at]
             if line.startswith("diff --git "):
                 self._git()
-            elif line.startswith("--- ") and self._peek(1).startswith("+++ "):
+            elif self._is_header():
                 self._plain()
             elif line.startswith("@@ "):
                 raise Refused(f"line {self._at + 1} of the patch: a hunk of no file; begin with --- and +++")
@@ -102,10 +97,10 @@ class _UnifiedDiff:
         while self._at < len(self._lines):
             line = self._lines[self._at]
             word, _, rest = line.partition(" ")
-            if line.startswith("--- ") and self._peek(1).startswith("+++ "):
+            if self._is_header():
                 old, new = _name(line[4:]), _name(self._peek(1)[4:])
-                change.path = change.path if old == "/dev/null" else _strip_prefix(old, "a/")
-                change.to = change.to if new == "/dev/null" else _strip_prefix(new, "b/")
+                change.path = change.path if old == "/dev/null" else old.removeprefix("a/")
+                change.to = change.to if new == "/dev/null" else new.removeprefix("b/")
                 self._at += 2
                 change.hunks = self._hunks(change.path)
                 break
@@ -136,7 +131,7 @@ class _UnifiedDiff:
         if old.startswith("a/") and new.startswith("b/"):
             old, new = old[2:], new[2:]
         elif "/dev/null" in (old, new):
-            old, new = _strip_prefix(old, "a/"), _strip_prefix(new, "b/")
+            old, new = old.removeprefix("a/"), new.removeprefix("b/")
         if old == "/dev/null":
             change = Change("add", new)
         elif new == "/dev/null":
@@ -154,7 +149,7 @@ class _UnifiedDiff:
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if not line.startswith("@@"):
-                if line.startswith(_BEGINNINGS) or not _is_blank_or_index(line):
+                if line.strip() and not line.startswith(("index ", "=")):
                     break
                 self._at += 1
                 continue
@@ -180,14 +175,13 @@ class _UnifiedDiff:
             if tag == "\\" and hunk.lines:
                 mark, text = hunk.lines[-1]
                 hunk.lines[-1] = (mark, text.removesuffix("\n"))
-            elif tag not in " +-" or (self._at >= until and self._is_over(line)):
+            elif tag not in " +-" or (
+                self._at >= until and (self._is_header() or not line.strip() or line.rstrip() == "--")
+            ):
                 break
             else:
                 hunk.lines.append((tag, f"{line[1:]}\n"))
             self._at += 1
-
-    def _is_over(self, line: str) -> bool:
-        return self._is_header() or not line.strip() or line.rstrip() == "--"
 
     def _find_hunk_end(self, old: int, new: int) -> int:
         """Where the lines end that the header counts; here, if they are not what it says."""
@@ -206,10 +200,6 @@ class _UnifiedDiff:
         return line.startswith("--- ") and self._peek(1).startswith("+++ ")
 
 
-def _is_blank_or_index(line: str) -> bool:
-    return not line.strip() or line.startswith(("index ", "="))
-
-
 def _is_backup(old: str, new: str) -> bool:
     return old in (f"{new}.orig", f"{new}.bak", f"{new}~", f"{new}.old")
 
@@ -219,13 +209,13 @@ def _git_names(line: str) -> tuple[str, str]:
     if rest.startswith('"'):
         end = re.match(r'"(?:[^"\\]|\\.)*"', rest)
         cut = end.end() if end else len(rest)
-        return _strip_prefix(_name(rest[:cut]), "a/"), _strip_prefix(_name(rest[cut + 1 :]), "b/")
+        return _name(rest[:cut]).removeprefix("a/"), _name(rest[cut + 1 :]).removeprefix("b/")
     # Names with spaces: where nothing is renamed, both halves are the same but for their first letter.
     half = len(rest) // 2
     if rest[half : half + 1] == " " and rest[2:half] == rest[half + 3 :]:
         return rest[2:half], rest[half + 3 :]
     old, _, new = rest.partition(" b/")
-    return _strip_prefix(old, "a/"), _strip_prefix(new, "b/")
+    return old.removeprefix("a/"), new.removeprefix("b/")
 
 
 def _name(text: str) -> str:
@@ -238,10 +228,6 @@ def _name(text: str) -> str:
 
         return _ESCAPE.sub(letter, letters).encode("latin-1").decode("utf-8", "surrogateescape")
     return text.split("\t")[0].rstrip(" ")
-
-
-def _strip_prefix(name: str, prefix: str) -> str:
-    return name.removeprefix(prefix)
 
 
 class _BeginPatch:
@@ -279,9 +265,7 @@ class _BeginPatch:
             if self._hunk and self._hunk.lines:
                 self._anchors = []
             words = line[2:].strip()
-            if _HEADER.match(line):
-                words = ""
-            if words:
+            if words and not _HEADER.match(line):
                 self._anchors.append(words)
             self._begin()
         else:

@@ -1,7 +1,12 @@
-"""Tables as DuckDB reads them: what a file is, how it is written, and what to try when it is not as it should be."""
+"""Tables as DuckDB reads them: what a file is, how it is written, and what to try when it is not as it should be.
+
+A sheet of a workbook becomes a CSV file with types, by calamine.
+"""
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
 import os
 import re
 import tempfile
@@ -32,6 +37,8 @@ FORMATS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "excel"),
 }
+SHEETS = 10
+"""Of a workbook that are named."""
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _DELIMITERS = (",", ";", "\t", "|")
 _NOT_SNIFFED = ("store_rejects",)
@@ -97,8 +104,6 @@ class Source:
         self.notes.append(f"the file is not UTF-8 and was read as {encoding}")
 
     def _as_excel(self) -> None:
-        from .sheets import convert_to_csv
-
         self.path, columns = convert_to_csv(self.path, self.name, self._sheet, self.notes)
         self._made.append(self.path)
         self.kind = "csv"
@@ -315,3 +320,76 @@ def quote_text(text: str) -> str:
 
 def quote_column(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
+
+
+def convert_to_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dict[str, str]]:
+    """Where it is, and the type of each column."""
+    try:
+        calamine: Any = import_module("python_calamine")
+    except ImportError:
+        raise Refused(
+            "workbooks need python-calamine, and the session's Python has none: `pinfold env build` makes one that has"
+        ) from None
+    try:
+        book = calamine.CalamineWorkbook.from_path(path)
+        names = list(book.sheet_names)
+        if sheet and sheet not in names:
+            raise Refused(f"{display_path(name)} has no sheet {sheet!r}; it has {', '.join(names[:SHEETS])}")
+        rows: list[list[Any]] = []
+        for chosen in [sheet] if sheet else names:
+            rows = book.get_sheet_by_name(chosen).to_python(skip_empty_area=True)
+            if rows:
+                sheet = chosen
+                break
+    except (calamine.CalamineError, OSError) as error:
+        raise Refused(f"{display_path(name)} cannot be read as a workbook: {error}") from error
+    if not rows:
+        raise Refused(f"{display_path(name)} has no cells with anything in them")
+    others = [one for one in names if one != sheet]
+    more = f"; also {', '.join(others[:SHEETS])}, to be had as FILE#SHEET" if others else ""
+    notes.append(f"sheet {sheet}{more}")
+    titles = _titles(rows[0])
+    columns = {title: _sheet_type([row[at] for row in rows[1:]]) for at, title in enumerate(titles)}
+    fd, path = tempfile.mkstemp(suffix=".csv")
+    with os.fdopen(fd, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(titles)
+        for row in rows[1:]:
+            writer.writerow([_sheet_text(value) for value in row])
+    return path, columns
+
+
+def _titles(row: list[Any]) -> list[str]:
+    titles: list[str] = []
+    for at, value in enumerate(row):
+        title = _sheet_text(value) or f"column{at}"
+        while title in titles:
+            title += "_1"
+        titles.append(title)
+    return titles
+
+
+def _sheet_type(values: list[Any]) -> str:
+    kinds: set[type] = {type(value) for value in values if value != ""}
+    if not kinds:
+        return "VARCHAR"
+    if kinds == {bool}:
+        return "BOOLEAN"
+    if kinds <= {int, float}:
+        whole = all(float(value).is_integer() and abs(value) < 1 << 53 for value in values if value != "")
+        return "BIGINT" if whole else "DOUBLE"
+    if kinds == {dt.date}:
+        return "DATE"
+    if kinds <= {dt.date, dt.datetime}:
+        return "TIMESTAMP"
+    return "VARCHAR"
+
+
+def _sheet_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return str(int(value))
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    return str(value)

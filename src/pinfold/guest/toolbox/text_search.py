@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from shutil import which
 from types import FrameType
 from typing import IO, Any, NoReturn
 
@@ -32,7 +33,8 @@ def grep(pattern: str, path: str, output_mode: str, ripgrep: bool = True) -> dic
     if not os.path.lexists(resolve_path(path)):
         raise Refused(describe_missing(path))
     results = _Results(output_mode)
-    program = _ripgrep() if ripgrep else ""
+    folders = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
+    program = which("rg", path=os.pathsep.join(folders)) if ripgrep else None
     previous = signal.signal(signal.SIGALRM, _on_alarm)
     signal.setitimer(signal.ITIMER_REAL, SEARCH_S)
     try:
@@ -46,7 +48,7 @@ def grep(pattern: str, path: str, output_mode: str, ripgrep: bool = True) -> dic
     return {"text": results.format_results(pattern, path), "count": results.count}
 
 
-def _on_alarm(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+def _on_alarm(_number: int, _frame: FrameType | None) -> NoReturn:
     raise _OutOfTime
 
 
@@ -96,14 +98,6 @@ class _Results:
         if not lines:
             return f"[no line in {display_path(resolve_path(path))} matches {pattern}]"
         return "\n".join(lines)
-
-
-def _ripgrep() -> str:
-    for folder in os.get_exec_path():
-        full = os.path.join(folder, "rg")
-        if os.path.isabs(folder) and os.access(full, os.X_OK) and os.path.isfile(full):
-            return full
-    return ""
 
 
 def _with_ripgrep(program: str, pattern: str, path: str, results: _Results) -> bool:

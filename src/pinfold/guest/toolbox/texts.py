@@ -5,6 +5,9 @@ from __future__ import annotations
 import codecs
 import os
 import stat
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import NamedTuple
 
 from .program_io import Refused, display_path, format_size
 
@@ -44,13 +47,12 @@ _TABLES = ("a Parquet table", "an Excel workbook")
 _ZIPPED = {".xlsx": "an Excel workbook", ".docx": "a Word document", ".pptx": "a PowerPoint file", ".whl": "a wheel"}
 
 
-class Text:
+class Text(NamedTuple):
     """What a file holds, and what it takes to write it back."""
 
-    def __init__(self, text: str, encoding: str = "utf-8", mark: bytes = b"") -> None:
-        self.text = text
-        self.encoding = encoding
-        self.mark = mark
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
 
     @property
     def crlf(self) -> bool:
@@ -98,15 +100,15 @@ def describe_missing(path: str) -> str:
 
 def nearest(path: str) -> str:
     """The name that is there and most like one that is not; of two with the same last part the first."""
-    from difflib import get_close_matches
-
     full = resolve_path(path)
     folder, name = os.path.split(full)
     lost = [name]
     while not os.path.isdir(folder):
         folder, part = os.path.split(folder)
         lost.append(part)
-    beside = _names(folder)
+    beside: list[str] = []
+    with suppress(OSError):
+        beside = sorted(os.listdir(folder))[:NEAR]
     wanted = lost[-1]
     close = get_close_matches(wanted, beside, n=1, cutoff=0.6) or [
         one for one in beside if one.lower() == wanted.lower()
@@ -119,13 +121,6 @@ def nearest(path: str) -> str:
         if os.path.basename(found) == name:
             return display_path(found)
     return display_path(os.path.join(folder, close[0])) if close else ""
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))[:NEAR]
-    except OSError:
-        return []
 
 
 def _below(top: str) -> list[str]:

@@ -28,7 +28,7 @@ PROGRAM = "/pinfold/guest/__main__.py"
 _STAMP = re.compile(r"(\d+)-(\d+)")
 _HOSTED = ("launcher", "lite")
 """Programs that carry the stamp of the host they serve as their last argument."""
-_ZYGOTES = ("zygote", "lite_zygote")
+_ZYGOTE = "zygote"
 _ZYGOTE_IDS = range(200_000, 260_001)
 """Whom a zygote and its sessions run as where the host is root."""
 END_S = 2.0
@@ -83,7 +83,7 @@ def strays() -> list[Stray]:
     for pid in _pids():
         if arguments := _arguments(pid):
             program = arguments[3]
-            if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program in _ZYGOTES and _is_orphan(pid)):
+            if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program == _ZYGOTE and _is_orphan(pid)):
                 found.append(Stray(pid=pid, stamp=stamp(pid), program=program))
     return found
 
@@ -186,7 +186,7 @@ def sweep_leftovers(*, dry_run: bool) -> Iterator[tuple[str, str]]:
 def _groups(what: str) -> list[str]:
     if sys.platform != "linux":
         return []
-    program = [sys.executable, "-I", str(GUEST / "__main__.py"), "sweep", what]
+    program = [sys.executable, "-I", str(GUEST / "__main__.py"), "probe", what]
     try:
         done = subprocess.run(program, capture_output=True, timeout=_SWEEP_S, check=True, cwd="/")
         return json.loads(done.stdout)

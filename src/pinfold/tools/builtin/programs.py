@@ -20,7 +20,7 @@ _PARTS: Mapping[Program, tuple[str, ...]] = {
     "patcher": ("program_io", "texts", "file_writer", "patches", "patcher"),
     "file_finder": ("program_io", "texts", "file_finder"),
     "text_search": ("program_io", "texts", "text_search"),
-    "tables": ("program_io", "texts", "sheets", "sources", "tables"),
+    "tables": ("program_io", "texts", "sources", "tables"),
 }
 # One program of several files: a package that is on no disk.
 _START = """\

@@ -1,15 +1,19 @@
-"""Threads do not survive a fork: what can be done about those of libraries, just before one and just after."""
+"""What a fork needs: threads of libraries do not survive it, and children of ours are not the program's to hear of."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
-from typing import Any
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any, Self
 
 _LIBRARY = re.compile(rb"/\S*/lib(?:(?:g|i|)omp|\w*openblas)[^/\s]*\.so[^\s]*")
 _HARD = 2
@@ -21,6 +25,11 @@ MISSED = (b"polars-", b"tokio-rt-")
 JEMALLOC = b"jemalloc_bg_thd"
 """Of an allocator, which sees to it by itself."""
 
+_core = __import__("_signal")  # without the enums of `signal`: the default is 0
+# Bound now: a program may replace these names in their modules.
+_getsignal, _signal = _core.getsignal, _core.signal
+_SIGNALS = {*range(1, signal.NSIG)} - {signal.SIGINT}
+_waitpid, _sigmask, _sigtimedwait = os.waitpid, signal.pthread_sigmask, signal.sigtimedwait
 _modules, _frames = sys.modules, sys._current_frames  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
@@ -33,7 +42,8 @@ class ThreadPools:
         self._openmp: list[Any] = []
         self._blas: list[tuple[Any, Any]] = []
         """How to ask each for its number of threads, and how to set it."""
-        self._numbers: list[int] = []
+        self.numbers: list[int] = []
+        """Of threads, as they were; a copy has one of each."""
         self._databases: Databases | None = None
         self.are_left = False
         """Threads that no copy has."""
@@ -45,10 +55,10 @@ class ThreadPools:
             self._find_libraries()
         for library in self._openmp:
             library.omp_pause_resource_all(_HARD)
-        self._numbers = [get() for get, _ in self._blas]
+        self.numbers = [get() for get, _ in self._blas]
         for _, put in self._blas:
             put(1)  # a copy does with one; the others stay, and wait
-        ours = sum(number - 1 for number in self._numbers)
+        ours = sum(number - 1 for number in self.numbers)
         give_up_at = time.monotonic() + ENDING_S
         while self._openmp and _count_others() > ours and time.monotonic() < give_up_at:
             time.sleep(ENDING_S / 10)  # those of OpenMP have been told to end
@@ -56,18 +66,14 @@ class ThreadPools:
             self._databases = databases = Databases()
             databases.pause_all(namespace.values())
             if _count_others() > ours:  # only now: where there was no default one, asking for it makes it
-                databases.pause_default()
+                databases.pause(_modules["duckdb"].default_connection())
         left = _count_others() - ours
         self.are_left = left > 0
         return _count_needed(left)
 
-    def use_single_thread(self) -> None:
-        """In a copy: the others are not there."""
-        self._numbers = [1] * len(self._blas)
-
     def resume(self) -> None:
         """After it was made, in the one that goes on."""
-        for (_, put), number in zip(self._blas, self._numbers, strict=True):
+        for (_, put), number in zip(self._blas, self.numbers, strict=True):
             put(number)
         if self._databases is not None:
             self._databases.resume()
@@ -100,12 +106,9 @@ class Databases:
     def pause_all(self, values: Iterable[object]) -> None:
         for value in list(values):
             if type(value).__name__ == "DuckDBPyConnection":
-                self._pause(value)
+                self.pause(value)
 
-    def pause_default(self) -> None:
-        self._pause(_modules["duckdb"].default_connection())
-
-    def _pause(self, connection: Any) -> None:
+    def pause(self, connection: Any) -> None:
         with suppress(Exception):  # it is closed, or has no such setting
             cursor = connection.cursor()  # one of our own: the program's may be in the middle of a result
             for name, least in (("threads", 1), ("async_threads", 0)):
@@ -145,3 +148,61 @@ def _name_of(task: str) -> bytes:
 def _count_others() -> int:
     """How many threads there are besides this one."""
     return len(os.listdir("/proc/self/task")) - 1
+
+
+@contextmanager
+def discard_sigchld() -> Generator[None]:
+    """A child that begins and ends meanwhile leaves no SIGCHLD."""
+    before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    try:
+        yield
+    finally:
+        _sigtimedwait((signal.SIGCHLD,), 0)
+        _sigmask(signal.SIG_SETMASK, before)
+
+
+class SignalHandlers:
+    """The program's handlers of signals, put aside while a child of ours runs, where this thread may.
+
+    One for SIGCHLD could take the child's exit code, and one that raises could leave the child half started. That of
+    SIGINT stays, which `Interrupts` looks after.
+    """
+
+    def __init__(self) -> None:
+        self._aside: dict[int, Any] = {}
+        self._came: list[tuple[int, object]] = []
+        self._note = self._on_signal
+
+    def __enter__(self) -> Self:
+        try:
+            for number in _SIGNALS:
+                handler = _getsignal(number)
+                if callable(handler) or (number == signal.SIGCHLD and handler):
+                    self._aside[number] = handler
+                    _signal(number, 0 if number == signal.SIGCHLD else self._note)
+        except ValueError:  # not the main thread
+            self._aside.clear()
+        except BaseException:  # raised by one that is not put aside yet
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._aside.items():
+            now = _getsignal(number)
+            if now is self._note or (type(now) is int and now == 0):  # else one that was called has set another
+                _signal(number, handler)
+
+    def call(self) -> None:
+        """Those whose signals have come. May raise whatever they do."""
+        while self._came:
+            number, frame = self._came.pop(0)
+            self._aside[number](number, frame)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._came.append((number, frame))
+
+
+def reap(pid: int) -> None:
+    with suppress(OSError):  # a thread of the program's waits for any child
+        _waitpid(pid, 0)

@@ -1,7 +1,7 @@
-"""Starts a program that can change no file but in its scratch folder, and finds out whether it wanted to.
+"""Landlock's rules: what of the host's files a lite session may use, and a program that can change none.
 
-Landlock and system call filters bind one thread and what it starts. So a thread of its own is bound, starts the program,
-and ends: this process is as free as before, and nothing is done between fork and exec.
+Landlock and system call filters bind one thread and what it starts. So a thread of its own is bound, starts a program that
+is to change no file but in its scratch folder, and ends: this process is as free as before.
 """
 
 from __future__ import annotations
@@ -11,14 +11,48 @@ import re
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from subprocess import Popen
+from typing import Any
 
-from .syscalls import PR_SET_NO_NEW_PRIVS, Landlock, add_filter, landlock_abi, prctl
+from .syscalls import (
+    ABSTRACT_SOCKETS,
+    FILE,
+    PR_SET_NO_NEW_PRIVS,
+    READ,
+    SIGNALS,
+    TCP,
+    Landlock,
+    add_filter,
+    landlock_abi,
+    prctl,
+)
 
-# Landlock's rights: write a file; remove, make (ABI 1); move between folders (2); empty (3).
+Request = dict[str, Any]
+
+DEVICES = ("null", "zero", "full", "random", "urandom")
+"""Harmless ones."""
+MACHINE = (
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/uptime",
+    "/proc/version",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/sys/kernel/mm/transparent_hugepage",
+)
+"""What libraries ask of the machine; nothing of any process."""
+BOUNDS = {
+    "": ("memory.max", "cpu.max"),
+    "memory": ("memory.limit_in_bytes",),
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us"),
+}
+# Rights: write a file; remove, make (ABI 1); move between folders (2); empty (3).
 WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, 0b1_1111_1111 << 4
 MOVE, EMPTY = 1 << 13, 1 << 14
-SIGNALS_AND_ABSTRACT_SOCKETS, SCOPED_ABI = 0b11, 6
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
 OUTPUT_BYTES = 1 << 16
 """Of each stream, in which a refusal is looked for: what went wrong is told last."""
 _REFUSED = re.compile(
@@ -26,6 +60,62 @@ _REFUSED = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(rb"(?:['\"`]|\xe2\x80\x98)([^'\"`\xe2]+)")
+
+
+def _abi_of(settings: Request) -> int:
+    return min(landlock_abi(), settings["abi"])
+
+
+def restrict_zygote(settings: Request) -> None:
+    """The outer layer, for the zygote and all it will start. Of other processes only what anyone may list."""
+    rules = _rules(settings)
+    rules.allow(rules.everything, [settings["folder"]])
+    rules.allow(READ, ["/proc", "/sys/fs/cgroup"])
+    rules.restrict()
+
+
+def restrict_init(settings: Request) -> bool:
+    """Bounds whom a session's processes may signal to the session; False where the kernel cannot."""
+    if _abi_of(settings) < 6:
+        return False
+    # Every layer refuses to move files between folders unless it allows just that.
+    rules = Landlock(_abi_of(settings), MOVE, scoped=SIGNALS)
+    rules.allow(MOVE, ["/"])
+    rules.restrict()
+    return True
+
+
+def restrict_runner(settings: Request, folder: str) -> None:
+    """The inner layer: of the private folders its own, of the processes itself."""
+    rules = _rules(settings)
+    rules.allow(rules.everything, [folder])
+    rules.allow(READ, [f"/proc/{os.getpid()}", *_cgroup_limit_files()])
+    rules.restrict()
+
+
+def _cgroup_limit_files() -> list[str]:
+    """Where libraries look for the limits of their control group and those above it; some end the process if they may not."""
+    found: list[str] = []
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            parts = path.strip("/").split("/")
+            above = ["/".join(parts[:count]) for count in range(len(parts) + 1)]
+            for controller in controllers.split(","):
+                found += [
+                    os.path.join("/sys/fs/cgroup", controller, group, name)
+                    for group in above
+                    for name in BOUNDS.get(controller, ())
+                ]
+    return found
+
+
+def _rules(settings: Request) -> Landlock:
+    rules = Landlock(_abi_of(settings), scoped=ABSTRACT_SOCKETS | SIGNALS, network=TCP)
+    rules.allow(READ, [*settings["read"], *MACHINE])
+    rules.allow(FILE, (f"/dev/{name}" for name in DEVICES))
+    rules.allow(rules.everything, settings["writable"])
+    return rules
 
 
 class NotBound(Exception):
@@ -60,13 +150,11 @@ def _restrict_thread(program: bytes, scratch: str) -> None:
     abi = landlock_abi()
     if not abi:
         raise NotBound("this kernel has no Landlock")
-    file = WRITE_FILE | (EMPTY if abi >= 3 else 0)
-    everything = file | REMOVE_AND_MAKE | (MOVE if abi >= 2 else 0)
     try:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        rules = Landlock(everything, scoped=SIGNALS_AND_ABSTRACT_SOCKETS if abi >= SCOPED_ABI else 0)
-        rules.allow(file, [path for name in DEVICES if os.path.exists(path := f"/dev/{name}")])
-        rules.allow(everything, [scratch])
+        rules = Landlock(abi, WRITE_FILE | REMOVE_AND_MAKE | MOVE | EMPTY, scoped=ABSTRACT_SOCKETS | SIGNALS)
+        rules.allow(WRITE_FILE | EMPTY, (f"/dev/{name}" for name in (*DEVICES, "tty", "ptmx")))
+        rules.allow(rules.everything, [scratch])
         rules.restrict()
         add_filter(program)
     except OSError as error:

@@ -1,0 +1,266 @@
+"""Builds the root a zygote or a session lives in, from what the current one holds; puts a session's mounts in and guards its files.
+
+Needs the power to mount. A view is a private overlay of the workspace: what the session changes goes to a folder of the host's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+
+from ..kernel import syscalls
+from ..kernel.landlock import DEVICES
+from ..kernel.mount_trees import enter_user_namespace
+from ..kernel.syscalls import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT
+from .messages import Request
+
+BASE = "/tmp"
+HOME = "/tmp/home"
+LAYERS = "/.pinfold-view"
+"""For the moment it takes; the program has not begun."""
+BELOW, ABOVE = f"{LAYERS}/below", f"{LAYERS}/above"
+WHAT = "a private view of the workspace"
+EMPTY = "/etc/empty"
+IN_VIEW = 0
+"""In place of a device: what is seen through a view has another one than the host sees."""
+
+
+class Root:
+    """A root in the making. Take everything from the old one first, then `begin`, put it in and `enter`."""
+
+    def __init__(self) -> None:
+        self._trees: list[tuple[str, int, bool]] = []
+        self._links: list[tuple[str, str]] = []
+        self._made = {"/"}
+        """Folders that are there, and need not be looked for."""
+
+    def take(self, path: str, link: str | None, is_folder: bool) -> None:
+        """What `found` has found is there in the new root, read-only."""
+        if link is not None:
+            self._links.append((path, link))
+        else:
+            tree = syscalls.clone_mount(path, recursive=True)
+            syscalls.set_mount_attributes(tree, syscalls.ATTR_RDONLY | syscalls.ATTR_NOSUID, recursive=True)
+            self._trees.append((path, tree, is_folder))
+
+    def begin(self, tmp_bytes: int) -> None:
+        """From here on the old root is out of sight. /tmp comes first: what was taken may lie beneath it."""
+        syscalls.mount("root", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,nr_inodes=20k,mode=755")
+        self.scratch("/tmp", tmp_bytes)
+        for path, tree, is_folder in self._trees:
+            self.put(path, tree, is_folder=is_folder)
+        for path, target in self._links:
+            self._make(os.path.dirname(path))
+            os.symlink(target, BASE + path)
+
+    def put(self, path: str, tree: int, *, is_folder: bool) -> None:
+        if is_folder:
+            self._make(path)
+        else:
+            self._make(os.path.dirname(path))
+            with suppress(FileExistsError):
+                os.close(os.open(BASE + path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        syscalls.attach(tree, BASE + path)
+        os.close(tree)
+
+    def scratch(self, path: str, size: int, mode: str = "1777", flags: int = 0) -> None:
+        """An empty writable folder of its own, at most `size` bytes."""
+        self._make(path)
+        options = f"size={size},nr_inodes={max(1000, size >> 13)},mode={mode}"
+        syscalls.mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
+
+    def write(self, path: str, text: str) -> None:
+        self._make(os.path.dirname(path))
+        with open(BASE + path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def processes(self, options: str | None = None) -> None:
+        self._make("/proc")
+        syscalls.mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
+
+    def lock_processes(self) -> None:
+        """What in /proc would change the machine: no capability is left to use it, and this is the second lock."""
+        for name in ("sys", "sysrq-trigger", "irq", "bus"):
+            path = f"{BASE}/proc/{name}"
+            if os.path.exists(path):
+                syscalls.mount(path, path, None, MS_BIND)
+                make_read_only(path)
+
+    def enter(self) -> None:
+        """Every process here is in it; the old one lies on it until `leave_old_root`."""
+        syscalls.pivot_to(BASE)
+        lock_root()
+
+    def _make(self, path: str) -> None:
+        if path not in self._made:
+            self._make(os.path.dirname(path))
+            with suppress(FileExistsError):
+                os.mkdir(BASE + path, 0o755)
+            self._made.add(path)
+
+
+def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
+    """Those that are there: each with where it leads, if it is a link, and whether it is a folder."""
+    return [
+        (path, os.readlink(path) if os.path.islink(path) else None, os.path.isdir(path))
+        for path in paths
+        if os.path.lexists(path)
+    ]
+
+
+def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
+    """Hang a mount in."""
+    make_folder(place if is_folder else os.path.dirname(place))
+    if not is_folder and not os.path.exists(place):
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+    syscalls.attach(tree, place)
+    os.close(tree)
+
+
+def lock_root() -> None:
+    """The root itself holds only places to mount on, and none can be added."""
+    syscalls.mount(
+        None,
+        "/",
+        None,
+        MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV,
+    )
+
+
+def unlock_root() -> None:
+    """Until `shut_root`, for more places."""
+    syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV)
+
+
+def make_read_only(path: str) -> None:
+    """The mount at `path` and all below it."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        syscalls.set_mount_attributes(fd, syscalls.ATTR_RDONLY | syscalls.ATTR_NOSUID, recursive=True)
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: str) -> None:
+    os.makedirs(path, mode=0o755, exist_ok=True)
+
+
+def isolate_mounts() -> None:
+    """What is mounted in this namespace is seen in no other, and the other way round."""
+    syscalls.mount(None, "/", None, MS_REC | syscalls.MS_PRIVATE)
+
+
+def begin_with_devices(root: Root, tmp_bytes: int) -> None:
+    """Begin, with a /dev of the few harmless ones; made once, sessions take it as it is."""
+    trees = [(name, syscalls.clone_mount(f"/dev/{name}", recursive=False)) for name in DEVICES]
+    root.begin(tmp_bytes)
+    for name, tree in trees:
+        syscalls.set_mount_attributes(tree, syscalls.ATTR_NOSUID)
+        root.put(f"/dev/{name}", tree, is_folder=False)
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink(f"/proc/self/fd{target}", f"{BASE}/dev/{name}")
+    os.mkdir(BASE + "/dev/shm", 0o755)
+
+
+@contextmanager
+def open_mount(path: str) -> Generator[int]:
+    """What is mounted there."""
+    fd = syscalls.open_without_links(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def attach_mounts(request: Request, trees: list[int]) -> list[str]:
+    """Hang the mounts in; returns those the program may write to. The workspace is the first, its view the last."""
+    mounts, view = request["mounts"], request["view"]
+    unlock_root()
+    try:
+        for above in view:
+            workspace = mounts[0]
+            writable = workspace["writable"]
+            mount_view(workspace["path"], trees[0], trees[-1], work=above["work"], writable=writable)
+        for item, tree in zip(mounts[len(view) :], trees[len(view) : len(mounts)], strict=True):
+            mount_tree(item["path"], tree, is_folder=item["folder"])
+    finally:
+        lock_root()
+    return [item["path"] for item in request["mounts"] if item["writable"]]
+
+
+def guard(request: Request) -> None:
+    """Hide what is masked behind an empty file, hold what is pinned in its place, make what is protected read-only."""
+    for path, device, inode in request["masked"]:
+        with _pin_path(path) as place:
+            seen = os.stat(place)
+            if device not in (seen.st_dev, IN_VIEW) or seen.st_ino != inode:
+                raise OSError(0, "it changed while the session began", path)
+            syscalls.mount(EMPTY, place, None, MS_BIND)
+    for path in request.get("hidden", ()):
+        with _pin_path(path) as place:
+            syscalls.mount(
+                "hidden",
+                place,
+                "tmpfs",
+                MS_RDONLY | MS_NOSUID | MS_NODEV,
+                "size=4k,mode=555",
+            )
+    for path in request["pinned"]:
+        with _pin_path(path) as place:
+            syscalls.mount(place, place, None, MS_BIND)
+    for path in request["protected"]:
+        with _pin_path(path) as place:
+            syscalls.mount(place, place, None, MS_BIND | MS_REC)
+        with _pin_path(path) as place:
+            make_read_only(place)
+
+
+@contextmanager
+def _pin_path(path: str) -> Generator[str]:
+    """A name for what is there now, whatever the program does to the path: no link on the way is followed."""
+    with open_mount(path) as fd:
+        yield f"/proc/self/fd/{fd}"
+
+
+def mount_view(place: str, below: int, above: int, *, work: str, writable: bool) -> None:
+    """At `place`, the mount `below` as changed by what is in the folder `files` of the mount `above`."""
+    mount_tree(BELOW, below, is_folder=True)
+    mount_tree(ABOVE, above, is_folder=True)
+    make_folder(place)
+    _mount_view(place, BELOW, ABOVE, work)
+    if not writable:
+        make_read_only(place)
+    for layer in (BELOW, ABOVE):
+        syscalls.unmount(layer)
+        os.rmdir(layer)
+    os.rmdir(LAYERS)
+
+
+def try_view() -> None:
+    """In a process of its own, on files of its own. Raises OSError."""
+    enter_user_namespace(0, 0)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    isolate_mounts()
+    syscalls.mount("view", BASE, "tmpfs", MS_NOSUID | MS_NODEV)
+    below, above, place = (f"{BASE}/{name}" for name in ("below", "above", "place"))
+    for folder in (f"{below}/folder", f"{above}/files", f"{above}/work", place):
+        os.makedirs(folder)
+    _mount_view(place, below, above, "work")
+    os.rmdir(f"{place}/folder")
+    os.mkdir(f"{place}/made")
+    if os.listdir(below) != ["folder"] or os.listdir(place) != ["made"]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), WHAT)
+
+
+def _mount_view(place: str, below: str, above: str, work: str) -> None:
+    # Without xino a file that was not changed has the inode number it has on the host: by it a secret is known.
+    options = f"userxattr,xino=off,lowerdir={below},upperdir={above}/files,workdir={above}/{work}"
+    try:
+        syscalls.mount("view", place, "overlay", MS_NOSUID | MS_NODEV, options)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, WHAT) from error
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        # Where the folder above will not do, the kernel mounts it all the same, to be read.
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), WHAT)
