@@ -14,7 +14,7 @@ import msgspec
 from pinfold.app.config.layers import Loaded, load_config
 from pinfold.app.config.schema import Config
 from pinfold.app.diagnostics.findings import CheckContext
-from pinfold.app.diagnostics.sandboxes import cells_python
+from pinfold.app.diagnostics.machine import cells_python
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
@@ -32,7 +32,7 @@ from pinfold.sandbox import Spec, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.doctor import SandboxCheck, examine
-from pinfold.text import homely, join_names
+from pinfold.text import homely, join_names, numerous
 from pinfold.tools import Registry
 from pinfold.tools.entry_points import load_plugins
 
@@ -241,7 +241,7 @@ def _add_tools(
     kind: Kind = "tools",
     faulty: bool = False,
 ) -> None:
-    lines = (_format_count(len(names), "tool"), join_names(names, _NAMED), *more)
+    lines = (numerous("tool", len(names)), join_names(names, _NAMED), *more)
     drawing.add(f"tools:{server}", kind, f"servers.{server}", lines, after=_ENGINE, words="calls", faulty=faulty)
 
 
@@ -279,7 +279,7 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
     named = load_servers(options.toolbox.mcp, str((options.workspace or Path()) / ".mcp.json"))
     for one in known(named.specs):
         spec = one.spec
-        tools = "not seen yet" if one.tools is None else _format_count(one.tools, "tool")
+        tools = "not seen yet" if one.tools is None else numerous("tool", one.tools)
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
         lines, failed = (f"MCP over {spec.transport}", tools, state), one.failure is not None
         drawing.add(f"mcp:{spec.name}", "server", spec.name, lines, faulty=failed, after=_ENGINE, words="calls")
@@ -326,10 +326,6 @@ def _stores(drawing: _MapBuilder, config: Config) -> None:
         drawing.add(f"store:{name}", "store", name, (*lines, str(path)), after=_ENGINE, words="keeps")
 
 
-def _format_count(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def plain(found: SystemMap) -> dict[str, Any]:
+def plain(found: SystemMap) -> dict[str, object]:
     """For `pinfold map --json`."""
     return msgspec.to_builtins(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from pinfold.app.diagnostics import DetectedSetup, Server
+from pinfold.app.diagnostics import DetectedSetup, FoundServer
 from pinfold.text import join_names, presentable_line
 
 ROWS = 24
@@ -57,11 +57,11 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     yield "data libraries", built
 
 
-def _server(server: Server) -> str:
-    kind = f"{_KINDS.get(server.kind, server.kind)} at {server.url}"
+def _server(server: FoundServer) -> str:
+    kind = f"{_KINDS.get(server.kind, server.kind)} at {server.base_url}"
     if server.needs_key:
         return f"{kind}, needs a key"
-    return f"{kind}: {join_names(list(server.models), 3) if server.models else 'no model yet'}"
+    return f"{kind}: {join_names([*map(server.name_of, server.models)], 3) if server.models else 'no model yet'}"
 
 
 def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:

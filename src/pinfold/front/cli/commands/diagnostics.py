@@ -10,7 +10,6 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 import anyio
@@ -61,7 +60,7 @@ def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
 def page(health: Health, columns: int = 80) -> Iterator[str]:
     """The report, in lines no wider than `columns`."""
     width = max(40, min(columns, _WIDEST))
-    for section, findings in groupby(health.findings, key=lambda finding: finding.section):
+    for section, findings in health.findings.items():
         yield section
         for finding in findings:
             about = f"{presentable_line(finding.what):<{_NAMES}}"
@@ -69,7 +68,7 @@ def page(health: Health, columns: int = 80) -> Iterator[str]:
             if finding.fix:
                 yield from _wrap_row(f"{'':<{_NAMES}} fix: {finding.fix}", "", width)
     yield ""
-    standings = [finding.standing for finding in health.findings]
+    standings = [finding.standing for findings in health.findings.values() for finding in findings]
     yield f"{_format_count(standings.count('fault'), 'fault')}, {_format_count(standings.count('note'), 'note')}"
 
 
