@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.session.live_session import LiveSession
-from pinfold.app.storage.session_reader import read_session
-from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.storage.session_store import SessionStore, read_session
 from pinfold.engine import State, fold
 from pinfold.events import (
     ActionFinished,

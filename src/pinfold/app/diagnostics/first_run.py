@@ -28,7 +28,7 @@ from pinfold.app.models.local_models import (
 )
 from pinfold.app.models.session_models import CallOptions
 from pinfold.app.session.environment import environment_status
-from pinfold.app.storage.session_reader import list_folder
+from pinfold.app.storage.session_store import list_folder
 from pinfold.app.trust.project_files import UnsafeFile, read_below
 from pinfold.model import BUILTIN, DIRECT, destination_of
 from pinfold.sandbox.providers.doctor import Facts, gather_facts

@@ -20,7 +20,7 @@ from pinfold.app.paths import private_dir
 from pinfold.app.session.options import is_imported
 from pinfold.app.storage.exports.displays import Form, best_of, display_label, suffix_of
 from pinfold.app.storage.exports.transcript import ReadBlob, ShownDisplay, build_transcript, display_form
-from pinfold.app.storage.session_reader import read_session
+from pinfold.app.storage.session_store import read_session
 from pinfold.app.trust.untrusted_files import mark_host_write
 from pinfold.events import ActionFinished, DisplayRef, Entry, PinfoldError, SessionId, SessionOpened
 from pinfold.log import Damage, Log, export_bundle, summarise
