@@ -17,8 +17,8 @@ from pinfold.app.clients.submit import Opening, until_end
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.paths import read_limited
-from pinfold.app.storage.exports.ipynb import MAY_FAIL, outputs_of
 from pinfold.app.storage.exports.markup import fence_code
+from pinfold.app.storage.exports.programs import MAY_FAIL, notebook_bytes, outputs_of
 from pinfold.app.storage.exports.transcript import Cell, build_transcript
 from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, new_action_id
 from pinfold.text import cap_text, presentable, presentable_line
@@ -279,7 +279,7 @@ def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
         one = by_place.get(place)
         cell["outputs"] = outputs_of(one.told, count=one.number) if one else []
         cell["execution_count"] = one.number if one else None
-    return (json.dumps(raw, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+    return notebook_bytes(raw)
 
 
 def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> str:
