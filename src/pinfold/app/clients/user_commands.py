@@ -41,7 +41,7 @@ def load_user_commands(workspace: Path) -> UserCommands:
     faults: list[str] = []
     found = {one.name: one for one in _load_home_commands(faults)}
     here = read_project_files(workspace)
-    files = {found[1]: file.data for file in here.files if (found := _COMMAND_FILE.fullmatch(file.name))}
+    files = {match[1]: file.data for file in here.files if (match := _COMMAND_FILE.fullmatch(file.name))}
     if files and not is_trusted(here):
         return UserCommands(commands=found, untrusted=tuple(sorted(files)), faults=tuple(faults))
     for name, data in files.items():
