@@ -102,7 +102,7 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
         add("folders", "folders", of(machine.folders))
         add("folders", "disk", of(lambda: machine.disks(around)))
         add("leftovers", "leftovers", of(machine.leftovers))
-    there = {section: some for section, some in found.items() if some}
+    there: dict[Section, list[Finding]] = {section: some for section, some in found.items() if some}
     return Health(findings=there, sandboxes=report, models=here, servers=listed)
 
 

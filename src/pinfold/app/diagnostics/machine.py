@@ -209,12 +209,10 @@ def _describe_proof(checked: SandboxCheck) -> str:
     words = [f"{checked.level.capitalize()} isolation verified"]
     if checked.first_result_ms:
         words.append(f"starts in {checked.first_result_ms / 1000:.1f} s")
-    match checked.environment:
-        case {"python": str(python), "missing": list(missing)}:
-            lacks = f"without {join_names(cast('list[str]', missing), 3)}" if missing else "with the data libraries"
-            words.append(f"Python {python} {lacks}")
-        case _:
-            pass
+    if python := checked.environment.get("python"):
+        missing = cast("list[str]", checked.environment["missing"])
+        lacks = f"without {join_names(missing, 3)}" if missing else "with the data libraries"
+        words.append(f"Python {python} {lacks}")
     return "; ".join(words)
 
 

@@ -115,7 +115,8 @@ def _settings(text: str) -> str:
         return "nothing: it is not valid TOML"
     keys: dict[str, object] = {}
     for section, content in parsed.items():
-        fields = cast("dict[str, object]", content) if isinstance(content, dict) and content else {"": content}
+        fields: dict[str, object] = cast("dict[str, object]", content) if isinstance(content, dict) else {}
+        fields = fields or {"": content}
         keys |= {f"{section}.{key}".rstrip("."): value for key, value in fields.items()}
     # All of each value: a list may name packages.
     shown = (f"{key} = {redact(json.dumps(value, default=str, ensure_ascii=False))}" for key, value in keys.items())

@@ -114,7 +114,7 @@ async def checkpoint_command(chat: ChatContext, rest: str) -> None:
 async def _list_checkpoints(chat: ChatContext) -> None:
     entries = await load_entries(chat)
     made = checkpoints_in(entries)
-    on = (await load_history(chat)).checkpoints
+    on = (await load_history(chat)).state.checkpoints
     if made:
         rows = [("", "made", "commit", "")]
         rows += [(str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made]

@@ -128,7 +128,7 @@ async def _revoke(chat: ChatContext, pattern: str, scope: str) -> None:
         from pinfold.app.trust import Grants
 
         await anyio.to_thread.run_sync(Grants().revoke, pattern, chat.workspace)
-    if pattern in (await load_history(chat)).granted:
+    if pattern in (await load_history(chat)).state.granted:
         await chat.link.submit(Configure(revoke=(pattern,)))
     else:
         write_note(chat, f"revoked: {pattern}")

@@ -74,7 +74,7 @@ def grants_command(pattern: str | None, workspace: Path | None, session: str | N
 
 def _of_session(name: str, pattern: str | None, *, as_json: bool) -> None:
     found, folder = SessionStore().find(name)
-    granted = build_history(found, entries_on_disk(found)).granted
+    granted = sorted(build_history(found, entries_on_disk(found)).state.granted)
     if pattern is not None:
         if pattern not in granted:
             raise ConfigError(
