@@ -55,7 +55,11 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not words or command.words[0].text is None:
             return False
         words[0] = base_name(words[0])
-        return any(self._fits(form) for form in (words, _without_options(words)))
+        from pinfold.policy.lists import skip_options
+
+        # `git -C x push` is a `git push` too.
+        plain = [words[0], *words[1 + skip_options(words[0], words[1:]) :]]
+        return self._fits(words) or self._fits(plain)
 
     def _fits(self, words: Sequence[str]) -> bool:
         if isinstance(self.command, str):
@@ -151,10 +155,3 @@ def _check(rule: Rule) -> None:
 def _cannot_tell(rule: Rule) -> str:
     shown = rule.command if isinstance(rule.command, str) else shlex.join(rule.command)
     return f"it cannot be told whether this runs {shown!r}, which your rule {rule.name!r} is about"
-
-
-def _without_options(words: Sequence[str]) -> list[str]:
-    """`git -C x push` is a `git push` too."""
-    from pinfold.policy.lists import skip_options
-
-    return [words[0], *words[1 + skip_options(words[0], words[1:]) :]]

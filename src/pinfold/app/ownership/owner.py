@@ -109,7 +109,7 @@ async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGe
             begun = True
             yield live
     finally:
-        if not begun and _is_empty(folder):
+        if not begun and (summary := summarise(folder)) and not summary.events:
             remove_folder(folder)
         claimed.release()
 
@@ -119,11 +119,6 @@ def acquire_or_open(
 ) -> AbstractAsyncContextManager[LiveSession]:
     """Own the session that lies in `folder`, or one that leaves nothing behind where there is none. Raises SessionBusy."""
     return acquire(folder, session, options) if folder else open_session(None, session, options)
-
-
-def _is_empty(folder: Path) -> bool:
-    summary = summarise(folder)
-    return summary is not None and summary.events == 0
 
 
 @asynccontextmanager

@@ -156,8 +156,7 @@ def outputs_of(cell: Cell, count: int | None = None) -> list[_Json]:
         for name, text in (("stdout", cell.stdout), ("stderr", cell.stderr))
         if text
     ]
-    for shown in cell.displays:
-        outputs.append({"output_type": "display_data", "metadata": {}, "data": bundle(shown)})
+    outputs.extend({"output_type": "display_data", "metadata": {}, "data": bundle(one)} for one in cell.displays)
     if cell.result is not None or cell.value is not None:
         data = bundle(cell.result) if cell.result is not None else {"text/plain": cell.value}
         outputs.append({"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": data})
