@@ -20,7 +20,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -124,10 +124,10 @@ def load_rules(text: str) -> Rules:
     if unknown := sorted(table.keys() - {"rule"}):
         raise RuleError(f"unknown key {unknown[0]!r}; every rule begins with [[rule]]")
     rules: list[Rule] = []
-    listed: Any = table.get("rule", [])
+    listed: object = table.get("rule", [])
     if not isinstance(listed, list):
         raise RuleError("every rule begins with [[rule]], in double brackets")
-    for number, given in enumerate(cast(list[Any], listed), 1):
+    for number, given in enumerate(cast(list[object], listed), 1):
         try:
             rule = msgspec.convert(given, Rule)
         except msgspec.ValidationError as error:

@@ -378,7 +378,7 @@ class Agent:
         session, _ = shelf.import_session(Path(path))
         try:
             return cls(session=session, **arguments)
-        except BaseException:
+        except (PinfoldError, TypeError):
             shelf.remove(session)
             raise
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.clients.client_session import ClientSession
@@ -48,9 +48,9 @@ class OpenTerms(Struct, frozen=True, kw_only=True):
     """How sessions are opened."""
 
     workspace: Path | None = None
-    flags: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    flags: Mapping[str, object] = {}
     """By configuration key."""
-    mounted: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mounted: Mapping[str, Any] = {}
     """Options of what they may see of the host."""
     ephemeral: bool = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -28,7 +28,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     findings: Mapping[Section, Sequence[Finding]]
     sandboxes: Report | None = None
     models: dict[str, object] = {}
-    servers: list[dict[str, Any]] = []
+    servers: list[dict[str, object]] = []
 
     @property
     def ok(self) -> bool:
@@ -66,7 +66,7 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
     found: dict[Section, list[Finding]] = {"versions": [], "configuration": list(said)}
     report: Report | None = None
     here: dict[str, object] = {}
-    listed: list[dict[str, Any]] = []
+    listed: list[dict[str, object]] = []
 
     async def sandboxes() -> list[Finding]:
         nonlocal report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import anyio
 
@@ -94,7 +93,7 @@ def _plain(there: Reachable) -> dict[str, object]:
     }
 
 
-async def servers(around: CheckContext) -> list[dict[str, Any]]:
+async def servers(around: CheckContext) -> list[dict[str, object]]:
     """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
     if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
         return []
@@ -103,13 +102,13 @@ async def servers(around: CheckContext) -> list[dict[str, Any]]:
     return await check_servers(around.workspace, around.limit_s)
 
 
-def server_finding(one: dict[str, Any]) -> Finding:
-    name = one["name"] or "an entry"
-    words = f"{one['where']}; {one['tools']} tools"
-    if one["cause"]:
-        return fault(name, one["cause"], one["fix"])
-    if one["fix"]:
-        cause, _, fix = one["fix"].partition(": ")
+def server_finding(one: dict[str, object]) -> Finding:
+    name, cause, fix = (str(one[key]) for key in ("name", "cause", "fix"))
+    name, words = name or "an entry", f"{one['where']}; {one['tools']} tools"
+    if cause:
+        return fault(name, cause, fix)
+    if fix:
+        cause, _, fix = fix.partition(": ")
         return note(name, f"{words}; {cause}", fix)
     return Finding(name, words=words)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -26,7 +26,7 @@ from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import the_model
-from pinfold.events import PinfoldError, new_session_id
+from pinfold.events import Json, PinfoldError, new_session_id
 from pinfold.model import destination_of
 from pinfold.sandbox import Spec, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder
@@ -139,16 +139,16 @@ async def build_session_map(link: Link) -> SystemMap:
         words = "reads and writes" if writable else "reads"
         drawing.add(path, "store", path, (what,), after=sandbox, words=words)
     tools: dict[str, list[str]] = {}
-    for one in cast("list[dict[str, Any]]", await link.query("tools")):
+    for one in cast("list[dict[str, str]]", await link.query("tools")):
         tools.setdefault(one["server"], []).append(one["name"].removeprefix(f"{one['server']}."))
-    states = {one["name"]: one for one in cast("list[dict[str, Any]]", await link.query("servers"))}
+    states = {str(one["name"]): one for one in cast("list[dict[str, Json]]", await link.query("servers"))}
     for server in dict.fromkeys((*tools, *states)):
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
         _add_tools(
             drawing, server, names, how, kind="server" if state else "tools", faulty=bool(state and state["problem"])
         )
-    granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, Any]]", await link.query("grants"))]
+    granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, str]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
     drawing.add("allowed", "network", "allowed without asking", lines, after=_ENGINE)
