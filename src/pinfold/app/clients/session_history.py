@@ -272,7 +272,7 @@ class _HistoryBuilder:
     def _add_usage(self, model: str, usage: Usage, cost: float | None) -> None:
         bill = self.bills.get(model, ModelBill(model=model))
         total = None if cost is None or bill.cost is None else bill.cost + cost
-        self.bills[model] = ModelBill(model=model, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
+        self.bills[model] = replace(bill, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
 
     def turns(self) -> Iterator[TurnRecord]:
         cells: dict[TurnId | None, list[int]] = {}

@@ -6,6 +6,7 @@ Starts nothing but the sandbox, which has to prove what it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -298,21 +299,13 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
 
 def _network(drawing: _MapBuilder, config: Config) -> None:
     hosts = config.network.allow
-    secrets = _secrets()
     lines = [join_names(hosts, _NAMED) if hosts else "no host without asking"]
-    if secrets:
-        lines.append(f"secrets: {join_names(secrets, _NAMED)}")
-    gate = drawing.add("egress", "network", "egress proxy", tuple(lines), after="sandbox", words="goes out by")
+    with suppress(ConfigError):
+        if secrets := [one.name for one in Secrets().all()]:
+            lines.append(f"secrets: {join_names(secrets, _NAMED)}")
+    gate = drawing.add("egress", "network", "egress proxy", lines, after="sandbox", words="goes out by")
     if "tools:web" in drawing.nodes:
         drawing.edges.append(Edge(source="tools:web", target=gate))
-
-
-def _secrets() -> list[str]:
-    """Names alone."""
-    try:
-        return [one.name for one in Secrets().all()]
-    except ConfigError:
-        return []
 
 
 def _stores(drawing: _MapBuilder, config: Config) -> None:

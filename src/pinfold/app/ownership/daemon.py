@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from time import monotonic
@@ -98,7 +98,7 @@ class Daemon:
         if not isinstance(provider, Warmable):
             return f"{provider.name} cannot be kept warm; only sessions are kept"
         try:
-            await tasks.start(_run_launcher, provider.keep_warm, self._pool)
+            await tasks.start(_run_launcher, provider, self._pool)
         except SandboxUnavailable as error:
             if name != "auto":
                 raise
@@ -186,13 +186,8 @@ class Daemon:
                 return
 
 
-async def _run_launcher(
-    keep: Callable[[Path, int, Callable[[], Awaitable[None]]], Awaitable[None]],
-    pool: int,
-    *,
-    task_status: TaskStatus[None],
-) -> None:
-    """Says when it is warm for the first time; later losses are made good by `keep` itself, or by going without."""
+async def _run_launcher(provider: Warmable, pool: int, *, task_status: TaskStatus[None]) -> None:
+    """Says when it is warm for the first time; the provider makes later losses good itself, or goes without."""
     warm = False
 
     async def ready() -> None:
@@ -202,7 +197,7 @@ async def _run_launcher(
         warm = True
 
     try:
-        await keep(up_dir(), pool, ready)
+        await provider.keep_warm(up_dir(), pool, ready)
     except SandboxUnavailable as error:
         if not warm:
             raise

@@ -101,7 +101,8 @@ def read_project_files(workspace: Path) -> ProjectFiles:
         for name in _names(top, reading.odd):
             reading.add_file(top, name)
         for up, above in enumerate(folders_above(workspace), 1):
-            reading.add_instructions(above, "../" * up)
+            with suppress(OSError), _open(above) as folder:  # the first of them that is there
+                any(reading.add_file(folder, name, "../" * up) for name in INSTRUCTIONS)
     return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
 
 
@@ -119,11 +120,6 @@ class _FileCollector:
         self.files: list[ProjectFile] = []
         self.odd: dict[str, str] = {}
         self._left = ALL_BYTES
-
-    def add_instructions(self, folder: Path, prefix: str) -> None:
-        """The first of them that is there."""
-        with suppress(OSError), _open(folder) as top:
-            any(self.add_file(top, name, prefix) for name in INSTRUCTIONS)
 
     def add_file(self, top: int, name: str, prefix: str = "") -> bool:
         """Whether there is anything of that name."""

@@ -56,11 +56,15 @@ def answer_html(text: str, displays: Iterable[Mapping[str, bytes]]) -> str:
 
 def _page(title: str, body: str) -> bytes:
     style = files("pinfold.app.storage.exports").joinpath("page.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # Pictures that are inside, and our own style. A frame inherits it, and what is in it brings a style of its own.
+    allowed = "'unsafe-inline'" if "<iframe " in body else f"'sha256-{digest}'"
+    policy = f"default-src 'none'; img-src data:; style-src {allowed}; base-uri 'none'; form-action 'none'"
     page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(style, body)}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <meta name="generator" content="Pinfold">
@@ -73,13 +77,6 @@ def _page(title: str, body: str) -> bytes:
 </html>
 """
     return page.encode("utf-8", "replace")
-
-
-def _policy(style: str, body: str) -> str:
-    """Pictures that are inside, and our own style. A frame inherits it, and what is in it brings a style of its own."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    allowed = "'unsafe-inline'" if "<iframe " in body else f"'sha256-{digest}'"
-    return f"default-src 'none'; img-src data:; style-src {allowed}; base-uri 'none'; form-action 'none'"
 
 
 def _body(story: Transcript) -> Iterator[str]:

@@ -46,12 +46,8 @@ def to_md(story: Transcript, folder: str | None = None) -> tuple[bytes, Mapping[
 
 def _head(story: Transcript) -> Iterator[str]:
     yield f"# {escape_markdown(story.title)}"
-    facts = [
-        f"Pinfold session `{story.session}`",
-        *map(escape_markdown, story.models),
-        story.began[:16].replace("T", " "),
-    ]
-    yield " · ".join(filter(None, facts))
+    began = story.began[:16].replace("T", " ")
+    yield " · ".join(filter(None, (f"Pinfold session `{story.session}`", *map(escape_markdown, story.models), began)))
 
 
 class _Page:

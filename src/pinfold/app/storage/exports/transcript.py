@@ -51,6 +51,7 @@ ReadBlob: TypeAlias = Callable[[BlobId], bytes]
 """Raises PinfoldError for what is not there."""
 Standing: TypeAlias = Literal["kept", "undone", "not run"]
 """Of a cell or a call: its effects are there, are there no more, or never were."""
+_Talk: TypeAlias = UserSpoke | ModelReplied | TurnEnded | TurnFailed | TurnInterrupted
 _TELLING = ("command", "path", "url", "pattern", "query", "text")
 _ANSWER = "answer"
 UNTITLED = "Untitled session"
@@ -301,9 +302,7 @@ class _TranscriptBuilder:
             case _:
                 pass
 
-    def _add_talk(
-        self, entry: Entry, event: UserSpoke | ModelReplied | TurnEnded | TurnFailed | TurnInterrupted
-    ) -> None:
+    def _add_talk(self, entry: Entry, event: _Talk) -> None:
         match event:
             case UserSpoke(text=text, images=images, turn=turn):
                 seen = tuple(form_of(one.mime, data) for one in images if (data := self._read(one.blob)) is not None)
