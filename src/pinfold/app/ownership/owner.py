@@ -68,7 +68,7 @@ _FAREWELL_S = 5.0
 """How long other processes may take to read one event, once we want to leave."""
 
 
-Feed: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Entry | Delta], None]
+Feed: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Entry | Delta]]
 """Events and deltas, without end."""
 
 
