@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -128,10 +129,11 @@ def _open_files() -> Iterator[Finding]:
         inside = sorted(config_dir().iterdir())
     except OSError:
         return
-    for path in filter(Path.is_file, inside):
+    for path in inside:
         wide, mode = (0o077, "600") if path.suffix == ".json" else (0o022, "go-w")
-        if path.stat().st_mode & wide:
-            yield fault(path.name, f"{path} is open to other users of this machine", f"chmod {mode} {path}")
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_mode & wide:
+                yield fault(path.name, f"{path} is open to other users of this machine", f"chmod {mode} {path}")
 
 
 def leftovers() -> Iterator[Finding]:

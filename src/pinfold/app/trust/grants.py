@@ -10,11 +10,9 @@ from pathlib import Path
 import msgspec
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, hold_file_lock, read_limited, read_store, write_private
+from pinfold.app.paths import config_dir, hold_file_lock, read_store, write_private
 from pinfold.events import Mode
 from pinfold.policy import NO_RULES, RuleError, Rules, explain, load_rules
-
-_RULES_BYTES = 4 << 20
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +59,14 @@ class Grants:
 def user_rules() -> Rules:
     """Raises ConfigError."""
     path = config_dir() / "rules.toml"
-    if not path.exists():
-        return NO_RULES
-    data = read_limited(path, _RULES_BYTES, f"is larger than {_RULES_BYTES >> 20} MB, too large for rules")
     try:
-        return load_rules(data.decode())
+        return load_rules(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return NO_RULES
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except RuleError as error:
         raise ConfigError(f"{path}: {error}") from error
 
