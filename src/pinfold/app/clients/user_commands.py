@@ -59,14 +59,15 @@ def _load_home_commands(faults: list[str]) -> list[UserCommand]:
         faults.append(f"{folder} holds more than {_MOST} commands; the rest is left out")
     commands: list[UserCommand] = []
     for path in paths[:_MOST]:
-        if path.is_file():
-            try:
-                data = read_limited(
-                    path, _FILE_BYTES, f"is larger than {_FILE_BYTES >> 10} kB, too large for a command"
-                )
+        try:
+            if path.is_file():
+                too_large = f"is larger than {_FILE_BYTES >> 10} kB, too large for a command"
+                data = read_limited(path, _FILE_BYTES, too_large)
                 commands.append(parse_command(path.stem, data, f"~/{FOLDER}"))
-            except ConfigError as error:
-                faults.append(str(error))
+        except ConfigError as error:
+            faults.append(str(error))
+        except OSError as error:  # a link into a folder that is closed to us
+            faults.append(f"{path} cannot be read: {error.strerror}")
     return commands
 
 
