@@ -23,8 +23,7 @@ from pinfold.app.paths import config_dir, state_dir
 from pinfold.app.session import build_session
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.egress import NETWORK, SessionEgress
-from pinfold.app.storage.session_reader import read_session
-from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.storage.session_store import SessionStore, read_session
 from pinfold.app.trust.privacy import OutboundTotal, sum_outbound
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import fold

@@ -156,7 +156,7 @@ async def test_forks_of_forks_are_found_and_a_removed_parent_is_named() -> None:
     second, _ = await fork(shelf, S, "second")
     third, _ = await fork(shelf, second, "third")
     everyone = {kin.id: kin for kin in list_nodes(shelf)}
-    assert [everyone[id_].source for id_ in (S, second, third)] == [None, S, second]
+    assert [everyone[id_].source for id_ in (S, second, third)] == ["", S, second]
 
     def brief(family: SessionTree) -> tuple[list[str], list[tuple[int, str]]]:
         return [kin.title for kin in family.ancestors], [(depth, kin.title) for depth, kin in family.children]

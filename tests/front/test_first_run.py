@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.servers import Says, failing, serving
 
-from pinfold.app.diagnostics.first_run import DetectedSetup, Key, Offer, Server, agree_on_model, detect_setup, is_first
+from pinfold.app.diagnostics.first_run import DetectedSetup, Key, Offer, agree_on_model, detect_setup
 from pinfold.front.chat.session_target import ROWS, first_screen
+from pinfold.model.local.discovery import FoundModel, FoundServer
 
 pytestmark = pytest.mark.integration
 
@@ -116,14 +117,9 @@ async def test_what_is_known_without_asking_is_told_when_there_was_no_time_to_as
     assert await agree_on_model(seen, Person("OPENAI_API_KEY").agrees) == "openai:gpt-5-mini"
 
 
-def test_the_first_time_is_once() -> None:
-    assert [is_first(), is_first()] == [True, False]
-
-
 words = st.text(st.characters(codec="utf-8"), max_size=200)
-servers = st.builds(
-    Server, kind=words, url=words, models=st.lists(words, max_size=9).map(tuple), needs_key=st.booleans()
-)
+models = st.lists(st.builds(FoundModel, id=words), max_size=9).map(tuple)
+servers = st.builds(FoundServer, kind=words, base_url=words, models=models, needs_key=st.booleans())
 
 
 @settings(max_examples=60)
@@ -137,7 +133,7 @@ servers = st.builds(
         sandbox=words,
         model=words,
         why=words,
-        offer=st.none() | st.builds(Offer, provider=words, model=words, variable=words, to=words),
+        offer=st.none() | st.builds(Offer, model=words, variable=words, to=words),
     ),
     st.sampled_from([40, 80, 200]),
 )

@@ -42,8 +42,14 @@ if TYPE_CHECKING:
         resume_options,
     )
     from pinfold.app.session.protected_files import pop_closing_notices
-    from pinfold.app.storage.session_reader import label_cells, list_folder, list_lasting_effects, read_session
-    from pinfold.app.storage.session_store import SessionStore, StoredSession
+    from pinfold.app.storage.session_store import (
+        SessionStore,
+        StoredSession,
+        label_cells,
+        list_folder,
+        list_lasting_effects,
+        read_session,
+    )
     from pinfold.app.tasks import background
     from pinfold.app.trust.privacy import OutboundTotal, sum_outbound
     from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words

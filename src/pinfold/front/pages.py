@@ -158,7 +158,7 @@ def branches_page(history: SessionHistory, family: SessionTree, width: int = WID
     for kin in reversed(family.ancestors):
         rows.append((f"{'  ' * depth}{kin.id}", _minute(kin), title_of(kin)))
         depth += 1
-    title = first_line(presentable(history.title), 60)
+    title = first_line(presentable(history.state.title), 60)
     rows.append((f"{'  ' * depth}{history.session} *", "", title or "(this session)"))
     for below, kin in family.children:
         rows.append((f"{'  ' * (depth + below)}{kin.id}", _minute(kin), title_of(kin)))
@@ -180,7 +180,7 @@ def rewind_page(history: SessionHistory, turn: TurnRecord, what: Rewindable) -> 
         lines.append(f"  files: {presentable_line(join_names(files, _NAMED))}")
     if what == "chat" and cells:
         lines.append(f"  stays: what {join_numbers('cell', cells)} did to variables and files")
-    stays = [first_line(presentable(effect), 100) for effect in history.lasting_effects(cells)]
+    stays = [first_line(presentable(effect), 100) for effect in history.state.effects_of(cells)]
     return [*lines, *(f"  cannot be undone: {effect}" for effect in stays)]
 
 

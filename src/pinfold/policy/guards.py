@@ -50,16 +50,13 @@ def check_code(code: str, guards: Guards) -> str | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         # IPython syntax, or a syntax error: what cannot be parsed is refused.
         return f"the guards cannot read this code ({type(error).__name__}); write it as plain Python"
-    if guards.imports is not None and (name := _foreign(tree, guards.imports)):
-        return f"the guards do not let code import {name}"
+    if (allowed := guards.imports) is not None:
+        names = (name for node in ast.walk(tree) for name in _find_imports(node))
+        if foreign := next((name for name in names if not _is_allowed(name, allowed)), None):
+            return f"the guards do not let code import {foreign}"
     if guards.decoded and (name := _runs_decoded(tree)):
         return f"the guards do not let code run decoded text ({name})"
     return None
-
-
-def _foreign(tree: ast.AST, allowed: frozenset[str]) -> str | None:
-    names = (name for node in ast.walk(tree) for name in _find_imports(node))
-    return next((name for name in names if not _is_allowed(name, allowed)), None)
 
 
 def _find_imports(node: ast.AST) -> Iterator[str]:

@@ -8,7 +8,6 @@ them allows what the table denies, a protected file, or the host.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,39 +16,29 @@ from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, Reach, RunC
 from pinfold.policy.facts import Facts, Taint, shell_facts
 from pinfold.policy.guards import Guards, check_code
 from pinfold.policy.patterns import covers, flow_of, pattern_of, script_of
-from pinfold.policy.rules import NO_RULES, Rules
+from pinfold.policy.rules import NO_RULES, Rules, Says
 from pinfold.policy.shell import Script
-
-Answer: TypeAlias = Literal["allow", "ask", "deny"]
 
 
 class Row(Struct, frozen=True):
     name: str
-    read_only: Answer
-    ask: Answer
-    auto: Answer
-    full: Answer
+    answers: tuple[Says, Says, Says, Says]
+    """In the modes read-only, ask, auto and full."""
 
-    def answer(self, mode: Mode) -> Answer:
-        answers: dict[Mode, Answer] = {
-            "read-only": self.read_only,
-            "ask": self.ask,
-            "auto": self.auto,
-            "full": self.full,
-        }
-        return answers[mode]
+    def answer(self, mode: Mode) -> Says:
+        return self.answers[("read-only", "ask", "auto", "full").index(mode)]
 
 
-CELL = Row("cells run in the sandbox", "allow", "allow", "allow", "allow")
-PURE = Row("pure tools change nothing", "allow", "allow", "allow", "allow")
-READING = Row("the command only reads", "allow", "allow", "allow", "allow")
-WORKSPACE = Row("writes in the workspace", "deny", "ask", "allow", "allow")
-PROTECTED = Row("protected file", "deny", "ask", "deny", "ask")
-PACKAGES = Row("package", "deny", "ask", "ask", "allow")
-LISTED = Row("network, listed host", "ask", "ask", "allow", "allow")
-NETWORK = Row("network, other host", "deny", "ask", "ask", "ask")
-OUTSIDE = Row("effects that may not be undone", "deny", "ask", "ask", "allow")
-HOST = Row("host shell", "deny", "ask", "deny", "ask")
+CELL = Row("cells run in the sandbox", ("allow", "allow", "allow", "allow"))
+PURE = Row("pure tools change nothing", ("allow", "allow", "allow", "allow"))
+READING = Row("the command only reads", ("allow", "allow", "allow", "allow"))
+WORKSPACE = Row("writes in the workspace", ("deny", "ask", "allow", "allow"))
+PROTECTED = Row("protected file", ("deny", "ask", "deny", "ask"))
+PACKAGES = Row("package", ("deny", "ask", "ask", "allow"))
+LISTED = Row("network, listed host", ("ask", "ask", "allow", "allow"))
+NETWORK = Row("network, other host", ("deny", "ask", "ask", "ask"))
+OUTSIDE = Row("effects that may not be undone", ("deny", "ask", "ask", "allow"))
+HOST = Row("host shell", ("deny", "ask", "deny", "ask"))
 
 _ROWS: Mapping[Reach, Row] = {
     "nothing": PURE,
@@ -163,21 +152,13 @@ def _refusal(action: Action, facts: Facts, row: Row, mode: Mode, script: Script 
     return f"{_reason(action, facts, row, script)}, and the mode is {mode}"
 
 
-def explain(
-    command: str,
-    *,
-    mode: Mode = "ask",
-    grants: Collection[str] = (),
-    rules: Rules = NO_RULES,
-    where: Literal["sandbox", "host"] = "sandbox",
-) -> dict[str, Any]:
+def explain(command: str, *, mode: Mode = "ask", rules: Rules = NO_RULES) -> dict[str, object]:
     """What policy says of a shell command and why, with the `commands` in it and why each is expected to write.
 
     `held_to_reading`: it runs with all files read-only, and is asked about if it has to change one.
     """
-    facts, script = shell_facts(command, where=where)
-    action = CallTool(tool="shell", args={"command": command, "where": where})
-    verdict = judge(action, facts, mode=mode, grants=grants, rules=rules)
+    facts, script = shell_facts(command)
+    verdict = judge(CallTool(tool="shell", args={"command": command}), facts, mode=mode, rules=rules)
     return {
         "verdict": type(verdict).__name__.lower(),
         "reason": getattr(verdict, "reason", verdict.rule),

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from pathlib import PurePosixPath
 
 from pinfold.events import FLOW, Action, CallTool
 from pinfold.policy.facts import Facts
@@ -55,12 +54,8 @@ def flow_of(action: Action, facts: Facts) -> str:
     """Where sent data goes; empty if that is unknown."""
     if not isinstance(action, CallTool) or not facts.leaves:
         return ""
-    places = {
-        "packages": "the package index",
-        "network": facts.target,
-        "outside": _tool_of_server(action, facts),
-    }
-    place = places.get(facts.reach)
+    tool = _tool_of_server(action, facts)
+    place = {"packages": "the package index", "network": facts.target, "outside": tool}.get(facts.reach)
     return f"{FLOW}{place}" if place else ""
 
 
@@ -109,10 +104,6 @@ def _shell_pattern(script: Script | None) -> str:
 
 def _folder(path: str) -> str:
     """As it is shown; empty if it is not in the workspace."""
-    if not path or "\0" in path:
+    if not path or "\0" in path or ".." in path.split("/"):
         return ""
-    parts = PurePosixPath(path)
-    if ".." in parts.parts:
-        return ""
-    folder = posixpath.dirname(posixpath.normpath(path))
-    return folder or "."
+    return posixpath.dirname(posixpath.normpath(path)) or "."

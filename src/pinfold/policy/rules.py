@@ -20,7 +20,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -55,7 +55,11 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not words or command.words[0].text is None:
             return False
         words[0] = base_name(words[0])
-        return any(self._fits(form) for form in (words, _without_options(words)))
+        from pinfold.policy.lists import skip_options
+
+        # `git -C x push` is a `git push` too.
+        plain = [words[0], *words[1 + skip_options(words[0], words[1:]) :]]
+        return self._fits(words) or self._fits(plain)
 
     def _fits(self, words: Sequence[str]) -> bool:
         if isinstance(self.command, str):
@@ -120,10 +124,10 @@ def load_rules(text: str) -> Rules:
     if unknown := sorted(table.keys() - {"rule"}):
         raise RuleError(f"unknown key {unknown[0]!r}; every rule begins with [[rule]]")
     rules: list[Rule] = []
-    listed: Any = table.get("rule", [])
+    listed: object = table.get("rule", [])
     if not isinstance(listed, list):
         raise RuleError("every rule begins with [[rule]], in double brackets")
-    for number, given in enumerate(cast(list[Any], listed), 1):
+    for number, given in enumerate(cast(list[object], listed), 1):
         try:
             rule = msgspec.convert(given, Rule)
         except msgspec.ValidationError as error:
@@ -151,10 +155,3 @@ def _check(rule: Rule) -> None:
 def _cannot_tell(rule: Rule) -> str:
     shown = rule.command if isinstance(rule.command, str) else shlex.join(rule.command)
     return f"it cannot be told whether this runs {shown!r}, which your rule {rule.name!r} is about"
-
-
-def _without_options(words: Sequence[str]) -> list[str]:
-    """`git -C x push` is a `git push` too."""
-    from pinfold.policy.lists import skip_options
-
-    return [words[0], *words[1 + skip_options(words[0], words[1:]) :]]

@@ -27,8 +27,6 @@ from pinfold.app.storage.exports import (
     form_for,
     render_session,
 )
-from pinfold.app.storage.exports.displays import size_of
-from pinfold.app.storage.exports.ipynb import split_error
 from pinfold.app.storage.exports.markup import (
     escape_markdown,
     fence_code,
@@ -38,8 +36,8 @@ from pinfold.app.storage.exports.markup import (
     render_markdown,
     sanitize_markdown,
 )
-from pinfold.app.storage.exports.percent import to_py
-from pinfold.app.storage.exports.transcript import Cell, Transcript
+from pinfold.app.storage.exports.programs import split_error, to_py
+from pinfold.app.storage.exports.transcript import Cell, Transcript, size_of
 from pinfold.app.storage.exports.transcript_text import PrintedOutput, split_observation
 from pinfold.events import (
     ActionDenied,

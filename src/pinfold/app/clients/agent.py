@@ -25,8 +25,7 @@ from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.session.approvals import Approve, answer_approvals
 from pinfold.app.session.environment import normalise_package_name
 from pinfold.app.session.live_session import LiveSession
-from pinfold.app.storage.session_reader import read_session
-from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.storage.session_store import SessionStore, read_session
 from pinfold.app.tasks import LoopThread, background
 from pinfold.engine import CommandRefused, Hook, Hooks, Model
 from pinfold.events import (
@@ -379,7 +378,7 @@ class Agent:
         session, _ = shelf.import_session(Path(path))
         try:
             return cls(session=session, **arguments)
-        except BaseException:
+        except (PinfoldError, TypeError):
             shelf.remove(session)
             raise
 

@@ -79,7 +79,7 @@ def _describe_attachment(what: str, name: str, path: Path) -> str:
             head = file.read(_WHOLE)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    if is_picture(path):
+    if _kind(head):
         return f"[{what}: a picture, shown here, and as a file {place}.]"
     if b"\0" in head:
         return f"[{what}: {size:,} bytes, not text, in {place}.]"

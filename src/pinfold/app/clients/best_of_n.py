@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
 from pinfold.app.clients.submit import finish_turn, until_end
-from pinfold.app.errors import TurnError
 from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import Options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
 from pinfold.app.trust.untrusted_files import Writer
-from pinfold.events import (
-    Delta,
-    Entry,
-    PinfoldError,
-    Say,
-    SessionId,
-    new_session_id,
-    new_turn_id,
-)
+from pinfold.events import Delta, Entry, PinfoldError, Say, SessionId, new_session_id, new_turn_id
 from pinfold.sandbox.kernel.folders import TemporaryFolder, remove_folder
 from pinfold.sandbox.views import MergeReport, discard, merge_view
 
@@ -84,7 +74,7 @@ class BestOfN:
         session = new_session_id()
         folder = shelf.folder_of(session) if shelf else None
         place = folder or (self._scratch.path / session if self._scratch else None)
-        settings: dict[str, Any] = dict(options.settings)
+        settings = dict(options.settings)
         if isinstance(seed := settings.get("seed"), int):
             settings["seed"] = seed + number - 1  # else all of them would say the same
         title = f"{options.title or 'branch'} ({number})"
@@ -93,7 +83,6 @@ class BestOfN:
         return Branch(number=number, session=session, folder=folder, options=options)
 
     async def _run_branch(self, branch: Branch, prompt: str, check: str, race: anyio.CancelScope) -> None:
-        text: str | None = None
         try:
             async with acquire_or_open(branch.folder, branch.session, branch.options) as live:
                 text = await self._try_branch(branch, live, prompt, check)
@@ -105,15 +94,11 @@ class BestOfN:
             race.cancel()
 
     async def _try_branch(self, branch: Branch, live: LiveSession, prompt: str, check: str) -> str | None:
-        """Its answer, if it passes."""
+        """Its answer, if it passes. Raises PinfoldError."""
         say = Say(turn=new_turn_id(), text=prompt)
-        try:
-            async with live.subscribe(0) as feed:
-                await live.submit(say)
-                end, _ = await finish_turn(until_end(feed, say.turn), say, self._show)
-        except TurnError as error:
-            self._say(f"branch {branch.number}: {error}")
-            return None
+        async with live.subscribe(0) as feed:
+            await live.submit(say)
+            end, _ = await finish_turn(until_end(feed, say.turn), say, self._show)
         passed = await live.passes(check)
         if live.is_untrusted:
             self._untrusted.add(branch.session)

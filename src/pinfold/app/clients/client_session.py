@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, contextmanager
 from time import monotonic
-from typing import cast
+from typing import TypeAlias, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,7 +21,6 @@ from pinfold.events import (
     ActionFinished,
     ActionStarted,
     CallTool,
-    Changed,
     Delta,
     DisplayRef,
     Event,
@@ -29,11 +28,10 @@ from pinfold.events import (
     Noticed,
     OutputDelta,
     Redo,
-    Result,
     Say,
     SessionRewound,
+    TurnEnded,
     Undo,
-    Usage,
     new_action_id,
     new_turn_id,
 )
@@ -41,6 +39,7 @@ from pinfold.log import BlobMissing
 from pinfold.sandbox import Variable
 from pinfold.text import cap_text
 
+Displays: TypeAlias = tuple[Mapping[str, bytes], ...]
 SHOWN = 100_000
 """Characters of one stream of a cell that are told."""
 KEPT = "blob:"
@@ -48,27 +47,13 @@ KEPT = "blob:"
 
 
 class CellResult(Struct, frozen=True, kw_only=True):
-    status: Result
+    end: ActionFinished
     cell: int | None
     """Its number; None if it did not begin."""
-    observation: str
-    """All of it in words, bounded, as a model sees it."""
     stdout: str
     stderr: str
-    value: str | None
-    error: str | None
-    displays: tuple[Mapping[str, bytes], ...]
-    variables: Changed | None
-    rolled_back: bool
-    duration_s: float
+    displays: Displays
     notices: tuple[str, ...]
-
-
-class TurnResult(Struct, frozen=True, kw_only=True):
-    text: str
-    usage: Usage
-    cost: float | None
-    displays: tuple[Mapping[str, bytes], ...]
 
 
 class ClientSession:
@@ -117,34 +102,22 @@ class ClientSession:
                         case Noticed(text=text):
                             notices.append(text)
                         case ActionFinished(id=execute.id) as end:
-                            return self._build_cell_result(end, streams, cell, notices)
+                            return CellResult(
+                                end=end,
+                                cell=cell,
+                                stdout=cap_text("".join(streams["stdout"]), SHOWN),
+                                stderr=cap_text("".join(streams["stderr"]), SHOWN),
+                                displays=self._read_displays(end.displays),
+                                notices=tuple(notices),
+                            )
                         case _:
                             pass
         raise TurnError("the session ended before the cell did")
 
-    def _build_cell_result(
-        self, end: ActionFinished, streams: Mapping[str, list[str]], cell: int | None, notices: list[str]
-    ) -> CellResult:
-        out, err = (cap_text("".join(streams[name]), SHOWN) for name in ("stdout", "stderr"))
-        return CellResult(
-            status=end.outcome,
-            cell=cell,
-            observation=end.observation,
-            stdout=out,
-            stderr=err,
-            value=end.value,
-            error=end.error,
-            displays=tuple(map(self._display, end.displays)),
-            variables=end.variables,
-            rolled_back=end.rolled_back,
-            duration_s=end.duration_s,
-            notices=tuple(notices),
-        )
-
     async def ask(
         self, prompt: str, *, approve: Approve | None = None, on_event: Callable[[Event | Delta], None] = lambda _: None
-    ) -> TurnResult:
-        """One turn of the agent. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
+    ) -> tuple[TurnEnded, Displays]:
+        """One turn of the agent, and what it showed. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
         say = Say(turn=new_turn_id(), text=prompt)
         if problem := self.live.status_after(0).no_model:
             raise TurnError(problem)
@@ -152,8 +125,7 @@ class ClientSession:
             end, shown = await finish_turn(
                 follow(self.live, say, self.live.log.seq), say, lambda item: on_event(event_of(item))
             )
-        displays = tuple(map(self._display, shown))
-        return TurnResult(text=end.text, usage=end.usage, cost=end.cost, displays=displays)
+        return end, self._read_displays(shown)
 
     async def rewind(self, command: Undo | Redo) -> SessionRewound:
         """Raises CommandRefused."""
@@ -196,8 +168,9 @@ class ClientSession:
             pass
         raise CommandRefused(f"nothing is kept as {handle!r}; the end of a cut output names its handle")
 
-    def _display(self, shown: DisplayRef) -> Mapping[str, bytes]:
-        return {mime: self.live.log.blobs.get(blob) for mime, blob in shown.mime.items()}
+    def _read_displays(self, shown: Iterable[DisplayRef]) -> Displays:
+        get = self.live.log.blobs.get
+        return tuple({mime: get(blob) for mime, blob in one.mime.items()} for one in shown)
 
     @contextmanager
     def mark_in_use(self) -> Generator[None]:

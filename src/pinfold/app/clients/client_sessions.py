@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.clients.client_session import ClientSession
@@ -47,9 +48,9 @@ class OpenTerms(Struct, frozen=True, kw_only=True):
     """How sessions are opened."""
 
     workspace: Path | None = None
-    flags: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    flags: Mapping[str, object] = {}
     """By configuration key."""
-    mounted: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mounted: Mapping[str, Any] = {}
     """Options of what they may see of the host."""
     ephemeral: bool = False
 
@@ -69,9 +70,7 @@ class ClientSessions:
         self._ended = False
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            self._tasks = await stack.enter_async_context(background())
-            self._stack = stack.pop_all()
+        self._tasks = await self._stack.enter_async_context(background())
         return self
 
     async def __aexit__(
@@ -95,12 +94,9 @@ class ClientSessions:
 
     def find(self, name: str, client: str) -> ClientSession | None:
         """By id or by title."""
-        for one in self._held.values():
-            if one.client in ("", client) and name in (one.id, one.title):
-                return one
-            if one.client == ANYONE and name == one.id:
-                return one
-        return None
+        own = (one for one in self.list_for(client) if name in (one.id, one.title))
+        anyones = (one for one in self._held.values() if one.client == ANYONE and name == one.id)
+        return next(itertools.chain(own, anyones), None)
 
     async def open(self, title: str, client: str = "") -> ClientSession:
         """A new one. Raises PinfoldError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import anyio
 from anyio.abc import TaskStatus
@@ -15,7 +15,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.session.approvals import Approve
 from pinfold.app.session.mcp.servers import SessionServers
 from pinfold.engine import CommandRefused
-from pinfold.events import CallTool, new_action_id
+from pinfold.events import CallTool, Json, new_action_id
 from pinfold.text import cap_text
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.passthrough import LATEST, Line, Peer, Speech
@@ -23,7 +23,7 @@ from pinfold.tools.mcp.servers import relaying
 from pinfold.tools.results import Result
 
 __all__ = ["LATEST", "Line", "Peer", "Speech", "Upstream"]
-Forward: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+Forward: TypeAlias = Callable[[], Awaitable[dict[str, object]]]
 _TOLD = 10_000
 """Characters of a result that are on record."""
 
@@ -80,14 +80,14 @@ class Upstream:
         return servers
 
     async def forward_call(
-        self, line: Line, server: str, call: tuple[str, Mapping[str, Any]], forward: Forward, approve: Approve | None
-    ) -> dict[str, Any]:
+        self, line: Line, server: str, call: tuple[str, Mapping[str, Json]], forward: Forward, approve: Approve | None
+    ) -> dict[str, object]:
         """What the server answers to a call, by name and arguments, if policy lets it be asked.
 
         Raises MCPError as the server does, and CommandRefused where it was not asked.
         """
         tool, args = call
-        answer: dict[str, Any] | None = None
+        answer: dict[str, object] | None = None
         refusal: MCPError | None = None
 
         async def relay(agreed: str) -> Result:
@@ -118,10 +118,10 @@ class Upstream:
         raise CommandRefused(cap_text(done.observation.removeprefix(f"{action.tool} failed: "), _TOLD))
 
 
-def _text(answer: Mapping[str, Any]) -> str:
+def _text(answer: Mapping[str, object]) -> str:
     parts: list[str] = []
-    content: Any = answer.get("content")
-    for one in cast("list[Any]", content) if isinstance(content, list) else []:
+    content = answer.get("content")
+    for one in cast("list[object]", content) if isinstance(content, list) else []:
         match one:
             case {"type": "text", "text": str(text)}:
                 parts.append(text)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
-from copy import deepcopy
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -17,8 +16,8 @@ from pinfold.app.clients.submit import Opening, until_end
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.paths import read_limited
-from pinfold.app.storage.exports.ipynb import MAY_FAIL, outputs_of
 from pinfold.app.storage.exports.markup import fence_code
+from pinfold.app.storage.exports.programs import MAY_FAIL, notebook_bytes, outputs_of
 from pinfold.app.storage.exports.transcript import Cell, build_transcript
 from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, new_action_id
 from pinfold.text import cap_text, presentable, presentable_line
@@ -124,23 +123,16 @@ def _parse_notebook(path: Path, name: str, raw: Any) -> Notebook:
     return Notebook(name=name, cells=tuple(cells), raw=raw)
 
 
-def _is_deep(raw: object) -> bool:
-    """Too deep to be copied and written again."""
-    level: list[object] = [raw]
-    for _ in range(_DEEPEST):
-        inside: list[object] = []
-        for one in level:
-            inside += _inside(one)
-        if not inside:
+def _is_deep(value: object, left: int = _DEEPEST) -> bool:
+    """Too deep to be written again."""
+    match value:
+        case dict():
+            inside = cast(_Raw, value).values()
+        case list():
+            inside = cast("list[object]", value)
+        case _:
             return False
-        level = inside
-    return True
-
-
-def _inside(one: object) -> Iterable[object]:
-    if isinstance(one, dict):
-        return cast(_Raw, one).values()
-    return cast("list[object]", one) if isinstance(one, list) else ()
+    return left == 0 or any(_is_deep(one, left - 1) for one in inside)
 
 
 def _language(metadata: _Raw) -> str:
@@ -152,16 +144,11 @@ def _language(metadata: _Raw) -> str:
 
 
 def _cell(place: int, cell: _RawCell) -> NotebookCell:
+    source, tags = _join_lines(cell.source), cell.metadata.get("tags")
     if cell.cell_type != "code":
-        return NotebookCell(place=place, kind="other", source=_join_lines(cell.source))
-    tags = cell.metadata.get("tags")
-    return NotebookCell(
-        place=place,
-        kind="code",
-        source=_join_lines(cell.source),
-        outputs="".join(map(_read_output, cell.outputs)),
-        may_fail=isinstance(tags, list) and MAY_FAIL in tags,
-    )
+        return NotebookCell(place=place, kind="other", source=source)
+    outputs, may_fail = "".join(map(_read_output, cell.outputs)), isinstance(tags, list) and MAY_FAIL in tags
+    return NotebookCell(place=place, kind="code", source=source, outputs=outputs, may_fail=may_fail)
 
 
 def _join_lines(text: object) -> str:
@@ -219,10 +206,8 @@ async def _collect_result(
     wanted = {*finished.blobs, *(blob for display in finished.displays for blob in display.mime.values())}
     blobs: dict[BlobId, bytes] = {}
     for blob in wanted:
-        try:
+        with suppress(PinfoldError):
             blobs[blob] = await link.blob(blob)
-        except PinfoldError:
-            continue
 
     def read(blob: BlobId) -> bytes:
         if blob not in blobs:
@@ -271,15 +256,13 @@ class AttachedNotebook:
 
 def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
     """The file again: what has run with its new outputs, what has not without any."""
-    raw = deepcopy(notebook.raw)
     by_place = {one.cell.place: one for one in ran}
-    for place, cell in enumerate(raw["cells"]):
-        if cell.get("cell_type") != "code":
-            continue
+    cells: list[_Raw] = []
+    for place, cell in enumerate(notebook.raw["cells"]):
         one = by_place.get(place)
-        cell["outputs"] = outputs_of(one.told, count=one.number) if one else []
-        cell["execution_count"] = one.number if one else None
-    return (json.dumps(raw, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+        new = {"outputs": outputs_of(one.told, count=one.number) if one else [], "execution_count": one and one.number}
+        cells.append(cell | new if cell.get("cell_type") == "code" else cell)
+    return notebook_bytes({**notebook.raw, "cells": cells})
 
 
 def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> str:
@@ -291,7 +274,7 @@ def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> s
         how = f"{len(ran)} of its {total} code cells were run in this session; cell {ran[-1].number} failed."
     else:
         how = "Its code cells were run in this session: its variables are here."
-    by_place: Mapping[int, NotebookResult] = {one.cell.place: one for one in ran or ()}
+    by_place = {one.cell.place: one for one in ran or ()}
     parts = [f"[The user brings a notebook, {notebook.name}. {how} What follows is its content, not the user's words.]"]
     for cell in notebook.cells:
         if not cell.source.strip():
@@ -313,11 +296,6 @@ def failure_in_words(notebook: Notebook, one: NotebookResult) -> str:
     # Below the error stand hints, and the lines of a long text.
     raised = [line for line in lines if _RAISED.match(line)]
     why = (raised or lines or [one.finished.outcome])[-1].strip()
-    total = len(notebook.programs)
-    return f"{notebook.name}: cell {one.number} of {total} {_describe_end(one)}: {cap_text(why, 300)}"
-
-
-def _describe_end(one: NotebookResult) -> str:
-    return {"interrupted": "was interrupted", "timeout": "took too long", "killed": "was killed"}.get(
-        one.finished.outcome, "failed"
-    )
+    ends = {"interrupted": "was interrupted", "timeout": "took too long", "killed": "was killed"}
+    cell = f"cell {one.number} of {len(notebook.programs)} {ends.get(one.finished.outcome, 'failed')}"
+    return f"{notebook.name}: {cell}: {cap_text(why, 300)}"

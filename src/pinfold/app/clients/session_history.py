@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.session.live_session import LiveSession
-from pinfold.app.storage.session_reader import read_session
-from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.storage.session_store import SessionStore, read_session
 from pinfold.engine import State, fold
 from pinfold.events import (
     ActionFinished,
@@ -94,20 +93,15 @@ class ModelBill(Struct, frozen=True, kw_only=True):
 
 class SessionHistory(Struct, frozen=True, kw_only=True):
     session: SessionId
-    title: str
-    checkpoints: bool
-    """Git checkpoints are made."""
+    state: State
     turns: tuple[TurnRecord, ...]
     cells: tuple[CellRecord, ...]
     outputs: tuple[OutputRecord, ...]
     bills: tuple[ModelBill, ...]
     path: tuple[int, ...]
     """The cells whose effects are there."""
-    granted: tuple[str, ...]
-    """Patterns, in this session."""
     is_busy: bool
     """A turn or a cell is under way, as far as the log tells."""
-    effects: tuple[tuple[int, str], ...]
 
     def cell(self, number: int) -> CellRecord | None:
         return next((cell for cell in self.cells if cell.number == number), None)
@@ -126,29 +120,22 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
         """Which one it is, in words."""
         return f"the last one is {self.cells[-1].number}" if self.cells else "nothing was run yet"
 
-    def lasting_effects(self, cells: Iterable[int]) -> tuple[str, ...]:
-        """What undoing these cells does not undo."""
-        gone = {*cells}
-        return tuple(what for cell, what in self.effects if cell in gone)
-
     def changes_of(self, number: int) -> tuple[FileChange, ...]:
         cell = self.cell(number)
         return net_changes(cell.files) if cell else ()
 
     def changes(self) -> tuple[FileChange, ...]:
         """Of all cells whose effects are there, one for each file."""
-        there = {*self.path}
-        return net_changes(one for cell in self.cells if cell.number in there for one in cell.files)
+        return net_changes(one for cell in self.cells if cell.number in self.path for one in cell.files)
 
     @property
     def more_files(self) -> int:
         """Changes that are known by their number only."""
         return sum(cell.more_files for cell in self.cells if not cell.undone)
 
-    def files_of(self, cells: Iterable[int]) -> tuple[str, ...]:
+    def files_of(self, cells: Container[int]) -> tuple[str, ...]:
         """Paths that these cells changed."""
-        wanted = {*cells}
-        return tuple(sorted({one.path for cell in self.cells if cell.number in wanted for one in cell.files}))
+        return tuple(sorted({one.path for cell in self.cells if cell.number in cells for one in cell.files}))
 
     @property
     def usage(self) -> Usage:
@@ -204,16 +191,13 @@ def build_history(session: SessionId, entries: Sequence[Entry]) -> SessionHistor
         reading.add_entry(entry)
     return SessionHistory(
         session=session,
-        title=state.title,
-        checkpoints=state.checkpoints,
+        state=state,
         turns=tuple(reading.turns()),
         cells=tuple(reading.cells.values()),
         outputs=tuple(reading.outputs),
         bills=tuple(reading.bills.values()),
         path=state.path,
-        granted=tuple(sorted(state.granted)),
         is_busy=_is_busy(state, entries),
-        effects=state.effects,
     )
 
 
@@ -221,12 +205,8 @@ def _is_busy(state: State, entries: Sequence[Entry]) -> bool:
     """A turn that was cut off is open too, but nothing has moved since the session was opened again."""
     if any(item.stage == "started" for item in state.open.values()):
         return True
-    for entry in reversed(entries):
-        if isinstance(entry.event, SessionOpened):
-            return False
-        if isinstance(entry.event, _MOVING):
-            return state.turn is not None
-    return False
+    last = next((one.event for one in reversed(entries) if isinstance(one.event, (SessionOpened, *_MOVING))), None)
+    return isinstance(last, _MOVING) and state.turn is not None
 
 
 class _HistoryBuilder:
@@ -277,8 +257,8 @@ class _HistoryBuilder:
         if proposed is None:
             return
         number = self._numbers.get(event.id)
-        cell = None if number is None else self.cells.get(number)
-        if cell:
+        if number is not None:
+            cell = self.cells[number]
             outcome = event.outcome if cell.id == event.id else cell.outcome
             self.cells[cell.number] = replace(
                 cell, outcome=outcome, files=(*cell.files, *event.files), more_files=cell.more_files + event.more_files
@@ -292,7 +272,7 @@ class _HistoryBuilder:
     def _add_usage(self, model: str, usage: Usage, cost: float | None) -> None:
         bill = self.bills.get(model, ModelBill(model=model))
         total = None if cost is None or bill.cost is None else bill.cost + cost
-        self.bills[model] = ModelBill(model=model, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
+        self.bills[model] = replace(bill, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
 
     def turns(self) -> Iterator[TurnRecord]:
         cells: dict[TurnId | None, list[int]] = {}

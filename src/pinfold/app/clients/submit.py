@@ -50,10 +50,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     feed: AsyncIterator[Entry | Delta]
     """Everything after `standing.seq`, up to the end of the turn or cell; without end for other commands."""
 
-    @property
-    def target(self) -> Target | None:
-        """The turn or cell that the command begins or continues."""
-        return _target_of(self.command) or self.standing.turn
+    target: Target | None
+    """The turn or cell that the command begins or continues."""
 
 
 @asynccontextmanager
@@ -73,8 +71,9 @@ async def submit_and_follow(
                 if attempt == MAX_OWNER_CHANGES:
                     raise
                 continue
-            events = until_end(feed, _target_of(command) or standing.turn)
-            yield Submission(link=link, standing=standing, command=command, feed=events)
+            target = _target_of(command) or standing.turn
+            events = until_end(feed, target)
+            yield Submission(link=link, standing=standing, command=command, feed=events, target=target)
             return
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.paths import read_limited
+from pinfold.app.storage.exports.markup import fence_code
 from pinfold.app.trust.project_files import UnsafeFile, read_below, read_project_files
 from pinfold.app.trust.project_formats import FOLDER, UserCommand, parse_command
 from pinfold.app.trust.workspace_trust import is_trusted
@@ -22,7 +24,8 @@ INCLUDED = 256 << 10
 """Characters of all files that a command names."""
 _FILE_BYTES = 64 << 10
 _MOST = 200
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}"
+_COMMAND_FILE = re.compile(rf"{re.escape(FOLDER)}/({_NAME})\.md")
 _PLACES = re.compile(r"\$ARGUMENTS\b|\$([1-9])(?![0-9])|(?<![^\s(\[\"'`])@([^\s()\[\]\"'`<>]+)")
 
 
@@ -38,9 +41,7 @@ def load_user_commands(workspace: Path) -> UserCommands:
     faults: list[str] = []
     found = {one.name: one for one in _load_home_commands(faults)}
     here = read_project_files(workspace)
-    files = {
-        name: file.data for file in here.files if (name := _name_of(file.name.removeprefix(f"{FOLDER}/"), file.name))
-    }
+    files = {match[1]: file.data for file in here.files if (match := _COMMAND_FILE.fullmatch(file.name))}
     if files and not is_trusted(here):
         return UserCommands(commands=found, untrusted=tuple(sorted(files)), faults=tuple(faults))
     for name, data in files.items():
@@ -48,18 +49,10 @@ def load_user_commands(workspace: Path) -> UserCommands:
     return UserCommands(commands=dict(sorted(found.items())), faults=tuple(faults))
 
 
-def _name_of(rest: str, path: str) -> str:
-    """What a file's command is called; empty if it is none."""
-    if rest == path or not rest.endswith(".md"):
-        return ""
-    stem = rest.removesuffix(".md")
-    return stem if _NAME.fullmatch(stem) else ""
-
-
 def _load_home_commands(faults: list[str]) -> list[UserCommand]:
     try:
         folder = Path.home() / FOLDER
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".md" and _NAME.fullmatch(path.stem))
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".md" and re.fullmatch(_NAME, path.stem))
     except (OSError, RuntimeError):
         return []
     if len(paths) > _MOST:
@@ -67,17 +60,14 @@ def _load_home_commands(faults: list[str]) -> list[UserCommand]:
     commands: list[UserCommand] = []
     for path in paths[:_MOST]:
         try:
-            if not path.is_file():
-                continue
-            with path.open("rb") as file:
-                data = file.read(_FILE_BYTES + 1)
-        except OSError as error:
+            if path.is_file():
+                too_large = f"is larger than {_FILE_BYTES >> 10} kB, too large for a command"
+                data = read_limited(path, _FILE_BYTES, too_large)
+                commands.append(parse_command(path.stem, data, f"~/{FOLDER}"))
+        except ConfigError as error:
+            faults.append(str(error))
+        except OSError as error:  # a link into a folder that is closed to us
             faults.append(f"{path} cannot be read: {error.strerror}")
-            continue
-        if len(data) > _FILE_BYTES:
-            faults.append(f"{path} is larger than {_FILE_BYTES >> 10} kB, too large for a command")
-            continue
-        commands.append(parse_command(path.stem, data, f"~/{FOLDER}"))
     return commands
 
 
@@ -85,7 +75,10 @@ def fill_command(command: UserCommand, arguments: str, workspace: Path) -> str:
     """What is said to the model: each place filled once, what is put in never looked at again. Raises ConfigError."""
     if not command.text:
         raise ConfigError(f"/{command.name} says nothing; write into its file what the model should do")
-    words = _words(arguments)
+    try:
+        words = shlex.split(arguments)
+    except ValueError:  # an apostrophe
+        words = arguments.split()
     used = False
     files: dict[str, str] = {}
 
@@ -105,13 +98,6 @@ def fill_command(command: UserCommand, arguments: str, workspace: Path) -> str:
     return "\n\n".join((text, *files.values()))
 
 
-def _words(arguments: str) -> Sequence[str]:
-    try:
-        return shlex.split(arguments)
-    except ValueError:  # an apostrophe
-        return arguments.split()
-
-
 def _include_file(place: re.Match[str], files: dict[str, str], workspace: Path) -> str:
     """What stands for `@path` in the text; the file itself comes at the end, once."""
     whole, path = place[0], place[2].rstrip(".,;:!?")
@@ -120,13 +106,10 @@ def _include_file(place: re.Match[str], files: dict[str, str], workspace: Path) 
         data = read_below(workspace, path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return whole  # a decorator, a name, a folder: no file that could be meant
-    except UnsafeFile as error:
-        raise ConfigError(f"@{path} cannot be included: {error}") from error
-    except OSError as error:
-        raise ConfigError(f"@{path} cannot be included: {error.strerror}") from error
-    text = data.decode("utf-8", "replace")
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    files[path] = f"{path}:\n{fence}\n{text.rstrip()}\n{fence}"
+    except (UnsafeFile, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"@{path} cannot be included: {why}") from error
+    files[path] = f"{path}:\n{fence_code(data.decode('utf-8', 'replace'))}"
     if sum(map(len, files.values())) > INCLUDED:
         raise ConfigError(f"the files it names are more than {INCLUDED >> 10} kB together; name fewer")
     return path + rest

@@ -27,7 +27,6 @@ Standing: TypeAlias = Literal["ok", "note", "fault"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    section: Section
     what: str
     standing: Standing = "ok"
     words: str = ""
@@ -38,12 +37,18 @@ class Finding(msgspec.Struct, frozen=True):
     """What to type, or to do."""
 
 
-def fault(section: Section, what: str, cause: str, fix: str = "") -> Finding:
-    return Finding(section, what, standing="fault", cause=cause, fix=fix)
+def fault(what: str, cause: str, fix: str = "") -> Finding:
+    return Finding(what, standing="fault", cause=cause, fix=fix)
 
 
-def note(section: Section, what: str, cause: str, fix: str = "") -> Finding:
-    return Finding(section, what, standing="note", cause=cause, fix=fix)
+def note(what: str, cause: str, fix: str = "") -> Finding:
+    return Finding(what, standing="note", cause=cause, fix=fix)
+
+
+def explained_fault(what: str, error: Exception, fix: str = "") -> Finding:
+    """Our messages say what to do behind the last semicolon; `fix` is for one that does not."""
+    cause, _, advice = str(error).rpartition("; ")
+    return fault(what, cause or advice, advice if cause else fix)
 
 
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +74,14 @@ def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
     try:
         loaded = load_config(workspace)
     except ConfigError as error:
-        cause, _, fix = str(error).rpartition("; ")
+        found = explained_fault("settings", error)
         if "config.toml" in str(error):
-            cause, fix = str(error).removesuffix("; mend it: pinfold config edit"), "pinfold config edit"
-        return Loaded(config=Config(), origins={}), [fault("configuration", "settings", cause, fix)]
+            cause = str(error).removesuffix("; mend it: pinfold config edit")
+            found = fault("settings", cause, "pinfold config edit")
+        return Loaded(config=Config(), origins={}), [found]
     path = config_file()
     words = f"{path}" if path.exists() else f"the defaults; {path} would change them"
-    return loaded, [Finding("configuration", "settings", words=words), *_variables(loaded)]
+    return loaded, [Finding("settings", words=words), *_variables(loaded)]
 
 
 def _variables(loaded: Loaded) -> Iterator[Finding]:
@@ -90,28 +96,22 @@ def _variables(loaded: Loaded) -> Iterator[Finding]:
         if not name.startswith("PINFOLD_") or name in known or name in _OTHERS or name.startswith(tables):
             continue
         near = difflib.get_close_matches(name, known, n=1)
-        yield note(
-            "configuration", name, "this variable sets nothing", f"did you mean {near[0]}?" if near else f"unset {name}"
-        )
+        yield note(name, "this variable sets nothing", f"did you mean {near[0]}?" if near else f"unset {name}")
 
 
 def folder(around: CheckContext) -> Iterator[Finding]:
     """Whether what this one holds is obeyed."""
     found = read_project_files(around.workspace)
-    section, what = "configuration", "this folder"
-    names = [*(file.name for file in found.files), *found.odd]
+    what, names = "this folder", [*(file.name for file in found.files), *found.odd]
     if not names:
-        yield Finding(section, what, words="No project instructions found")
+        yield Finding(what, words="No project instructions found")
     elif trust_status(found).trusted:
-        yield Finding(section, what, words=f"is trusted: {join_names(names, 4)}")
-    else:
+        yield Finding(what, words=f"is trusted: {join_names(names, 4)}")
+    elif found.odd:
         odd = [f"{name}: {why}" for name, why in found.odd.items()]
-        yield note(
-            section,
-            what,
-            join_names(odd, 2) if odd else around.loaded.notice.partition("; see")[0] or "it is not trusted",
-            "change it or take it away" if odd else f"look at it, and allow it: pinfold trust {found.workspace}",
-        )
+        yield note(what, join_names(odd, 2), "change it or take it away")
+    else:
+        cause = around.loaded.notice.partition("; see")[0] or "it is not trusted"
+        yield note(what, cause, f"look at it, and allow it: pinfold trust {found.workspace}")
     _, notices = instructions(found.workspace, around.loaded.obeyed)
-    for notice in notices:
-        yield note(section, "instructions", notice)
+    yield from (note("instructions", notice) for notice in notices)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -27,8 +27,8 @@ from pinfold.app.models.local_models import (
     reachable_models,
 )
 from pinfold.app.models.session_models import CallOptions
-from pinfold.app.session.environment import environment_status, is_news
-from pinfold.app.storage.session_reader import list_folder
+from pinfold.app.session.environment import environment_status
+from pinfold.app.storage.session_store import list_folder
 from pinfold.app.trust.project_files import UnsafeFile, read_below
 from pinfold.model import BUILTIN, DIRECT, destination_of
 from pinfold.sandbox.providers.doctor import Facts, gather_facts
@@ -39,20 +39,9 @@ LIMIT_S = 0.45
 """For everything that is looked at, side by side."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """A model server of this machine."""
-
-    kind: str
-    url: str
-    models: tuple[str, ...]
-    """As a user names them."""
-    needs_key: bool = False
-
-
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A provider that could be asked, after one yes."""
 
-    provider: str
     model: str
     variable: str
     """That holds the key."""
@@ -68,7 +57,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DetectedSetup(msgspec.Struct, frozen=True, kw_only=True):
-    servers: tuple[Server, ...] = ()
+    servers: tuple[FoundServer, ...] = ()
     builtin: str = ""
     """What the built-in model is."""
     builtin_size: str = ""
@@ -84,16 +73,6 @@ class DetectedSetup(msgspec.Struct, frozen=True, kw_only=True):
     """That will be used; empty if none can be without a yes."""
     why: str = ""
     offer: Offer | None = None
-
-
-def _describe_server(found: FoundServer) -> Server:
-    models = tuple(map(found.name_of, found.models))
-    return Server(kind=found.kind, url=found.base_url, models=models, needs_key=found.needs_key)
-
-
-def is_first() -> bool:
-    """Whether this user has not been here yet; asked again, they have."""
-    return is_news("first-run")
 
 
 async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
@@ -121,7 +100,7 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
     model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
     builtin = there.inside[0] if there.inside else None
     return DetectedSetup(
-        servers=tuple(map(_describe_server, there.servers)),
+        servers=there.servers,
         builtin=builtin.weights.title if builtin else "",
         builtin_size=builtin.weights.megabytes if builtin else "",
         builtin_here=builtin is not None and builtin.path is not None,
@@ -142,16 +121,13 @@ async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable
     """
     if found.model:
         return found.model
-    if found.offer and await agrees(found.offer.question):
-        return remember_model(found.offer.model)
     fetch = f"The built-in model runs here, and nothing leaves this machine. Fetch it ({found.builtin_size}) and use it"
-    if found.builtin_size and await agrees(fetch):
-        return remember_model(BUILTIN[0])
-    return ""
-
-
-def remember_model(name: str) -> str:
-    """As `[model] name` in the user's configuration, beside whatever else is there. Raises ConfigError."""
+    if found.offer and await agrees(found.offer.question):
+        name = found.offer.model
+    elif found.builtin_size and await agrees(fetch):
+        name = BUILTIN[0]
+    else:
+        return ""
     set_value("model.name", name)
     return name
 
@@ -172,7 +148,7 @@ def _offer(keys: tuple[Key, ...], calling: CallOptions) -> Offer | None:
     for provider, model in SUGGESTED.items():
         if provider in set_ and (provider not in DIRECT or find_spec("pydantic_ai")):
             to = destination_of(model, calling.access()) or "this machine"
-            return Offer(provider=provider, model=model, variable=set_[provider], to=to)
+            return Offer(model=model, variable=set_[provider], to=to)
     return None
 
 
@@ -195,19 +171,21 @@ _SCRIPT = re.compile(r"[A-Za-z][\w:.-]{0,40}")
 _KNOWN = {"Cargo.toml": "cargo test", "go.mod": "go test ./...", "pom.xml": "mvn test"}
 
 
+class _Package(msgspec.Struct):
+    """A `package.json`."""
+
+    scripts: dict[str, object] = {}
+
+
 def draft(workspace: Path) -> str:
     """Fit to be shown, and to be edited."""
     parts = [f"# {presentable_line(workspace.name) or 'This folder'}", "", "What is here:", ""]
     parts += [f"- `{line.strip()}`" for line in list_folder(workspace)]
-    for title, lines in (
-        ("Commands:", [*_commands(workspace)]),
-        ("Tables, by their first line:", [*_tables(workspace)]),
-    ):
-        if lines:
-            parts += ["", title, "", *lines]
-    return "\n".join(
-        [*parts, "", "Rules for the agent:", "", "- Keep changes small, and run the tests after them.", ""]
-    )
+    for title, lines in {"Commands:": _commands, "Tables, by their first line:": _tables}.items():
+        if found := [*lines(workspace)]:
+            parts += ["", title, "", *found]
+    rules = ["", "Rules for the agent:", "", "- Keep changes small, and run the tests after them.", ""]
+    return "\n".join([*parts, *rules])
 
 
 def _commands(workspace: Path) -> Iterator[str]:
@@ -215,11 +193,11 @@ def _commands(workspace: Path) -> Iterator[str]:
     if "pytest" in _text(workspace, "pyproject.toml"):
         yield f"- test: `{'uv run ' if 'uv.lock' in there else ''}pytest`"
     try:
-        scripts = cast("dict[str, Any]", json.loads(_text(workspace, "package.json") or "{}").get("scripts"))
-        names = [name for name in scripts or () if _SCRIPT.fullmatch(name)]
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        names = []
-    yield from (f"- `npm run {name}`" for name in names[:8])
+        scripts = msgspec.json.decode(_text(workspace, "package.json") or "{}", type=_Package).scripts
+    except (msgspec.MsgspecError, RecursionError):
+        scripts = {}
+    names = filter(_SCRIPT.fullmatch, scripts)
+    yield from (f"- `npm run {name}`" for name in islice(names, 8))
     targets = dict.fromkeys(_TARGET.findall(_text(workspace, "Makefile")))
     yield from (f"- `make {target}`" for target in list(targets)[:8])
     yield from (f"- test: `{command}`" for file, command in _KNOWN.items() if file in there)

@@ -1,51 +1,58 @@
-"""This machine's side: versions, room on disks, who may read our folders, what was left behind."""
+"""This machine's side: versions, disks, folders, what was left behind, and where code runs: each sandbox has to prove itself."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from pinfold._version import __version__
 from pinfold.app.diagnostics.findings import CheckContext, Finding, fault, note
 from pinfold.app.models.session_models import uv_path
+from pinfold.app.ownership.warm_helper import running_helper
 from pinfold.app.paths import cache_dir, config_dir, data_dir, state_dir
+from pinfold.app.session.environment import environment_status
 from pinfold.app.storage.session_store import SessionStore, clean_up
+from pinfold.events import PinfoldError
+from pinfold.sandbox import is_built_in
 from pinfold.sandbox.contract import MOST_GROWTH
+from pinfold.sandbox.providers.doctor import Report, SandboxCheck
 from pinfold.text import join_names
 
 _TOO_LITTLE = 200 << 20
 _LITTLE = 2 << 30
 """An environment takes about 1 GB, a model as much."""
 _UV_S = 5.0
+_FEATURES = {
+    "user_namespaces": "user namespaces",
+    "mounts": "mounts",
+    "seccomp": "seccomp",
+    "idmapped_mounts": "idmapped mounts",
+    "views": "private views",
+}
 
 
 def versions() -> Iterator[Finding]:
-    yield Finding("versions", "pinfold", words=__version__)
-    yield Finding("versions", "Python", words=f"{platform.python_version()} ({sys.executable})")
-    yield Finding("versions", "kernel", words=f"{platform.system()} {platform.release()}")
+    yield Finding("pinfold", words=__version__)
+    yield Finding("Python", words=f"{platform.python_version()} ({sys.executable})")
+    yield Finding("kernel", words=f"{platform.system()} {platform.release()}")
     uv = uv_path()
     if uv is None:
-        yield fault(
-            "versions",
-            "uv",
-            "it is missing, and nothing can be installed without it",
-            "install it beside Pinfold: pip install uv",
-        )
+        cause = "it is missing, and nothing can be installed without it"
+        yield fault("uv", cause, "install it beside Pinfold: pip install uv")
         return
     try:
         done = subprocess.run([uv, "--version"], capture_output=True, text=True, timeout=_UV_S, check=True)
-        yield Finding("versions", "uv", words=done.stdout.removeprefix("uv ").strip())
+        yield Finding("uv", words=done.stdout.removeprefix("uv ").strip())
     except (OSError, subprocess.SubprocessError) as error:
-        yield fault(
-            "versions", "uv", f"{uv} does not run: {error}", "install it again: pip install --force-reinstall uv"
-        )
+        yield fault("uv", f"{uv} does not run: {error}", "install it again: pip install --force-reinstall uv")
 
 
 def disks(around: CheckContext) -> Iterator[Finding]:
@@ -59,54 +66,41 @@ def disks(around: CheckContext) -> Iterator[Finding]:
         free = shutil.disk_usage(there).free
         room = f"{_size(free)} free at {there}"
         if free >= _LITTLE:
-            yield Finding("folders", f"disk ({what})", words=room)
+            yield Finding(f"disk ({what})", words=room)
         else:
-            yield Finding(
-                "folders",
-                f"disk ({what})",
-                standing="fault" if free < _TOO_LITTLE else "note",
-                cause=f"only {room}",
-                fix="free some: pinfold sessions gc, pinfold cleanup, uv cache prune",
+            found = fault if free < _TOO_LITTLE else note
+            yield found(
+                f"disk ({what})", f"only {room}", "free some: pinfold sessions gc, pinfold cleanup, uv cache prune"
             )
     bound = around.config.limits.disk_mb
     most = bound << 20 if bound else min(MOST_GROWTH, shutil.disk_usage(around.workspace).free // 2)
     words = f"a session in this folder may make it grow by {most >> 20:,} MB ([limits] disk_mb)"
-    yield Finding("folders", "disk (workspace)", words=words)
+    yield Finding("disk (workspace)", words=words)
     if not (data_dir() / "sessions").is_dir():
         return
     sessions = SessionStore().sessions()
     size, most = sum(item.size for item in sessions), around.config.sessions.quota_gb * 1e9
     words = f"{len(sessions)}, {_size(size)} of {_size(most)}"
-    over = size > most
-    yield Finding(
-        "folders",
-        "sessions",
-        standing="note" if over else "ok",
-        words="" if over else words,
-        cause=f"{words}, which is what they may" if over else "",
-        fix="pinfold sessions gc removes the oldest" if over else "",
-    )
+    if size > most:
+        yield note("sessions", f"{words}, which is what they may", "pinfold sessions gc removes the oldest")
+    else:
+        yield Finding("sessions", words=words)
 
 
 def folders() -> Iterator[Finding]:
-    for name, folder in (
-        ("configuration", config_dir()),
-        ("data", data_dir()),
-        ("state", state_dir()),
-        ("cache", cache_dir()),
-    ):
-        if wrong := _fault_of(folder):
-            cause, fix = wrong
-            yield fault("folders", name, cause, fix)
+    own = {"CONFIG": config_dir(), "DATA": data_dir(), "STATE": state_dir(), "CACHE": cache_dir()}
+    for variable, folder in own.items():
+        name = "configuration" if variable == "CONFIG" else variable.lower()
+        if wrong := _fault_of(folder, f"set XDG_{variable}_HOME to a folder that is"):
+            yield fault(name, *wrong)
         else:
             there = str(folder) if folder.exists() else f"{folder}, made when it is needed"
-            yield Finding("folders", name, words=there)
+            yield Finding(name, words=there)
     yield from _open_files()
 
 
-def _fault_of(folder: Path) -> tuple[str, str] | None:
+def _fault_of(folder: Path, elsewhere: str) -> tuple[str, str] | None:
     """Cause and fix, if it cannot be used, or others can use it."""
-    elsewhere = f"set {_variable(folder)} to a folder that is"
     try:
         status = folder.stat()
     except FileNotFoundError:
@@ -118,7 +112,7 @@ def _fault_of(folder: Path) -> tuple[str, str] | None:
         return f"{folder}: {error.strerror}", f"make it readable, or {elsewhere}"
     if status.st_uid != os.geteuid():
         return f"{folder} belongs to user {status.st_uid}", f"sudo chown -R {os.geteuid()} {folder}"
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if status.st_mode & 0o077:
         return f"{folder} is open to other users", f"chmod 700 {folder}"
     if not _is_writable(folder):
         return f"{folder} is not writable", f"make it writable, or {elsewhere}"
@@ -136,33 +130,19 @@ def _open_files() -> Iterator[Finding]:
     except OSError:
         return
     for path in inside:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            continue
         wide, mode = (0o077, "600") if path.suffix == ".json" else (0o022, "go-w")
-        if stat.S_IMODE(status.st_mode) & wide:
-            yield fault("folders", path.name, f"{path} is open to other users of this machine", f"chmod {mode} {path}")
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_mode & wide:
+                yield fault(path.name, f"{path} is open to other users of this machine", f"chmod {mode} {path}")
 
 
 def leftovers() -> Iterator[Finding]:
     found = [f"{kind} {name}" for kind, name in clean_up(dry_run=True)]
-    if not found:
-        yield Finding("leftovers", "leftovers", words="nothing was left behind")
-        return
-    yield note(
-        "leftovers",
-        "leftovers",
-        f"{len(found)} of a Pinfold that was killed: {join_names(found, 3)}",
-        "pinfold cleanup",
-    )
-
-
-def _variable(folder: Path) -> str:
-    own = {config_dir(): "CONFIG", data_dir(): "DATA", state_dir(): "STATE", cache_dir(): "CACHE"}
-    return f"XDG_{own[folder]}_HOME"
+    if found:
+        cause = f"{len(found)} of a Pinfold that was killed: {join_names(found, 3)}"
+        yield note("leftovers", cause, "pinfold cleanup")
+    else:
+        yield Finding("leftovers", words="nothing was left behind")
 
 
 def _nearest_existing(folder: Path) -> Path:
@@ -171,3 +151,77 @@ def _nearest_existing(folder: Path) -> Path:
 
 def _size(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def cells_python(around: CheckContext) -> tuple[Path | None, list[Finding]]:
+    """What runs the cells, and how that stands; None: what is configured cannot."""
+    sandbox = around.config.sandbox
+    what = "environment"
+    try:
+        stands = environment_status(sandbox.packages, sandbox.python)
+    except PinfoldError as error:
+        fix = "name one that works: pinfold config set sandbox.python PATH, or --unset it"
+        return None, [fault(what, str(error), fix)]
+    if sandbox.python:
+        return stands.used, [Finding(what, words=f"cells run in {stands.used}")]
+    if stands.environment is None:
+        cause = "the data environment is not built: cells have no pandas and the like"
+        return stands.used, [note(what, cause, "pinfold env build")]
+    return stands.used, [Finding(what, words=f"cells run in {stands.folder}")]
+
+
+def warm_helper(around: CheckContext) -> Finding:
+    """Whether one runs, and how to do without."""
+    if around.config.sandbox.warm == "off":
+        words = "switched off ([sandbox] warm)"
+    elif helper := running_helper():
+        words = f"process {helper.pid} with {helper.mb} MB; it leaves after 15 idle minutes, or by pinfold up --stop"
+    else:
+        words = 'none runs; the next exec, run or chat leaves one ([sandbox] warm = "off": never)'
+    return Finding("warm helper", words=words)
+
+
+def report_findings(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]:
+    works = any(checked.status == "proven" for checked in report.sandboxes)
+    for checked in report.sandboxes:
+        yield _sandbox_finding(checked, is_wanted=checked.name in asked or not works)
+    if report.auto:
+        taken = next((one for one in report.sandboxes if one.name == report.auto), None)
+        level = f", which is {taken.level}" if taken else ""
+        yield Finding("auto", words=f"takes {report.auto}{level}")
+    yield Finding("kernel", words="; ".join(_describe_kernel(report.kernel)))
+
+
+def _sandbox_finding(checked: SandboxCheck, *, is_wanted: bool) -> Finding:
+    cause, fix = checked.cause or "", checked.fix or ""
+    match checked.status:
+        case "proven":
+            return Finding(checked.name, words=_describe_proof(checked))
+        case "unsafe":
+            cause, fix = "it works, but isolates nothing", "leave --sandbox out, and auto takes the strongest"
+        case "refused" if not is_wanted and is_built_in(checked.name):
+            # A weaker level of ours than this one will do; someone else's that is installed was meant to work.
+            return note(checked.name, cause, fix)
+        case "leaky" | "refused":
+            pass
+    return fault(checked.name, cause, fix)
+
+
+def _describe_proof(checked: SandboxCheck) -> str:
+    words = [f"{checked.level.capitalize()} isolation verified"]
+    if checked.first_result_ms:
+        words.append(f"starts in {checked.first_result_ms / 1000:.1f} s")
+    if python := checked.environment.get("python"):
+        missing = cast("list[str]", checked.environment["missing"])
+        lacks = f"without {join_names(missing, 3)}" if missing else "with the data libraries"
+        words.append(f"Python {python} {lacks}")
+    return "; ".join(words)
+
+
+def _describe_kernel(kernel: Mapping[str, object]) -> Iterator[str]:
+    where = f" in {kernel['container']}" if kernel["container"] else ""
+    yield f"{kernel['system']}{where}, as {'root' if kernel['root'] else 'an ordinary user'}"
+    lacks = [words for key, words in _FEATURES.items() if not kernel[key]]
+    yield f"without {', '.join(lacks)}" if lacks else "namespaces, mounts, seccomp work"
+    yield f"Landlock ABI {kernel['landlock_abi']}" if kernel["landlock_abi"] else "no Landlock"
+    yield f"memory of a session: {kernel['memory']}"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import anyio
 
 from pinfold.app.config.databases import ConfiguredDatabases
-from pinfold.app.diagnostics.findings import CheckContext, Finding, fault, note
+from pinfold.app.diagnostics.findings import CheckContext, Finding, explained_fault, fault, note
 from pinfold.app.models.local_models import Reachable, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
 from pinfold.app.paths import config_dir
@@ -20,10 +19,12 @@ from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.text import join_names
 
 
-async def models(around: CheckContext) -> tuple[list[Finding], dict[str, Any]]:
+async def models(around: CheckContext) -> tuple[list[Finding], dict[str, object]]:
     """And what is here, as plain data."""
     there: Reachable | None = None
-    named = [(role, name) for role, name in _list_configured_models(around) if name]
+    given = around.config.models
+    roles = [("model", around.config.model.name), *(("fallback", name) for name in given.fallback)]
+    named = [(role, name) for role, name in (*roles, ("escalate", given.escalate)) if name]
     found: dict[tuple[str, str], Finding] = {}
 
     async def look() -> None:
@@ -38,21 +39,8 @@ async def models(around: CheckContext) -> tuple[list[Finding], dict[str, Any]]:
         for role, name in named:
             tasks.start_soon(ask, role, name)
     assert there is not None
-    findings = [
-        *(found[one] for one in named),
-        *_find_local_models(there, any_named=bool(named)),
-        *_find_paused_models(),
-    ]
-    return findings, _plain(there)
-
-
-def _list_configured_models(around: CheckContext) -> list[tuple[str, str]]:
-    config = around.config
-    return [
-        ("model", config.model.name),
-        *(("fallback", name) for name in config.models.fallback),
-        ("escalate", config.models.escalate),
-    ]
+    local = _find_local_models(there, any_named=bool(named))
+    return [*(found[one] for one in named), *local, *_find_paused_models()], _plain(there)
 
 
 async def _check_model(around: CheckContext, role: str, name: str) -> Finding:
@@ -62,44 +50,39 @@ async def _check_model(around: CheckContext, role: str, name: str) -> Finding:
         with anyio.fail_after(around.limit_s):
             words = await check_reachable(name, access, limit_s=around.limit_s)
     except TimeoutError:
-        cause = f"{LATE} {around.limit_s:g} s"
-        return fault("models", what, cause, WAIT)
+        return fault(what, f"{LATE} {around.limit_s:g} s", WAIT)
     except NoKey as error:
         cause, _, fix = str(error).partition(": ")
-        return fault("models", what, cause, fix)
+        return fault(what, cause, fix)
     except PinfoldError as error:
-        cause, _, fix = str(error).rpartition("; ")
-        fix = fix if cause else "choose another: pinfold config set model.name NAME"
-        return fault("models", what, cause or str(error), fix)
-    return Finding("models", what, words=words)
+        return explained_fault(what, error, "choose another: pinfold config set model.name NAME")
+    return Finding(what, words=words)
 
 
 def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
     found = [
-        Finding("models", inside.weights.name, words="is here, and runs inside Pinfold")
-        for inside in there.inside
-        if inside.path
+        Finding(inside.weights.name, words="is here, and runs inside Pinfold") for inside in there.inside if inside.path
     ]
     for server in there.servers:
         has = join_names([model.id for model in server.models], 3) or "no model"
         if server.needs_key:
             has = "wants a key"
-        found.append(Finding("models", server.kind, words=f"answers at {server.base_url}: {has}"))
-    found += [Finding("models", key.provider, words=f"{key.variable} is set; it is not asked") for key in there.keys]
+        found.append(Finding(server.kind, words=f"answers at {server.base_url}: {has}"))
+    found += [Finding(key.provider, words=f"{key.variable} is set; it is not asked") for key in there.keys]
     if found or any_named:
         return found
     cause = "none is configured, none runs here, and no provider's key is set"
     fix = "pinfold model pull builtin; or start Ollama; or set a key such as OPENAI_API_KEY"
-    return [note("models", "no model", cause, fix)]
+    return [note("no model", cause, fix)]
 
 
 def _find_paused_models() -> list[Finding]:
     paused = "it kept failing, and was paused {:.0f} s ago"
     fix, now = "it is tried again by itself; or choose another with --model", time.time()
-    return [note("models", what, paused.format(max(0, now - at)), fix) for what, at in BreakerStore().all().items()]
+    return [note(what, paused.format(max(0, now - at)), fix) for what, at in BreakerStore().all().items()]
 
 
-def _plain(there: Reachable) -> dict[str, Any]:
+def _plain(there: Reachable) -> dict[str, object]:
     return {
         "builtin": [inside.weights.name for inside in there.inside if inside.path],
         "servers": [
@@ -110,7 +93,7 @@ def _plain(there: Reachable) -> dict[str, Any]:
     }
 
 
-async def servers(around: CheckContext) -> list[dict[str, Any]]:
+async def servers(around: CheckContext) -> list[dict[str, object]]:
     """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
     if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
         return []
@@ -119,15 +102,15 @@ async def servers(around: CheckContext) -> list[dict[str, Any]]:
     return await check_servers(around.workspace, around.limit_s)
 
 
-def server_finding(one: dict[str, Any]) -> Finding:
-    name = one["name"] or "an entry"
-    words = f"{one['where']}; {one['tools']} tools"
-    if one["cause"]:
-        return fault("MCP servers", name, one["cause"], one["fix"])
-    if one["fix"]:
-        cause, _, fix = one["fix"].partition(": ")
-        return note("MCP servers", name, f"{words}; {cause}", fix)
-    return Finding("MCP servers", name, words=words)
+def server_finding(one: dict[str, object]) -> Finding:
+    name, cause, fix = (str(one[key]) for key in ("name", "cause", "fix"))
+    name, words = name or "an entry", f"{one['where']}; {one['tools']} tools"
+    if cause:
+        return fault(name, cause, fix)
+    if fix:
+        cause, _, fix = fix.partition(": ")
+        return note(name, f"{words}; {cause}", fix)
+    return Finding(name, words=words)
 
 
 async def databases(around: CheckContext) -> list[Finding]:
@@ -143,17 +126,12 @@ async def databases(around: CheckContext) -> list[Finding]:
         try:
             with anyio.fail_after(around.limit_s):
                 answered = await workers.ask(await configured.source(name), None)
-            found[name] = Finding("databases", name, words=f"{kind}; {len(answered.told.value)} tables")
+            found[name] = Finding(name, words=f"{kind}; {len(answered.told.value)} tables")
         except TimeoutError:
-            cause, fix = f"{LATE} {around.limit_s:g} s", WAIT
-            found[name] = fault("databases", name, cause, fix)
+            found[name] = fault(name, f"{LATE} {around.limit_s:g} s", WAIT)
         except PinfoldError as error:
-            found[name] = fault(
-                "databases",
-                name,
-                f"{around.config.data[name].rows()['url']}: {error}",
-                f"is it right? pinfold config set data.{name}.url URL",
-            )
+            cause = f"{around.config.data[name].rows()['url']}: {error}"
+            found[name] = fault(name, cause, f"is it right? pinfold config set data.{name}.url URL")
 
     try:
         async with anyio.create_task_group() as tasks:

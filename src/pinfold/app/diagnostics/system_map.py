@@ -6,15 +6,16 @@ Starts nothing but the sandbox, which has to prove what it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import msgspec
 
 from pinfold.app.config.layers import Loaded, load_config
 from pinfold.app.config.schema import Config
 from pinfold.app.diagnostics.findings import CheckContext
-from pinfold.app.diagnostics.sandboxes import cells_python
+from pinfold.app.diagnostics.machine import cells_python
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
@@ -26,13 +27,13 @@ from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import the_model
-from pinfold.events import PinfoldError, new_session_id
+from pinfold.events import Json, PinfoldError, new_session_id
 from pinfold.model import destination_of
 from pinfold.sandbox import Spec, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.doctor import SandboxCheck, examine
-from pinfold.text import homely, join_names
+from pinfold.text import homely, join_names, numerous
 from pinfold.tools import Registry
 from pinfold.tools.entry_points import load_plugins
 
@@ -139,16 +140,16 @@ async def build_session_map(link: Link) -> SystemMap:
         words = "reads and writes" if writable else "reads"
         drawing.add(path, "store", path, (what,), after=sandbox, words=words)
     tools: dict[str, list[str]] = {}
-    for one in cast("list[dict[str, Any]]", await link.query("tools")):
+    for one in cast("list[dict[str, str]]", await link.query("tools")):
         tools.setdefault(one["server"], []).append(one["name"].removeprefix(f"{one['server']}."))
-    states = {one["name"]: one for one in cast("list[dict[str, Any]]", await link.query("servers"))}
+    states = {str(one["name"]): one for one in cast("list[dict[str, Json]]", await link.query("servers"))}
     for server in dict.fromkeys((*tools, *states)):
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
         _add_tools(
             drawing, server, names, how, kind="server" if state else "tools", faulty=bool(state and state["problem"])
         )
-    granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, Any]]", await link.query("grants"))]
+    granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, str]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
     drawing.add("allowed", "network", "allowed without asking", lines, after=_ENGINE)
@@ -241,7 +242,7 @@ def _add_tools(
     kind: Kind = "tools",
     faulty: bool = False,
 ) -> None:
-    lines = (_format_count(len(names), "tool"), join_names(names, _NAMED), *more)
+    lines = (numerous("tool", len(names)), join_names(names, _NAMED), *more)
     drawing.add(f"tools:{server}", kind, f"servers.{server}", lines, after=_ENGINE, words="calls", faulty=faulty)
 
 
@@ -278,7 +279,7 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
     named = load_servers(options.toolbox.mcp, str((options.workspace or Path()) / ".mcp.json"))
     for one in known(named.specs):
         spec = one.spec
-        tools = "not seen yet" if one.tools is None else _format_count(one.tools, "tool")
+        tools = "not seen yet" if one.tools is None else numerous("tool", one.tools)
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
         lines, failed = (f"MCP over {spec.transport}", tools, state), one.failure is not None
         drawing.add(f"mcp:{spec.name}", "server", spec.name, lines, faulty=failed, after=_ENGINE, words="calls")
@@ -297,21 +298,13 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
 
 def _network(drawing: _MapBuilder, config: Config) -> None:
     hosts = config.network.allow
-    secrets = _secrets()
     lines = [join_names(hosts, _NAMED) if hosts else "no host without asking"]
-    if secrets:
-        lines.append(f"secrets: {join_names(secrets, _NAMED)}")
-    gate = drawing.add("egress", "network", "egress proxy", tuple(lines), after="sandbox", words="goes out by")
+    with suppress(ConfigError):
+        if secrets := [one.name for one in Secrets().all()]:
+            lines.append(f"secrets: {join_names(secrets, _NAMED)}")
+    gate = drawing.add("egress", "network", "egress proxy", lines, after="sandbox", words="goes out by")
     if "tools:web" in drawing.nodes:
         drawing.edges.append(Edge(source="tools:web", target=gate))
-
-
-def _secrets() -> list[str]:
-    """Names alone."""
-    try:
-        return [one.name for one in Secrets().all()]
-    except ConfigError:
-        return []
 
 
 def _stores(drawing: _MapBuilder, config: Config) -> None:
@@ -325,10 +318,6 @@ def _stores(drawing: _MapBuilder, config: Config) -> None:
         drawing.add(f"store:{name}", "store", name, (*lines, str(path)), after=_ENGINE, words="keeps")
 
 
-def _format_count(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def plain(found: SystemMap) -> dict[str, Any]:
+def plain(found: SystemMap) -> dict[str, object]:
     """For `pinfold map --json`."""
     return msgspec.to_builtins(found)

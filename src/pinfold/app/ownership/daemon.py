@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from time import monotonic
@@ -98,7 +98,7 @@ class Daemon:
         if not isinstance(provider, Warmable):
             return f"{provider.name} cannot be kept warm; only sessions are kept"
         try:
-            await tasks.start(_run_launcher, provider.keep_warm, self._pool)
+            await tasks.start(_run_launcher, provider, self._pool)
         except SandboxUnavailable as error:
             if name != "auto":
                 raise
@@ -132,12 +132,19 @@ class Daemon:
                 try:
                     given = decode_options(options)
                 except msgspec.ValidationError as error:
-                    raise ConfigError(
-                        f"pinfold up is of another version, end it with pinfold up --stop: {error}"
-                    ) from error
-                return {"began": await self._acquire_session(sessions, place, SessionId(name), given)}
+                    why = f"pinfold up is of another version, end it with pinfold up --stop: {error}"
+                    raise ConfigError(why) from error
+                if self._over.is_set():
+                    raise SessionBusy("pinfold up is ending")
+                return {"began": await sessions.start(self._serve_session, place, SessionId(name), given)}
             case {"op": "status"}:
-                return self._status()
+                return {
+                    "pid": os.getpid(),
+                    "warm": self._warm,
+                    "sessions": list(self._held),
+                    "up_s": round(monotonic() - self._began, 1),
+                    "idle_s": self._idle_s,
+                }
             case {"op": "close", "session": str(name)} if name in self._held:
                 self._held[SessionId(name)].set()
                 return {"ok": True}
@@ -147,20 +154,6 @@ class Daemon:
                 return {"ok": True}
             case _:
                 raise BadEvent("not a question of ours")
-
-    def _status(self) -> dict[str, Json]:
-        return {
-            "pid": os.getpid(),
-            "warm": self._warm,
-            "sessions": list(self._held),
-            "up_s": round(monotonic() - self._began, 1),
-            "idle_s": self._idle_s,
-        }
-
-    async def _acquire_session(self, tasks: TaskGroup, folder: Path, session: SessionId, options: Options) -> int:
-        if self._over.is_set():
-            raise SessionBusy("pinfold up is ending")
-        return await tasks.start(self._serve_session, folder, session, options)
 
     async def _serve_session(
         self, folder: Path, session: SessionId, options: Options, *, task_status: TaskStatus[int]
@@ -193,13 +186,8 @@ class Daemon:
                 return
 
 
-async def _run_launcher(
-    keep: Callable[[Path, int, Callable[[], Awaitable[None]]], Awaitable[None]],
-    pool: int,
-    *,
-    task_status: TaskStatus[None],
-) -> None:
-    """Says when it is warm for the first time; later losses are made good by `keep` itself, or by going without."""
+async def _run_launcher(provider: Warmable, pool: int, *, task_status: TaskStatus[None]) -> None:
+    """Says when it is warm for the first time; the provider makes later losses good itself, or goes without."""
     warm = False
 
     async def ready() -> None:
@@ -209,7 +197,7 @@ async def _run_launcher(
         warm = True
 
     try:
-        await keep(up_dir(), pool, ready)
+        await provider.keep_warm(up_dir(), pool, ready)
     except SandboxUnavailable as error:
         if not warm:
             raise

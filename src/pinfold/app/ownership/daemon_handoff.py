@@ -50,19 +50,19 @@ def encode_options(options: Options) -> dict[str, Json] | None:
 
 def decode_options(plain: Json) -> Options:
     """Raises msgspec.ValidationError, also for options of another version."""
-    given = msgspec.convert(plain, dict[str, Any])
+    given = msgspec.convert(plain, dict[str, Json])
     if given.keys() != _TYPES.keys():
         raise msgspec.ValidationError(f"other options: {', '.join(sorted(given.keys() ^ _TYPES.keys()))}")
     return Options(**{name: msgspec.convert(given[name], kind, dec_hook=_decode_path) for name, kind in _TYPES.items()})
 
 
-def _encode_path(value: Any) -> str:
+def _encode_path(value: object) -> str:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{value!r} lives in this process only")
 
 
-def _decode_path(kind: type, value: Any) -> Any:
+def _decode_path(kind: type, value: object) -> object:
     return kind(value)
 
 

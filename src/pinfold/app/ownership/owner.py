@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Protocol, Self, cast, get_args
+from typing import Protocol, Self, TypeAlias, cast, get_args
 
 import anyio
 import msgspec
@@ -67,12 +67,8 @@ _FAREWELL_S = 5.0
 """How long other processes may take to read one event, once we want to leave."""
 
 
-class Feed(Protocol):
-    """Events and deltas, without end."""
-
-    async def __aenter__(self) -> AsyncIterator[Entry | Delta]: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
+Feed: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Entry | Delta]]
+"""Events and deltas, without end."""
 
 
 class Link(Protocol):
@@ -112,7 +108,7 @@ async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGe
             begun = True
             yield live
     finally:
-        if not begun and _is_empty(folder):
+        if not begun and (summary := summarise(folder)) and not summary.events:
             remove_folder(folder)
         claimed.release()
 
@@ -122,11 +118,6 @@ def acquire_or_open(
 ) -> AbstractAsyncContextManager[LiveSession]:
     """Own the session that lies in `folder`, or one that leaves nothing behind where there is none. Raises SessionBusy."""
     return acquire(folder, session, options) if folder else open_session(None, session, options)
-
-
-def _is_empty(folder: Path) -> bool:
-    summary = summarise(folder)
-    return summary is not None and summary.events == 0
 
 
 @asynccontextmanager
@@ -247,8 +238,12 @@ class RemoteSession:
     async def blob(self, id_: BlobId) -> bytes:
         return await anyio.to_thread.run_sync(Blobs(self._folder / "blobs").get, id_)
 
-    def subscribe(self, after: int = 0) -> RemoteFeed:
-        return RemoteFeed(self._folder, after)
+    @asynccontextmanager
+    async def subscribe(self, after: int = 0) -> AsyncGenerator[_RemoteFeed]:
+        async with open_stream(self._folder / _SOCKET) as stream:
+            with contextlib.suppress(*BROKEN):  # reading will find it gone
+                await send_line(stream, {"op": "subscribe", "after": after})
+            yield _RemoteFeed(LineReader(stream))
 
     async def _ask(self, question: Json, limit_s: float = _ANSWER_S) -> dict[str, Json]:
         path, who = self._folder / _SOCKET, f"the owner of {self.session}"
@@ -258,24 +253,16 @@ class RemoteSession:
         return answer
 
 
-class RemoteFeed:
-    """Events of a session that another process owns. Raises OwnerGone when that process ends."""
+class _RemoteFeed:
+    """Events of a session that another process owns. Raises OwnerGone when that process ends.
 
-    def __init__(self, folder: Path, after: int) -> None:
-        self._connection = open_stream(folder / _SOCKET)
-        self._after = after
+    No generator: that would be over for good once someone was cancelled while waiting for it.
+    """
 
-    async def __aenter__(self) -> Self:
-        stream = await self._connection.__aenter__()
-        with contextlib.suppress(*BROKEN):  # reading will find it gone
-            await send_line(stream, {"op": "subscribe", "after": self._after})
-        self._lines = LineReader(stream)
-        return self
+    def __init__(self, lines: LineReader) -> None:
+        self._lines = lines
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._connection.__aexit__(None, None, None)
-
-    def __aiter__(self) -> RemoteFeed:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Entry | Delta:

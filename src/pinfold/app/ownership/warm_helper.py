@@ -69,14 +69,9 @@ def start_helper(idle_s: float = IDLE_S) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            env={name: value for name, value in os.environ.items() if is_variable_passed(name)},
+            env={name: os.environ[name] for name in os.environ if name in _PASSED or name.startswith(_PASSED_STARTS)},
             start_new_session=True,
         )
-
-
-def is_variable_passed(name: str) -> bool:
-    """Whether the helper has this variable of the command that started it; those of a command it runs come with that."""
-    return name in _PASSED or name.startswith(_PASSED_STARTS)
 
 
 def running_helper() -> Helper | None:

@@ -1,4 +1,4 @@
-"""The sessions on this machine: found, listed, removed, by name and by descent; and what a killed Pinfold left behind."""
+"""The sessions on this machine: found, listed, read, removed, by name and by descent; and what a killed Pinfold left behind."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pinfold.app.errors import NoSuchSession, SessionBusy
 from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
 from pinfold.app.session.options import IMPORTED
 from pinfold.app.storage.lock import claim, holder_of
-from pinfold.events import SessionId, new_session_id
-from pinfold.log import Match, Summary, import_file, matches, summarise
+from pinfold.engine import fold
+from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
+from pinfold.log import Damage, Log, LogUnreadable, Match, Summary, import_file, matches, summarise
 from pinfold.sandbox.environment import find_unfinished
 from pinfold.sandbox.kernel.folders import in_use, remove_folder
+from pinfold.text import presentable_line
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _DAYS = 36500.0
-
-
-def _format_mtime(folder: Path) -> str:
-    return datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
+_LISTED = 60
+"""Names of a folder."""
 
 
 def _size(folder: Path) -> int:
@@ -65,29 +65,30 @@ class SessionStore:
 
     def sessions(self) -> list[StoredSession]:
         """Every session, the most recently used first."""
-        return sorted(self._read_all(), key=lambda item: item.summary.last, reverse=True)
+        found: list[StoredSession] = []
+        for folder in self.root.glob("s_*"):
+            # Any of it may be removed by another process meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                found.append(self._read_one(folder))
+        return sorted(found, key=lambda item: item.summary.last, reverse=True)
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions in which every word stands, and where; the most recently used first."""
         found = [(self._read_one(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))]
         return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
 
-    def _read_all(self) -> Iterator[StoredSession]:
-        for folder in self.root.glob("s_*"):
-            # Any of it may be removed by another process meanwhile.
-            with contextlib.suppress(FileNotFoundError):
-                yield self._read_one(folder)
-
     @staticmethod
     def _read_one(folder: Path) -> StoredSession:
-        summary = summarise(folder)
-        if summary is not None and not summary.events:
-            summary = replace(summary, last=_format_mtime(folder), title="(empty)")
+        known = summarise(folder)
+        summary = known or Summary(title="(unreadable)")
+        if not summary.events:
+            last = datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
+            summary = replace(summary, last=last, title="(empty)" if known else summary.title)
         return StoredSession(
             id=SessionId(folder.name),
             folder=folder,
-            summary=summary or Summary(title="(unreadable)", last=_format_mtime(folder)),
-            readable=summary is not None,
+            summary=summary,
+            readable=known is not None,
             size=_size(folder),
             owner=holder_of(folder),
         )
@@ -111,12 +112,11 @@ class SessionStore:
 
     def last_in(self, workspace: Path) -> SessionId:
         """The session used last in this folder. Raises NoSuchSession."""
-        for item in self.sessions():
-            if item.summary.workspace == str(workspace):
-                return item.id
-        raise NoSuchSession(
-            f"no session has worked in {workspace} yet; `pinfold` begins one, and `pinfold sessions` lists those elsewhere"
-        )
+        found = next((item.id for item in self.sessions() if item.summary.workspace == str(workspace)), None)
+        if found is None:
+            hint = "`pinfold` begins one, and `pinfold sessions` lists those elsewhere"
+            raise NoSuchSession(f"no session has worked in {workspace} yet; {hint}")
+        return found
 
     @contextlib.contextmanager
     def hold_name_lock(self) -> Generator[None]:
@@ -164,10 +164,6 @@ class SessionStore:
                 held.release()
         return sorted(found)
 
-    def find_stale_sockets(self) -> list[Path]:
-        """Sockets of owners that are gone."""
-        return sorted(path for path in self.root.glob("s_*/owner.sock") if holder_of(path.parent) is None)
-
     def import_session(self, source: Path) -> tuple[SessionId, int]:
         """Import a bundle or JSON lines as a session of its own: all of it or nothing."""
         session = new_session_id()
@@ -195,18 +191,10 @@ class SessionStore:
                 held.release()
 
 
-class SessionNode(Struct, frozen=True, kw_only=True):
+class SessionNode(Summary, frozen=True, kw_only=True):
     """A session as a list shows it."""
 
     id: SessionId
-    title: str
-    """As the user named it; else the first thing they said."""
-    named: bool = False
-    last: str
-    """When it was last used."""
-    workspace: str = ""
-    source: SessionId | None = None
-    """The session it was forked from."""
     is_live: bool = False
 
 
@@ -219,40 +207,24 @@ class SessionTree(Struct, frozen=True, kw_only=True):
 
 def list_nodes(shelf: SessionStore) -> list[SessionNode]:
     """Every session that can be read, the last used first."""
-    return sorted(_read_nodes(shelf), key=lambda kin: kin.last, reverse=True)
-
-
-def _read_nodes(shelf: SessionStore) -> Iterator[SessionNode]:
-    for folder in shelf.root.glob("s_*"):
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            summary = summarise(folder)
-            if summary is None or not summary.events:
-                continue
-            yield SessionNode(
-                id=SessionId(folder.name),
-                title=summary.title,
-                named=summary.named,
-                last=summary.last,
-                workspace=summary.workspace,
-                source=SessionId(summary.source) if summary.source else None,
-                is_live=holder_of(folder) is not None,
-            )
+    nodes = [
+        SessionNode(id=SessionId(folder.name), is_live=holder_of(folder) is not None, **asdict(summary))
+        for folder in shelf.root.glob("s_*")
+        if (summary := summarise(folder)) and summary.events
+    ]
+    return sorted(nodes, key=lambda kin: kin.last, reverse=True)
 
 
 def build_session_tree(session: SessionId, everyone: list[SessionNode]) -> SessionTree:
     by_id = {kin.id: kin for kin in everyone}
-    return SessionTree(
-        ancestors=tuple(_ancestors(session, by_id)), children=tuple(_children(session, everyone, 1, {session}))
-    )
-
-
-def _ancestors(session: SessionId, by_id: Mapping[SessionId, SessionNode]) -> Iterator[SessionNode]:
-    seen = {session}
+    ancestors: dict[str, SessionNode] = {}
     here = by_id.get(session)
-    while here and here.source and here.source not in seen:
-        seen.add(here.source)
-        source, here = here.source, by_id.get(here.source)
-        yield here or SessionNode(id=source, title="(removed)", last="")
+    while here and here.source and here.source not in (session, *ancestors):
+        source = SessionId(here.source)
+        here = by_id.get(source)
+        ancestors[source] = here or SessionNode(id=source, title="(removed)")
+    children = tuple(_children(session, everyone, 1, {session}))
+    return SessionTree(ancestors=tuple(ancestors.values()), children=children)
 
 
 def _children(
@@ -263,6 +235,50 @@ def _children(
             seen.add(kin.id)
             yield depth, kin
             yield from _children(kin.id, everyone, depth + 1, seen)
+
+
+@contextlib.contextmanager
+def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damage]]:
+    """The log to read from, and the damage that reading it will note."""
+    if not (folder / "log.sqlite").is_file():
+        raise LogUnreadable(f"{session} holds no log")
+    log = Log(folder, session)
+    try:
+        yield log, Damage()
+    finally:
+        log.close()
+
+
+def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
+    """What to call each cell: by its number, and whether it was undone."""
+    undone = fold(entries).undone
+    started = (entry.event for entry in entries if isinstance(entry.event, ActionStarted))
+    return {
+        event.id: f"cell {event.cell}{', undone' if event.cell in undone else ''}"
+        for event in started
+        if event.cell is not None
+    }
+
+
+def list_lasting_effects(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:
+    """What going back to the state after cell `to`, or before the last one, will not undo."""
+    with read_session(folder, session) as (log, damage):
+        state = fold(log.read(damage=damage))
+    path = state.path
+    return state.effects_of(path[-1:] if to is None else tuple(cell for cell in path if cell > to))
+
+
+def list_folder(workspace: Path) -> list[str]:
+    """What lies at the top of a folder, folders first, fit to print; the first of it, where there is much."""
+    try:
+        with os.scandir(workspace) as inside:
+            entries = sorted((not entry.is_dir(follow_symlinks=False), entry.name) for entry in inside)
+    except OSError as error:
+        return [f"  it cannot be read: {error.strerror}"]
+    names = [f"  {presentable_line(name)}{'' if is_file else '/'}" for is_file, name in entries[:_LISTED]]
+    if len(entries) > _LISTED:
+        names.append(f"  and {len(entries) - _LISTED:,} more")
+    return names or ["  (empty)"]
 
 
 _SOCKET = "socket"
@@ -283,13 +299,12 @@ def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
 
 
 def _find_leftovers(shelf: SessionStore) -> Iterator[tuple[str, Path]]:
-    for socket in shelf.find_stale_sockets():
-        yield _SOCKET, socket
+    sockets = [*shelf.root.glob("s_*/owner.sock"), *up_dir().glob("*.sock"), *warm_dir().glob("*.sock")]
+    for socket in sorted(sockets):
+        if holder_of(socket.parent) is None:
+            yield _SOCKET, socket
     for folder in shelf.find_unfinished():
         yield "unfinished session", folder
-    for place in (up_dir(), warm_dir()):
-        for socket in sorted(place.glob("*.sock")) if holder_of(place) is None else ():
-            yield _SOCKET, socket
     for folder in sorted((cache_dir() / "scratch").glob("s_*")):
         # A kept session's scratch folder is its workspace, and goes with the session.
         if not shelf.folder_of(SessionId(folder.name)).exists() and not in_use(folder):

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -43,14 +42,11 @@ class Grants:
     def revoke(self, pattern: str, workspace: Path | None = None) -> int:
         """In this folder, or in all; how many there were."""
         with self._changing() as grants:
-            gone = [
-                one
-                for one in grants
-                if one.pattern == pattern and (workspace is None or one.workspace == str(workspace))
+            before = len(grants)
+            grants[:] = [
+                one for one in grants if (one.pattern, one.workspace) != (pattern, str(workspace or one.workspace))
             ]
-            for one in gone:
-                grants.remove(one)
-            return len(gone)
+            return before - len(grants)
 
     @contextmanager
     def _changing(self) -> Generator[list[Grant]]:
@@ -64,19 +60,17 @@ def user_rules() -> Rules:
     """Raises ConfigError."""
     path = config_dir() / "rules.toml"
     try:
-        text = path.read_text("utf-8")
+        return load_rules(path.read_text("utf-8"))
     except FileNotFoundError:
         return NO_RULES
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        return load_rules(text)
     except RuleError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def explain_command(command: str, mode: Mode = "ask") -> dict[str, Any]:
+def explain_command(command: str, mode: Mode = "ask") -> dict[str, object]:
     """What policy would say of a shell command in a new session, and why. Raises ConfigError."""
     return explain(command, mode=mode, rules=user_rules())

@@ -33,7 +33,10 @@ class Privacy:
     def check_workspace(self) -> None:
         """Before something changes that is not the user's doing."""
         if not self.holds:
-            self.holds = self._has_unknown()
+            try:
+                self.holds = any(one not in self._known for one in self._things())
+            except OSError:  # it cannot be told
+                self.holds = True
 
     def about_to_read(self) -> bool:
         """Whether this is the first time that there is something."""
@@ -48,23 +51,11 @@ class Privacy:
 
     def note_own_files(self) -> None:
         if not self.holds:
-            now = self._now()
-            self._known, self.holds = now or frozenset(), now is None
-
-    def _has_unknown(self) -> bool:
-        """Or it cannot be told. Ends with the first."""
-        try:
-            return any(one not in self._known for one in self._things())
-        except OSError:
-            return True
-
-    def _now(self) -> frozenset[tuple[int, int]] | None:
-        """Each file and folder as it is; None if that cannot be told."""
-        try:
-            found = frozenset(itertools.islice(self._things(), MOST + 1))
-        except OSError:
-            return None
-        return None if len(found) > MOST else found
+            try:
+                self._known = frozenset(itertools.islice(self._things(), MOST + 1))
+                self.holds = len(self._known) > MOST
+            except OSError:  # it cannot be told
+                self.holds = True
 
     def _things(self) -> Iterator[tuple[int, int]]:
         """A folder is the same one when files in it come and go."""

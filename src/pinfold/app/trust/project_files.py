@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,8 +19,7 @@ from msgspec import Struct
 from pinfold.app.paths import is_too_wide
 from pinfold.app.trust.instructions import NAMES as INSTRUCTIONS
 from pinfold.app.trust.instructions import folders_above
-from pinfold.app.trust.project_formats import keys_of
-from pinfold.app.trust.trust_summary import summarize_effects
+from pinfold.app.trust.project_formats import keys_of, summarize_effects
 from pinfold.sandbox.guards.secret_files import is_masked
 
 SETTINGS = "pinfold.toml"
@@ -49,7 +49,7 @@ class ProjectFile(Struct, frozen=True, kw_only=True):
     data: bytes
 
     def __repr__(self) -> str:
-        return f"ObeyedFile({self.name!r})"
+        return f"ProjectFile({self.name!r})"
 
     @property
     def digest(self) -> str:
@@ -101,7 +101,8 @@ def read_project_files(workspace: Path) -> ProjectFiles:
         for name in _names(top, reading.odd):
             reading.add_file(top, name)
         for up, above in enumerate(folders_above(workspace), 1):
-            reading.add_instructions(above, "../" * up)
+            with suppress(OSError), _open(above) as folder:  # the first of them that is there
+                any(reading.add_file(folder, name, "../" * up) for name in INSTRUCTIONS)
     return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
 
 
@@ -119,11 +120,6 @@ class _FileCollector:
         self.files: list[ProjectFile] = []
         self.odd: dict[str, str] = {}
         self._left = ALL_BYTES
-
-    def add_instructions(self, folder: Path, prefix: str) -> None:
-        """The first of them that is there."""
-        with suppress(OSError), _open(folder) as top:
-            any(self.add_file(top, name, prefix) for name in INSTRUCTIONS)
 
     def add_file(self, top: int, name: str, prefix: str = "") -> bool:
         """Whether there is anything of that name."""
@@ -143,52 +139,43 @@ class _FileCollector:
 
 def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
     yield from _FILES
-    for walk in (_Walk(_SKILLS, deep=_DEEP), _Walk(TOOLS, endings=(".yaml", ".yml"))):
+    for folder, deep, endings in ((_SKILLS, _DEEP, ("",)), (TOOLS, 0, (".yaml", ".yml"))):
         try:
-            yield from walk.files(top, walk.folder)
+            found = _files_below(top, folder, deep, endings)
+            yield from islice(found, MOST)
+            if any(found):
+                odd[folder] = f"there are more than {MOST} files"
         except FileNotFoundError:
             continue
         except UnsafeFile as error:
-            odd[walk.folder] = str(error)
+            odd[folder] = str(error)
         except NotADirectoryError:
             # A file or a link. Of that name, only `.agents` is surely meant for us.
-            if walk.folder == _SKILLS:
-                odd[walk.folder] = "it is no folder"
+            if folder == _SKILLS:
+                odd[folder] = "it is no folder"
         except OSError as error:
-            odd[walk.folder] = f"it cannot be read: {error.strerror}"
+            odd[folder] = f"it cannot be read: {error.strerror}"
 
 
-class _Walk:
-    """Files below a folder, no link to a folder among the steps."""
-
-    def __init__(self, folder: str, *, deep: int = 0, endings: tuple[str, ...] = ("",)) -> None:
-        self.folder = folder
-        self._deep = deep
-        self._endings = endings
-        self._left = MOST
-
-    def files(self, parent: int, path: str) -> Iterator[str]:
-        """Raises Odd, OSError."""
-        folder = os.open(path.rpartition("/")[2], _FOLDER, dir_fd=parent)
-        try:
-            with os.scandir(folder) as inside:
-                entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in inside)
-            for entry, is_folder in entries:
-                if not is_folder and entry.endswith(self._endings):
-                    self._left -= 1
-                    if self._left < 0:
-                        raise UnsafeFile(f"there are more than {MOST} files")
-                    yield f"{path}/{entry}"
-                elif is_folder and self._deep:
-                    if path.count("/") == self._deep:
-                        raise UnsafeFile(f"it is more than {self._deep} folders deep")
-                    yield from self.files(folder, f"{path}/{entry}")
-        finally:
-            os.close(folder)
+def _files_below(parent: int, path: str, deep: int, endings: tuple[str, ...]) -> Iterator[str]:
+    """No link to a folder is among the steps. Raises UnsafeFile, OSError."""
+    folder = os.open(path.rpartition("/")[2], _FOLDER, dir_fd=parent)
+    try:
+        with os.scandir(folder) as inside:
+            entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in inside)
+        for entry, is_folder in entries:
+            if not is_folder and entry.endswith(endings):
+                yield f"{path}/{entry}"
+            elif is_folder and deep:
+                if path.count("/") == deep:
+                    raise UnsafeFile(f"it is more than {deep} folders deep")
+                yield from _files_below(folder, f"{path}/{entry}", deep, endings)
+    finally:
+        os.close(folder)
 
 
 def _read(top: int, path: str, most: int) -> bytes:
-    """Raises Odd, OSError."""
+    """Raises UnsafeFile, OSError."""
     parts = path.split("/")
     for _ in range(_LINKS + 1):
         fd, target = _open_file(top, parts)
@@ -252,7 +239,7 @@ def _is_closed(parts: list[str]) -> bool:
 
 
 def read_below(workspace: Path, path: str) -> bytes:
-    """A file of the workspace that the user's own words name, up to FILE_BYTES. Raises Odd, OSError."""
+    """A file of the workspace that the user's own words name, up to FILE_BYTES. Raises UnsafeFile, OSError."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts or "\0" in path:
         raise UnsafeFile("it is not in the workspace; give its path from there")

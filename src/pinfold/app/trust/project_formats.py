@@ -1,11 +1,20 @@
-"""Formats of a project's files: `.env`, of which only keys of model providers are used, and commands that a user wrote."""
+"""Formats of a project's files, and what each would do if it were obeyed, for who has to decide.
+
+Of `.env` only keys of model providers are used. What a file starts or calls is told to the last letter.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 from msgspec import Struct
+
+from pinfold.text import numerous, redact
 
 FOLDER = ".agents/commands"
 _KEY = r"([A-Za-z][A-Za-z-]*)\s*:\s*(.*)"
@@ -31,17 +40,13 @@ def parse_command(name: str, data: bytes, origin: str) -> UserCommand:
         if end is not None:
             for line in lines[1:end]:
                 if known := re.fullmatch(_KEY, line.rstrip()):
-                    fields[known[1].lower()] = _strip_quotes(known[2])
+                    value = known[2].strip()
+                    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+                    fields[known[1].lower()] = value[1:-1] if quoted else value
             text = "\n".join(lines[end + 1 :])
     text = text.strip()
     words = fields.get("description") or text.split("\n", 1)[0].lstrip("# ")
     return UserCommand(name=name, text=text, words=words, hint=fields.get("argument-hint", ""), origin=origin)
-
-
-def _strip_quotes(value: str) -> str:
-    value = value.strip()
-    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
-    return value[1:-1] if quoted else value
 
 
 _LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
@@ -70,3 +75,66 @@ def _variable_value(text: str) -> str:
         if len(text) > 1 and text.startswith(quote) and (end := text.find(quote, 1)) > 0:
             return text[1:end]
     return re.split(r"\s#", text, maxsplit=1)[0].strip()
+
+
+_FIRST = 60
+"""Characters of its first line that are quoted."""
+
+
+def summarize_effects(name: str, data: bytes, workspace: Path) -> tuple[str, ...]:
+    """In lines; `name` is its path from the workspace. Holds no secret, but may hold anything else: not fit to print as it is."""
+    if name == ".mcp.json":
+        return tuple(map(redact, _servers(data, str(workspace / name))))
+    if name.startswith("tools/"):
+        text = redact(data.decode("utf-8", "replace"))
+        return ("adds a tool:", *(f"    {line}" for line in text.splitlines()))
+    return (_summarize_line(name, data),)
+
+
+def _summarize_line(name: str, data: bytes) -> str:
+    text = data.decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = lines[0][:_FIRST] if lines else "nothing"
+    match name.replace("../", ""):
+        case "AGENTS.md" | "CLAUDE.md":
+            return f"tells the model, in {len(lines)} lines: {first}"
+        case "pinfold.toml":
+            return f"sets {_settings(text)}"
+        case ".env":
+            return _summarize_variables(data)
+        case _ if name.startswith(f"{FOLDER}/"):
+            return f"adds a command: {parse_command(name, data, '').words[:_FIRST]}"
+        case _:
+            return f"tells the model when it is asked for: {first}"
+
+
+def _settings(text: str) -> str:
+    try:
+        parsed = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return "nothing: it is not valid TOML"
+    keys: dict[str, object] = {}
+    for section, content in parsed.items():
+        fields: dict[str, object] = cast("dict[str, object]", content) if isinstance(content, dict) else {}
+        fields = fields or {"": content}
+        keys |= {f"{section}.{key}".rstrip("."): value for key, value in fields.items()}
+    # All of each value: a list may name packages.
+    shown = (f"{key} = {redact(json.dumps(value, default=str, ensure_ascii=False))}" for key, value in keys.items())
+    return ", ".join(shown) or "nothing"
+
+
+def _servers(data: bytes, origin: str) -> tuple[str, ...]:
+    from pinfold.app.trust.mcp_reach import apply_reach, describe_server
+    from pinfold.tools.mcp.spec import read_servers
+
+    specs, faults = read_servers(data, origin)
+    lines = [line for spec in specs for line in describe_server(apply_reach(spec))]
+    lines += [f"not understood: {fault}" for fault in faults]
+    return (f"names {numerous('MCP server', len(specs))}:", *(f"    {line}" for line in lines))
+
+
+def _summarize_variables(data: bytes) -> str:
+    taken = keys_of(data)
+    ignored = [name for name in names_of(data) if name not in taken]
+    words = f"gives {', '.join(taken)}" if taken else "gives no key"
+    return f"{words}; ignored: {', '.join(ignored)}" if ignored else words

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from types import ModuleType
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +21,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, hold_file_lock, read_store, write_private
 from pinfold.text import keep_own_secret, keep_secret
 
+T = TypeVar("T")
 Where: TypeAlias = Literal["keyring", "file"]
 SHORTEST = 6
 """What is shorter could not be kept out of what is shown: it is part of too much."""
@@ -62,15 +64,13 @@ class Secrets:
     def get(self, name: str, host: str) -> str | None:
         """The secret, if there is one of this name and it may be used for this host. Raises ConfigError."""
         stored = self._read().secrets.get(name)
-        if stored is None or not any(_fits(pattern, host) for pattern in stored.hosts):
-            return None
-        return self._value(name, stored)
+        return self._value(name, stored) if stored and _is_for(stored, host) else None
 
     def headers_for(self, host: str) -> dict[str, str]:
         """What `fetch` tells this host on the user's behalf. Raises ConfigError."""
         found: dict[str, str] = {}
         for name, stored in self._read().secrets.items():
-            if stored.header and any(_fits(pattern, host) for pattern in stored.hosts):
+            if stored.header and _is_for(stored, host):
                 field, _, form = stored.header.partition(":")
                 found[field] = form.strip().replace("{}", self._value(name, stored))
         return found
@@ -87,17 +87,13 @@ class Secrets:
         keep_own_secret(value)
         with hold_file_lock(self.path):
             known = self._read()
-            before = known.secrets.get(name)
-            where: Where = "keyring" if _into_keyring(name, value) else "file"
-            if before and before.value is None and where == "file":
+            before = known.secrets.get(name, _Stored(value=""))
+            kept = None if _into_keyring(name, value) else value
+            if before.value is None and kept:
                 _out_of_keyring(name)
-            stored = _Stored(
-                hosts=patterns or (before.hosts if before else ()),
-                value=None if where == "keyring" else value,
-                header=header or (before.header if before else ""),
-            )
+            stored = _Stored(hosts=patterns or before.hosts, value=kept, header=header or before.header)
             self._write({**known.secrets, name: stored})
-        return SecretListing(name=name, hosts=stored.hosts, where=where, header=stored.header)
+        return _describe(name, stored)
 
     def remove(self, name: str) -> None:
         """Raises ConfigError, also where there is none."""
@@ -113,16 +109,7 @@ class Secrets:
 
     def all(self) -> tuple[SecretListing, ...]:
         """By name. Raises ConfigError."""
-        return tuple(
-            SecretListing(
-                name=name, hosts=stored.hosts, where="keyring" if stored.value is None else "file", header=stored.header
-            )
-            for name, stored in sorted(self._read().secrets.items())
-        )
-
-    def list_values(self) -> tuple[str, ...]:
-        """Every value, for hiding it. Raises ConfigError."""
-        return tuple(self._value(name, stored) for name, stored in self._read().secrets.items())
+        return tuple(_describe(name, stored) for name, stored in sorted(self._read().secrets.items()))
 
     def hide_values(self) -> None:
         """Keep those in the file out of everything this process shows; those in a keyring are once they are used."""
@@ -139,6 +126,11 @@ class Secrets:
 
     def _write(self, secrets: Mapping[str, _Stored]) -> None:
         write_private(self.path, msgspec.json.encode(_File(secrets=dict(secrets))))
+
+
+def _describe(name: str, stored: _Stored) -> SecretListing:
+    where: Where = "keyring" if stored.value is None else "file"
+    return SecretListing(name=name, hosts=stored.hosts, where=where, header=stored.header)
 
 
 def hide_process_secrets() -> None:
@@ -184,49 +176,42 @@ def _is_name(text: str) -> bool:
     return len(labels) <= _LABELS and all(re.fullmatch(_LABEL, label) for label in labels)
 
 
-def _fits(pattern: str, host: str) -> bool:
+def _is_for(stored: _Stored, host: str) -> bool:
     wanted = host.lower().removesuffix(".")
-    if not _is_host(wanted):
-        return False
-    return wanted.endswith(pattern[1:]) if pattern.startswith("*.") else wanted == pattern
+    return _is_host(wanted) and any(
+        wanted.endswith(pattern[1:]) if pattern.startswith("*.") else wanted == pattern for pattern in stored.hosts
+    )
 
 
 # The keyring: whatever a backend raises, the file is there to fall back to.
 
 
-def _keyring() -> Any | None:
-    """The module, if it is installed and has a place of its own that is safe."""
+def _use_keyring(use: Callable[[ModuleType], T]) -> T | None:
+    """None if the module is not installed, has no place of its own that is safe, or fails."""
     try:
         import keyring
 
-        return keyring if keyring.get_keyring().priority >= 1 else None
+        return use(keyring) if keyring.get_keyring().priority >= 1 else None
     except Exception:  # noqa: BLE001 - third-party backends
         return None
 
 
 def _into_keyring(name: str, value: str) -> bool:
-    keyring = _keyring()
-    if keyring is None:
-        return False
-    try:
+    def keep(keyring: ModuleType) -> bool:
         keyring.set_password(_SERVICE, name, value)
         return keyring.get_password(_SERVICE, name) == value
-    except Exception:  # noqa: BLE001 - third-party backends
-        return False
+
+    return _use_keyring(keep) is True
 
 
 def _from_keyring(name: str) -> str:
-    keyring = _keyring()
-    try:
-        value = keyring.get_password(_SERVICE, name) if keyring else None
-    except Exception as error:
-        raise ConfigError(f"the keyring does not give {name} out; unlock it") from error
+    value: str | None = _use_keyring(lambda keyring: keyring.get_password(_SERVICE, name))
     if value is None:
-        raise ConfigError(f"{name} is not in the keyring any more; set it again: pinfold secret set {name}")
+        raise ConfigError(
+            f"the keyring does not give {name} out; unlock it, or set it again: pinfold secret set {name}"
+        )
     return value
 
 
 def _out_of_keyring(name: str) -> None:
-    if keyring := _keyring():
-        with contextlib.suppress(Exception):
-            keyring.delete_password(_SERVICE, name)
+    _use_keyring(lambda keyring: keyring.delete_password(_SERVICE, name))

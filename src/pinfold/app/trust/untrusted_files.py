@@ -76,7 +76,7 @@ class Writer:
         self._has_met_any = bool(found)
         others = (one for name, one in load().writing.items() if name != self._session)
         tops = [place.resolve() for place in self._places]
-        self._has_company = any(_overlaps(Path(folder), tops) for one in others for folder in one.folders)
+        self._has_company = any(_writes_near(one, tops) for one in others)
         return found
 
     def begin_action(self) -> None:
@@ -120,18 +120,18 @@ def find_untrusted(places: Iterable[Path]) -> dict[Path, Mark]:
         before = store = load()
         store = _follow_renames(store, tops)
         tops += _find_aliases(store, tops)
-        near = {
-            name: one
-            for name, one in store.writing.items()
-            if any(_overlaps(Path(folder), tops) for folder in one.folders)
-        }
+        near = {name: one for name, one in store.writing.items() if _writes_near(one, tops)}
         store = _mark_written(store, near)
         dead = {name for name, one in near.items() if not _is_alive(one)}
         rest = {name: one for name, one in store.writing.items() if name not in dead}
         store = _drop_stale_marks(replace(store, writing=rest), tops)
         if store != before:
             save(store)
-    return {Path(path): mark for path, mark in store.files.items() if _is_relevant(path, mark, tops)}
+    return {
+        Path(path): mark
+        for path, mark in store.files.items()
+        if _is_in(path, tops) or (mark.digest == WHOLE and any(top.is_relative_to(path) for top in tops))
+    }
 
 
 def clean(paths: Iterable[Path]) -> int:
@@ -284,13 +284,9 @@ def _is_in(path: str, tops: Iterable[Path]) -> bool:
     return any(path == str(top) or path.startswith(f"{top}/") for top in tops)
 
 
-def _is_relevant(path: str, mark: Mark, tops: Iterable[Path]) -> bool:
-    is_around = mark.digest == WHOLE and any(top.is_relative_to(path) for top in tops)
-    return is_around or _is_in(path, tops)
-
-
-def _overlaps(folder: Path, tops: Iterable[Path]) -> bool:
-    return any(folder.is_relative_to(top) or top.is_relative_to(folder) for top in tops)
+def _writes_near(writing: Writing, tops: Sequence[Path]) -> bool:
+    folders = map(Path, writing.folders)
+    return any(folder.is_relative_to(top) or top.is_relative_to(folder) for folder in folders for top in tops)
 
 
 def _now_ns() -> int:

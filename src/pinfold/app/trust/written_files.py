@@ -198,7 +198,7 @@ def contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
                 status.st_ctime_ns < since_ns
                 and read < MOST
                 and status.st_size <= left
-                and not _is_object(path)
+                and f"{_GIT}objects/" not in path
                 and (now := content(path))
                 and now.digest != UNREAD
             ):
@@ -286,15 +286,12 @@ def _add_names(found: dict[str, Mark], folders: Iterable[str]) -> None:
 
 
 def _marks(path: str, mark: Mark) -> dict[str, Mark]:
-    if _is_index(path) or (_is_bytecode(path) and _remove(path)):
+    is_bytecode = path.endswith(".pyc") and path.split("/")[-2:-1] == [_BYTECODE]
+    if _is_index(path) or (is_bytecode and _remove(path)):
         return {}
     # One mark stands for a repository's commits, branches and messages: they are read together.
     folder, within, _ = path.partition(_GIT)
     return {f"{folder}/.git": _whole(f"{folder}/.git")} if within else {path: mark}
-
-
-def _is_object(path: str) -> bool:
-    return f"{_GIT}objects/" in path
 
 
 def _is_index(path: str) -> bool:
@@ -308,20 +305,14 @@ def _is_index(path: str) -> bool:
         return False
 
 
-def _is_bytecode(path: str) -> bool:
-    return path.endswith(".pyc") and path.split("/")[-2:-1] == [_BYTECODE]
-
-
 def _remove(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.unlink(name, dir_fd=fd)
+        finally:
+            os.close(fd)
     except OSError:
         return False
-    try:
-        os.unlink(name, dir_fd=fd)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
     return True

@@ -160,9 +160,9 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if not found.servers:
         yield "model servers", "none found (Ollama, LM Studio, llama.cpp, vLLM)"
     for place, server in enumerate(found.servers[:4]):
-        models = join_names(list(server.models), 3) if server.models else "no model yet"
+        models = join_names([*map(server.name_of, server.models)], 3) if server.models else "no model yet"
         offers = ", needs a key" if server.needs_key else f": {models}"
-        yield "" if place else "model servers", f"{_KINDS.get(server.kind, server.kind)} at {server.url}{offers}"
+        yield "" if place else "model servers", f"{_KINDS.get(server.kind, server.kind)} at {server.base_url}{offers}"
     if found.builtin:
         there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
         yield "built-in model", f"{found.builtin}, {there}"

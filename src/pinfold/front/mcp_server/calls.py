@@ -81,14 +81,8 @@ class Calls:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
             ran = await offered.run(given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say)
-        names = _fill(schemas.VariableNames, ran.variables or schemas.VariableNames())
-        displays = tuple(tuple(display) for display in ran.displays)
-        structure = _fill(schemas.CellResult, ran, session=offered.id, variables=names, displays=displays)
-        # The observation names read_file for cut outputs; clients have get_file instead.
-        text = ran.observation.replace('read_file("blob:', 'get_file("blob:')
-        if ran.cell == 1:
-            text = f"{text.rstrip()}\n[session {offered.id}, cell 1]"
-        return result(text, structure, displays=ran.displays, failed=ran.status != "ok")
+        structure = _cell(offered, ran)
+        return result(_format_result(offered, ran), structure, displays=ran.displays, failed=ran.end.outcome != "ok")
 
     async def _fork(self, client: Client, given: schemas.Fork) -> CallToolResult:
         offered = await self._session(client, given.session)
@@ -153,7 +147,9 @@ class Calls:
     async def _ask(self, client: Client, given: schemas.Ask) -> CallToolResult:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
-            answer = await offered.ask(given.prompt, approve=client.approve, on_event=partial(_report_activity, say))
+            answer, displays = await offered.ask(
+                given.prompt, approve=client.approve, on_event=partial(_report_activity, say)
+            )
         structure = schemas.AskResult(
             session=offered.id,
             text=answer.text,
@@ -161,7 +157,7 @@ class Calls:
             output_tokens=answer.usage.output_tokens,
             cost=answer.cost,
         )
-        return result(answer.text, structure, displays=answer.displays)
+        return result(answer.text, structure, displays=displays)
 
     # --- which session
 
@@ -202,6 +198,19 @@ def _fill(kind: type[_Result], source: object, **fields: Any) -> _Result:
     """With the attributes of `source` that have the same names."""
     rest = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
     return kind(**fields, **rest)
+
+
+def _cell(offered: ClientSession, ran: CellResult) -> schemas.CellResult:
+    names = _fill(schemas.VariableNames, ran.end.variables or schemas.VariableNames())
+    more = {"displays": tuple(map(tuple, ran.displays)), "status": ran.end.outcome, "variables": names}
+    printed = {"cell": ran.cell, "stdout": ran.stdout, "stderr": ran.stderr, "notices": ran.notices}
+    return _fill(schemas.CellResult, ran.end, session=offered.id, **more, **printed)
+
+
+def _format_result(offered: ClientSession, ran: CellResult) -> str:
+    # The observation names read_file for cut outputs; clients have get_file instead.
+    text = ran.end.observation.replace('read_file("blob:', 'get_file("blob:')
+    return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
 
 
 def _describe_session(offered: ClientSession) -> schemas.SessionResult:

@@ -57,8 +57,6 @@ class Script(Struct, frozen=True, kw_only=True):
     """In the order they are written; a command that another one runs comes after it."""
     besides: tuple[str, ...] = ()
     """Effects outside the commands themselves: redirects, assignments, functions."""
-    writes: tuple[str, ...] = ()
-    """Paths it writes to, where they are known."""
     deletes: tuple[str, ...] = ()
     """Paths it deletes, where they are known."""
     why: str = ""

@@ -12,12 +12,11 @@ from pinfold.policy.shell.effects import (
     danger_of,
     danger_together,
     deletion_targets,
+    inner_of,
     is_harmless,
     outside,
     why_it_writes,
-    write_targets,
 )
-from pinfold.policy.shell.inner import inner_of
 from pinfold.policy.shell.script import Command, Script, Word
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ def _parser() -> Parser:
 class Tree:
     commands: list[Command] = field(default_factory=list[Command])
     besides: list[str] = field(default_factory=list[str])
-    writes: list[str] = field(default_factory=list[str])
     deletes: list[str] = field(default_factory=list[str])
     reasons: list[str] = field(default_factory=list[str])
     dangers: list[str] = field(default_factory=list[str])
@@ -64,7 +62,6 @@ class Tree:
         return Script(
             commands=tuple(self.commands),
             besides=tuple(self.besides),
-            writes=tuple(dict.fromkeys(self.writes)),
             deletes=tuple(dict.fromkeys(self.deletes)),
             why=next(iter([*self.reasons, *dangers]), ""),
             dangerous=dangers[0] if dangers else None,
@@ -158,8 +155,6 @@ class Tree:
             return
         self.besides.append(f"writes to {word.shown}")
         self.reasons.append(self.besides[-1])
-        if word.text is not None:
-            self.writes.append(word.text)
         if where := outside(word):
             self.dangers.append(f"writes to {word.shown}, {where}")
 
@@ -188,7 +183,6 @@ class Tree:
         if danger := danger_of(words, reads=not why) or (inner.danger if inner else ""):
             self.dangers.append(danger)
         self.deletes += deletion_targets(words)
-        self.writes += write_targets(words) if why else []
         for given in inner.commands if inner else ():
             self._add(list(given), shown, None, depth + 1)
         for given in inner.perhaps if inner else ():

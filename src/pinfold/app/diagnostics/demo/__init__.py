@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import shutil
-from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import scratch_folder, scratch_of
-from pinfold.sandbox.kernel.folders import in_use
+from pinfold.sandbox.kernel.folders import in_use, remove_folder
 
 COLUMNS = ("date", "region", "product", "units", "price", "discount")
 TABLE = "sales.csv"
@@ -28,19 +26,10 @@ def demo_model_name(part: Part) -> str:
 
 def make_demo_folder() -> Path:
     """Empty, and for this process alone until it ends; the next demo begins it anew."""
-    name = next(name for name in _names() if not in_use(scratch_of(name)))
-    folder = scratch_folder(name)
-    for left in folder.iterdir():
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
-    return folder
-
-
-def _names() -> Iterator[str]:
-    yield "demo"
-    yield from (f"demo-{number}" for number in count(2))
+    names = chain(["demo"], (f"demo-{number}" for number in count(2)))
+    name = next(name for name in names if not in_use(scratch_of(name)))
+    remove_folder(scratch_of(name))
+    return scratch_folder(name)
 
 
 def provide_table(folder: Path) -> Path:

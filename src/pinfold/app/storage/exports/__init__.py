@@ -5,16 +5,12 @@ Not among the names of `pinfold.app`: few commands need it, and all would wait f
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from pinfold.app.storage.exports.displays import Form, display_label
 from pinfold.app.storage.exports.export_files import (
     EXPORT_FORMS,
-    ExportForm,
-    RenderedSession,
     SessionExport,
     Target,
     display_file,
     export_name,
-    export_session,
     find_outside_source,
     form_for,
     label_stored_display,
@@ -23,4 +19,4 @@ from pinfold.app.storage.exports.export_files import (
     session_bytes,
     writable_folders,
 )
-from pinfold.app.storage.exports.transcript import ReadBlob, Transcript, build_transcript, display_form, displays_in
+from pinfold.app.storage.exports.transcript import Form, build_transcript, display_form, display_label, displays_in

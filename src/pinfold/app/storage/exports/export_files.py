@@ -18,9 +18,16 @@ from msgspec import Struct
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir
 from pinfold.app.session.options import is_imported
-from pinfold.app.storage.exports.displays import Form, best_of, display_label, suffix_of
-from pinfold.app.storage.exports.transcript import ReadBlob, ShownDisplay, build_transcript, display_form
-from pinfold.app.storage.session_reader import read_session
+from pinfold.app.storage.exports.transcript import (
+    Form,
+    ReadBlob,
+    ShownDisplay,
+    best_of,
+    build_transcript,
+    display_form,
+    display_label,
+    suffix_of,
+)
 from pinfold.app.trust.untrusted_files import mark_host_write
 from pinfold.events import ActionFinished, DisplayRef, Entry, PinfoldError, SessionId, SessionOpened
 from pinfold.log import Damage, Log, export_bundle, summarise
@@ -141,18 +148,10 @@ def export_name(folder: Path, session: SessionId, form: SessionExport) -> str:
     return f"{'-'.join(words)[:_NAME].strip('-_') or session}.{suffix}"
 
 
-def export_session(
-    folder: Path, session: SessionId, form: SessionExport, target: Path, *, force: bool = False, embed: bool = False
-) -> tuple[Path, ...]:
-    """Write a session that lies in `folder`. Returns what was written; raises ConfigError, LogError."""
-    with read_session(folder, session) as (log, damage):
-        return save(log, form, target, damage, force=force, embed=embed)
-
-
 def save(
     log: Log, form: SessionExport, target: Path, damage: Damage, *, force: bool = False, embed: bool = False
 ) -> tuple[Path, ...]:
-    """As `export_session`; what of the log could not be read is in `damage` afterwards."""
+    """Write a session. Returns what was written; what of the log could not be read is in `damage`. Raises ConfigError, LogError."""
     writable, outside = writable_folders(log.read()), find_outside_source(log.session, log.read())
     if log.folder is not None and is_imported(log.folder):
         outside = log.session
@@ -164,14 +163,14 @@ def save(
                 export_bundle(log, file, damage)
             return (target,)
         beside = None if embed else f"{target.stem}_files"
-        data, files = session_bytes(log, form, damage, beside=beside)
-        written = [target.parent / name for name in files]
+        told = session_bytes(log, form, damage, beside=beside)
+        written = [target.parent / name for name in told.files]
         if written and not force and (taken := [path for path in written if os.path.lexists(path)]):
             raise ConfigError(f"{taken[0]} is there already: --force writes over it, --embed puts pictures inside")
-        for path, content in zip(written, files.values(), strict=True):
+        for path, content in zip(written, told.files.values(), strict=True):
             with Target(path, writable, make_folder=True) as picture:
                 picture.write(content, force=force, outside=outside)
-        place.write(data, force=force, outside=outside)
+        place.write(told.data, force=force, outside=outside)
     return (target, *written)
 
 
@@ -193,18 +192,15 @@ def find_outside_source(session: SessionId, entries: Iterable[Entry]) -> str:
     return ""
 
 
-def session_bytes(
-    log: Log, form: SessionExport, damage: Damage, *, beside: str | None = None
-) -> tuple[bytes, dict[str, bytes]]:
+def session_bytes(log: Log, form: SessionExport, damage: Damage, *, beside: str | None = None) -> RenderedSession:
     """The file, and the files beside it. A bundle is none: it may be larger than memory."""
     if form in EXPORT_FORMS:
-        told = render_session(form, [*log.read(damage=damage)], log.blobs.get, folder=beside)
-        return told.data, {**told.files}
+        return render_session(form, [*log.read(damage=damage)], log.blobs.get, folder=beside)
     if form == "json":
         events = ",\n".join(log.lines(damage))
-        return f"[\n{events}\n]\n".encode(), {}
+        return RenderedSession(data=f"[\n{events}\n]\n".encode())
     lines = log.lines(damage) if form == "jsonl" else record(log.read(damage=damage))
-    return "".join(f"{line}\n" for line in lines).encode(), {}
+    return RenderedSession(data="".join(f"{line}\n" for line in lines).encode())
 
 
 def form_for(target: Path) -> SessionExport:
@@ -230,7 +226,7 @@ def render_session(
     told = build_transcript(entries, blob)
     match form:
         case "ipynb":
-            from pinfold.app.storage.exports.ipynb import to_ipynb
+            from pinfold.app.storage.exports.programs import to_ipynb
 
             return RenderedSession(data=to_ipynb(told))
         case "md":
@@ -243,7 +239,7 @@ def render_session(
 
             return RenderedSession(data=to_html(told))
         case "py":
-            from pinfold.app.storage.exports.percent import to_py
+            from pinfold.app.storage.exports.programs import to_py
 
             return RenderedSession(data=to_py(told))
         case _:

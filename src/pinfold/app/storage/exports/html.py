@@ -9,19 +9,22 @@ from html import escape
 from importlib.resources import files
 from typing import assert_never
 
-from pinfold.app.storage.exports.displays import PICTURES, Form, best_of, display_label
 from pinfold.app.storage.exports.markup import frame_html, highlight_code, inline_html, render_markdown
 from pinfold.app.storage.exports.md import heading
 from pinfold.app.storage.exports.transcript import (
+    PICTURES,
     Answer,
     Cell,
+    Form,
     Item,
     Note,
     Prompt,
     ShownDisplay,
     Step,
     Transcript,
-    form_of,
+    best_of,
+    display_label,
+    show_forms,
 )
 from pinfold.text import cap_text, first_line, printable
 
@@ -47,22 +50,21 @@ def display_page(shown: ShownDisplay) -> bytes:
 
 def answer_html(text: str, displays: Iterable[Mapping[str, bytes]]) -> str:
     """An answer and what was shown on the way, for a page that is not ours: it has no policy that keeps a frame from loading."""
-    shown = [
-        ShownDisplay(number=number, forms={mime: form_of(mime, data) for mime, data in forms.items()})
-        for number, forms in enumerate(displays, 1)
-    ]
-    return "\n".join(
-        [f"<div>{render_markdown(text)}</div>", *(f"<div>{_render_display(one, frames=False)}</div>" for one in shown)]
-    )
+    shown = (_render_display(show_forms(number, forms), frames=False) for number, forms in enumerate(displays, 1))
+    return "\n".join(f"<div>{part}</div>" for part in (render_markdown(text), *shown))
 
 
 def _page(title: str, body: str) -> bytes:
     style = files("pinfold.app.storage.exports").joinpath("page.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # Pictures that are inside, and our own style. A frame inherits it, and what is in it brings a style of its own.
+    allowed = "'unsafe-inline'" if "<iframe " in body else f"'sha256-{digest}'"
+    policy = f"default-src 'none'; img-src data:; style-src {allowed}; base-uri 'none'; form-action 'none'"
     page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(style, body)}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <meta name="generator" content="Pinfold">
@@ -75,13 +77,6 @@ def _page(title: str, body: str) -> bytes:
 </html>
 """
     return page.encode("utf-8", "replace")
-
-
-def _policy(style: str, body: str) -> str:
-    """Pictures that are inside, and our own style. A frame inherits it, and what is in it brings a style of its own."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    allowed = "'unsafe-inline'" if "<iframe " in body else f"'sha256-{digest}'"
-    return f"default-src 'none'; img-src data:; style-src {allowed}; base-uri 'none'; form-action 'none'"
 
 
 def _body(story: Transcript) -> Iterator[str]:

@@ -46,7 +46,11 @@ def render_markdown(text: str) -> str:
     """Markdown as HTML. Where a link goes is told beside it; it is not one."""
     if _is_too_much(text):
         return f"<pre>{escape(text)}</pre>"
-    return _renderer().render(text, {"links": []})
+    markdown = _renderer()
+    tokens = markdown.parse(text)
+    for token in tokens:
+        _tell_links(token.children or ())
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
 def has_markup(text: str) -> bool:
@@ -95,8 +99,6 @@ def _renderer() -> MarkdownIt:
 
     renderer = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": _fence})
     renderer.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
-    renderer.add_render_rule("link_open", _link_open)
-    renderer.add_render_rule("link_close", _link_close)
     return renderer
 
 
@@ -104,16 +106,17 @@ def _fence(code: str, language: str, _: str) -> str:
     return highlight_code(code, language) if language else escape(code)
 
 
-def _link_open(_: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:  # noqa: ARG001
-    token = tokens[place]
-    said = tokens[place + 1].content if place + 1 < len(tokens) else ""
-    env["links"].append("" if token.info == "auto" or said == token.attrGet("href") else token.attrGet("href"))
-    return '<span class="link">'
-
-
-def _link_close(_: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:  # noqa: ARG001
-    target = env["links"].pop() if env["links"] else ""
-    return f'</span> <span class="url">({escape(str(target))})</span>' if target else "</span>"
+def _tell_links(tokens: Sequence[Token]) -> None:
+    targets: list[str] = []
+    for place, token in enumerate(tokens):
+        if token.type == "link_open":
+            target, said = str(token.attrGet("href") or ""), tokens[place + 1].content
+            targets.append("" if token.info == "auto" or said == target else target)
+            token.type, token.content = "html_inline", '<span class="link">'
+        elif token.type == "link_close":
+            target = targets.pop()
+            beside = f' <span class="url">({escape(target)})</span>' if target else ""
+            token.type, token.content = "html_inline", f"</span>{beside}"
 
 
 _TICKS = re.compile(r"`+")

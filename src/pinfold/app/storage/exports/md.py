@@ -6,7 +6,6 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from pinfold.app.storage.exports.displays import PICTURES, Form, best_of, display_label, suffix_of
 from pinfold.app.storage.exports.markup import (
     block_quote,
     escape_markdown,
@@ -14,7 +13,21 @@ from pinfold.app.storage.exports.markup import (
     keep_line_breaks,
     sanitize_markdown,
 )
-from pinfold.app.storage.exports.transcript import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
+from pinfold.app.storage.exports.transcript import (
+    PICTURES,
+    Answer,
+    Cell,
+    Form,
+    Item,
+    Note,
+    Prompt,
+    ShownDisplay,
+    Step,
+    Transcript,
+    best_of,
+    display_label,
+    suffix_of,
+)
 from pinfold.text import cap_text, join_names, printable
 
 LONG = 24
@@ -33,12 +46,8 @@ def to_md(story: Transcript, folder: str | None = None) -> tuple[bytes, Mapping[
 
 def _head(story: Transcript) -> Iterator[str]:
     yield f"# {escape_markdown(story.title)}"
-    facts = [
-        f"Pinfold session `{story.session}`",
-        *map(escape_markdown, story.models),
-        story.began[:16].replace("T", " "),
-    ]
-    yield " · ".join(filter(None, facts))
+    began = story.began[:16].replace("T", " ")
+    yield " · ".join(filter(None, (f"Pinfold session `{story.session}`", *map(escape_markdown, story.models), began)))
 
 
 class _Page:
@@ -111,14 +120,8 @@ def heading(cell: Cell) -> str:
     """What it is called, and what became of it."""
     name = f"Cell {cell.number}" if cell.number is not None else "Cell"
     by = ", yours" if cell.by_user else ""
-    match cell.standing:
-        case "undone":
-            return f"{name}{by} (undone)"
-        case "not run":
-            return f"{name}{by} (not run)"
-        case "kept":
-            how = "" if cell.outcome == "ok" else f" ({(cell.outcome or 'no end').replace('_', ' ')})"
-            return f"{name}{by}{how}"
+    how = cell.outcome.replace("_", " ") or "no end" if cell.standing == "kept" else cell.standing
+    return f"{name}{by}" if how == "ok" else f"{name}{by} ({how})"
 
 
 def _step(step: Step) -> Iterator[str]:

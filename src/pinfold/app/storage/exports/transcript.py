@@ -7,6 +7,7 @@ for secrets, because it is to be run again.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -15,7 +16,6 @@ from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.observations import describe_display
-from pinfold.app.storage.exports.displays import Form, best_of, is_text
 from pinfold.app.storage.exports.transcript_text import clean_code, clean_text, remove_code, split_observation
 from pinfold.engine import fold, rewound_in_words
 from pinfold.events import (
@@ -51,11 +51,38 @@ ReadBlob: TypeAlias = Callable[[BlobId], bytes]
 """Raises PinfoldError for what is not there."""
 Standing: TypeAlias = Literal["kept", "undone", "not run"]
 """Of a cell or a call: its effects are there, are there no more, or never were."""
+_Talk: TypeAlias = UserSpoke | ModelReplied | TurnEnded | TurnFailed | TurnInterrupted
 _TELLING = ("command", "path", "url", "pattern", "query", "text")
 _ANSWER = "answer"
 UNTITLED = "Untitled session"
 _MIME = re.compile(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*")
 _SERVERS = re.compile(r"^\s*(?:from|import)\s+servers\b|\bservers\.\w", re.MULTILINE)
+
+
+PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "image/svg+xml": "svg"}
+"""Each with what a file of it is called."""
+_SUFFIXES = {
+    **PICTURES,
+    "text/html": "html",
+    "text/markdown": "md",
+    "text/latex": "tex",
+    "application/json": "json",
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "text/plain": "txt",
+}
+_BEST = (*PICTURES, "text/html", "text/markdown", "text/latex", "application/json")
+
+
+class Form(Struct, frozen=True, kw_only=True):
+    """One form of a display."""
+
+    mime: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
 
 
 class ShownDisplay(Struct, frozen=True, kw_only=True):
@@ -73,7 +100,6 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
 class Answer(Struct, frozen=True, kw_only=True):
     text: str
-    model: str = ""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -129,7 +155,6 @@ class Transcript(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     workspace: str = ""
     began: str = ""
-    ended: str = ""
     items: tuple[Item, ...] = ()
 
     @property
@@ -156,9 +181,54 @@ def build_transcript(entries: Sequence[Entry], blob: ReadBlob) -> Transcript:
         models=tuple(dict.fromkeys(filter(None, telling.models))),
         workspace=presentable_line(state.opened.workspace) if state.opened else "",
         began=entries[0].at if entries else "",
-        ended=entries[-1].at if entries else "",
         items=tuple(telling.list_items()),
     )
+
+
+def is_text(mime: str) -> bool:
+    return mime.startswith("text/") or mime.endswith(("json", "+xml", "javascript"))
+
+
+def best_of(mimes: Iterable[str]) -> str | None:
+    """The form that says most to a person; plain text last."""
+    there = [*mimes]
+    plain_last = sorted(there, key=lambda mime: mime == "text/plain")
+    return next((mime for mime in (*_BEST, *plain_last) if mime in there), None)
+
+
+def suffix_of(mime: str) -> str:
+    """What a file of it is called, without the dot."""
+    return _SUFFIXES.get(mime, "json" if mime.endswith("+json") else "bin")
+
+
+def size_of(data: bytes) -> tuple[int, int] | None:
+    """Width and height of a picture, if its head says so."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 24:
+        return struct.unpack(">II", data[16:24])
+    if data[:6] in (b"GIF87a", b"GIF89a") and len(data) >= 10:
+        return struct.unpack("<HH", data[6:10])
+    return _jpeg_size(data) if data[:2] == b"\xff\xd8" else None
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    place = 2
+    while place + 9 <= len(data) and data[place] == 0xFF:
+        kind, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4])
+        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", data[place + 5 : place + 9])
+            return width, height
+        place += 2 + max(length, 2)
+    return None
+
+
+def display_label(number: int, forms: Mapping[str, Form]) -> str:
+    """`display 3: image/png 640x480`."""
+    best = best_of(forms)
+    if best is None:
+        return f"display {number}: not there any more"
+    size = size_of(forms[best].data)
+    what = f" {size[0]}x{size[1]}" if size else f" {len(forms[best].data):,} bytes"
+    return f"display {number}: {best}{what}"
 
 
 def displays_in(entries: Iterable[Entry]) -> list[DisplayRef]:
@@ -185,6 +255,10 @@ def form_of(mime: str, data: bytes) -> Form:
     if is_text(mime):
         data = redact(data.decode("utf-8", "replace")).encode()
     return Form(mime=presentable_line(mime), data=data)
+
+
+def show_forms(number: int, forms: Mapping[str, bytes]) -> ShownDisplay:
+    return ShownDisplay(number=number, forms={mime: form_of(mime, data) for mime, data in forms.items()})
 
 
 class _TranscriptBuilder:
@@ -228,19 +302,17 @@ class _TranscriptBuilder:
             case _:
                 pass
 
-    def _add_talk(
-        self, entry: Entry, event: UserSpoke | ModelReplied | TurnEnded | TurnFailed | TurnInterrupted
-    ) -> None:
+    def _add_talk(self, entry: Entry, event: _Talk) -> None:
         match event:
             case UserSpoke(text=text, images=images, turn=turn):
-                seen = tuple(form for one in images if (form := self._form(one.mime, one.blob)))
+                seen = tuple(form_of(one.mime, data) for one in images if (data := self._read(one.blob)) is not None)
                 self._add(entry.seq, Prompt(text=clean_text(text), images=seen), turn)
             case ModelReplied(text=text, model=model, turn=turn):
                 self.models.append(presentable_line(model))
                 said = remove_code(event)
                 self._last_words[turn] = text
                 if said.strip():
-                    self._add(entry.seq, Answer(text=clean_text(said), model=presentable_line(model)), turn)
+                    self._add(entry.seq, Answer(text=clean_text(said)), turn)
             case TurnEnded(text=text, turn=turn):
                 if text.strip() and text != self._last_words.get(turn):
                     self._add(entry.seq, Answer(text=clean_text(text)), turn)
@@ -283,9 +355,9 @@ class _TranscriptBuilder:
                 self._items[event.id] = replace(item, why=clean_text(reason))
             case Step() as item, ActionDenied(reason=reason):
                 self._items[event.id] = replace(item, text=clean_text(reason), outcome="denied")
-            case Step() as item, ActionFinished(outcome=outcome, observation=text):
+            case Step() as item, ActionFinished(outcome=outcome):
                 self._displays += len(event.displays)
-                self._end_step(event.id, replace(item, outcome=outcome, text=clean_text(self._whole(event, text))))
+                self._end_step(event.id, replace(item, outcome=outcome, text=clean_text(self._whole(event))))
             case Cell() as item, ActionFinished():
                 self._items[event.id] = self._finish_cell(item, event)
             case _, ActionFinished():
@@ -304,19 +376,15 @@ class _TranscriptBuilder:
             self._items[id_] = step
 
     def _finish_cell(self, cell: Cell, event: ActionFinished) -> Cell:
-        raw = [self._read(display) for display in event.displays]
+        raw = [self._read_display(display) for display in event.displays]
         words = [describe_display(Display(mime=forms)) for forms in raw]
-        split = split_observation(
-            self._whole(event, event.observation), value=event.value, error=event.error, shown=words
-        )
-        shown: list[ShownDisplay] = []
-        for forms in raw:
-            self._displays += 1
-            clean = {mime: form_of(mime, data) for mime, data in forms.items()}
-            shown.append(ShownDisplay(number=self._displays, forms=clean))
+        split = split_observation(self._whole(event), value=event.value, error=event.error, shown=words)
+        shown = [show_forms(number, forms) for number, forms in enumerate(raw, self._displays + 1)]
+        self._displays += len(raw)
         # The last expression comes as a display too, where it is more than text.
-        is_value = [event.value is not None and _plain(forms) == event.value for forms in raw]
-        result = shown[-1] if is_value and is_value[-1] else None
+        plain = raw[-1].get("text/plain") if raw else None
+        is_value = plain is not None and plain.decode("utf-8", "replace") == event.value
+        result = shown[-1] if is_value else None
         why = cell.why or (clean_text(event.observation) if event.outcome in ("denied", "not_run") else "")
         return replace(
             cell,
@@ -329,41 +397,22 @@ class _TranscriptBuilder:
             error=None if event.error is None else clean_text(event.error),
             result=result,
             displays=tuple(shown[:-1] if result else shown),
-            files=_files(event),
+            files=tuple(presentable_line(f"{change.how} {change.path}") for change in event.files),
             took_s=event.duration_s,
         )
 
-    def _whole(self, event: ActionFinished, text: str) -> str:
-        """All of its output, where that was too long for the event."""
-        for id_ in event.blobs[:1]:
-            try:
-                return self._blob(id_).decode("utf-8", "replace")
-            except PinfoldError:
-                pass
-        return text
+    def _whole(self, event: ActionFinished) -> str:
+        """All of its output, also where that was too long for the event."""
+        data = self._read(event.blobs[0]) if event.blobs else None
+        return event.observation if data is None else data.decode("utf-8", "replace")
 
-    def _read(self, display: DisplayRef) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for mime, id_ in display.mime.items():
-            if not _MIME.fullmatch(mime):  # no session can show that, but a log from elsewhere can hold it
-                continue
-            try:
-                found[mime] = self._blob(id_)
-            except PinfoldError:
-                continue
-        return found
-
-    def _form(self, mime: str, id_: BlobId) -> Form | None:
+    def _read(self, id_: BlobId) -> bytes | None:
         try:
-            return form_of(mime, self._blob(id_))
+            return self._blob(id_)
         except PinfoldError:
             return None
 
-
-def _files(event: ActionFinished) -> tuple[str, ...]:
-    return tuple(presentable_line(f"{change.how} {change.path}") for change in event.files)
-
-
-def _plain(forms: Mapping[str, bytes]) -> str | None:
-    data = forms.get("text/plain")
-    return None if data is None else data.decode("utf-8", "replace")
+    def _read_display(self, display: DisplayRef) -> dict[str, bytes]:
+        # No session can show another mime type, but a log from elsewhere can hold it.
+        known = {mime: self._read(id_) for mime, id_ in display.mime.items() if _MIME.fullmatch(mime)}
+        return {mime: data for mime, data in known.items() if data is not None}

@@ -210,7 +210,7 @@ async def checkpoint_command(chat: ChatContext, rest: str) -> None:
 
 async def _list_checkpoints(chat: ChatContext) -> None:
     made = checkpoints_in(await chat.load_entries())
-    on = (await chat.load_history()).checkpoints
+    on = (await chat.load_history()).state.checkpoints
     if made:
         rows = [("", "made", "commit", "")]
         rows += [(str(one.number), one.at[:19].replace("T", " "), one.commit[:12], one.message) for one in made]

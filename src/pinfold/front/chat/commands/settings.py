@@ -118,7 +118,7 @@ async def _revoke(chat: ChatContext, pattern: str, scope: str) -> None:
         from pinfold.app.trust import Grants
 
         await anyio.to_thread.run_sync(Grants().revoke, pattern, chat.workspace)
-    if pattern in (await chat.load_history()).granted:
+    if pattern in (await chat.load_history()).state.granted:
         await chat.link.submit(Configure(revoke=(pattern,)))
     else:
         chat.write_note(f"revoked: {pattern}")

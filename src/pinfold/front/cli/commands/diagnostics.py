@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Iterator
 from functools import partial
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 import anyio
@@ -59,7 +58,7 @@ def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
 def page(health: Health, columns: int = 80) -> Iterator[str]:
     """The report, in lines no wider than `columns`."""
     width = max(40, min(columns, _WIDEST))
-    for section, findings in groupby(health.findings, key=lambda finding: finding.section):
+    for section, findings in health.findings.items():
         yield section
         for finding in findings:
             about = f"{presentable_line(finding.what):<{_NAMES}}"
@@ -67,7 +66,7 @@ def page(health: Health, columns: int = 80) -> Iterator[str]:
             if finding.fix:
                 yield from _wrap_row(f"{'':<{_NAMES}} fix: {finding.fix}", "", width)
     yield ""
-    standings = [finding.standing for finding in health.findings]
+    standings = [finding.standing for findings in health.findings.values() for finding in findings]
     counts = {word: standings.count(word) for word in ("fault", "note")}
     yield ", ".join(numerous(word, count) if count else f"no {word}s" for word, count in counts.items())
 

@@ -386,7 +386,7 @@ def export_command(session: str, form: SessionExport, output: Path | None, force
         raise click.UsageError(f"{form} cannot be printed on a terminal: name a file with -o, or use a pipe")
     with read_session(folder, found) as (log, damage):
         if to_stdout:
-            sys.stdout.buffer.write(session_bytes(log, form, damage)[0])
+            sys.stdout.buffer.write(session_bytes(log, form, damage).data)
             sys.stdout.buffer.flush()
         else:
             target = output or Path(export_name(folder, found, form))

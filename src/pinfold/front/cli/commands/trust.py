@@ -175,7 +175,7 @@ def grants_command(pattern: str | None, workspace: Path | None, session: str | N
 
 def _session_grants(name: str, pattern: str | None, *, as_json: bool) -> None:
     found, folder = SessionStore().find(name)
-    granted = build_history(found, entries_on_disk(found)).granted
+    granted = sorted(build_history(found, entries_on_disk(found)).state.granted)
     if pattern is None:
         rows = (({"pattern": one, "session": found}, one) for one in granted)
         show_rows(rows, as_json=as_json, nothing=f"{found} has no permissions of its own.")
