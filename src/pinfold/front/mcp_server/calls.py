@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, ContentBlock, ImageContent, TextContent, Tool
 
 from pinfold.app import NoSuchSession, rewound_in_words
-from pinfold.app.clients import ANYONE, ClientSession, ClientSessions
+from pinfold.app.clients import ANYONE, CellResult, ClientSession, ClientSessions
 from pinfold.events import (
     ActionProposed,
     CallTool,
