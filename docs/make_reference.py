@@ -191,7 +191,7 @@ _TOML = {
     "bool": "true or false",
     "tuple[str, ...]": "list of texts",
     "dict[str, str]": "table of texts",
-    "dict[str, Any]": "table",
+    "dict[str, Json]": "table",
 }
 
 
