@@ -52,7 +52,6 @@ CALLS = {
     "mbind": "reaches('mbind', 1, 0, 99, 0, 0, 0)",
     "statmount": "reaches('statmount', 0, 0, 0, 0)",
     "listmount": "reaches('listmount', 0, 0, 0, 0)",
-    "landlock": "reaches('landlock_create_ruleset', 0, 0, 1)",
     "lsm_list_modules": "reaches('lsm_list_modules', 0, 0, 0)",
     "kill everyone": "reaches('kill', -1, 0)",
     "typing into a terminal": "reaches('ioctl', 0, 0x5412, b'x')",

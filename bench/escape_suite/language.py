@@ -20,7 +20,7 @@ INSIDES = {
     "a pickle that opens": "import pickle; print(pickle.loads(b'cbuiltins\\nopen\\n(V' + bait['secret'].encode() + b'\\ntR.').read())",
     "subclasses of object": "w = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'FileLoader'][0]; print(w('x', bait['secret']).get_data(bait['secret']))",
     "builtins from a frame": "import sys; print(sys._getframe().f_builtins['open'](bait['secret']).read())",
-    "the guest's own files": "import gc; [f] = [o for o in gc.get_objects() if type(o).__name__ == 'Files'][:1]; f._root = '/srv'; print(f.get(bait['secret'][5:], 1000))",
+    "the guest's own files": "import gc; [f] = [o for o in gc.get_objects() if type(o).__name__ == 'Files'][:1]; f.root = '/srv'; print(f.get(bait['secret'][5:], 1000))",
     "the guest's frames": "import sys\nframe = sys._getframe()\nwhile frame.f_back: frame = frame.f_back\nprint(frame.f_builtins['open'](bait['secret']).read())",
     "machine code": (
         f"import mmap\ncode = bytes.fromhex('{_OPENS}'); open('code', 'wb').write(code)\n"
