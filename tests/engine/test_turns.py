@@ -219,7 +219,7 @@ async def test_a_turn_stops_at_its_budget(budget: Budget, error: str) -> None:
     async with life(script, budget=budget) as session:
         end = await session.say()
     spent = Usage(input_tokens=6, output_tokens=4)
-    assert end == TurnFailed(turn=TURN, error=error, usage=spent)
+    assert end == TurnFailed(turn=TURN, error=error, at_limit=True, usage=spent)
     assert len(session.all(ModelReplied)) == 2
 
 
@@ -239,7 +239,7 @@ async def test_an_answer_within_the_last_step_is_still_an_answer() -> None:
 async def test_a_turn_stops_after_its_seconds() -> None:
     async with life([says("late", delay_s=3600)], budget=Budget(max_seconds=0.01)) as session:
         end = await session.say()
-    assert end == TurnFailed(turn=TURN, error="stopped after 0.01 s, the limit for a turn")
+    assert end == TurnFailed(turn=TURN, error="stopped after 0.01 s, the limit for a turn", at_limit=True)
 
 
 async def test_an_interrupt_stops_a_model_that_thinks() -> None:

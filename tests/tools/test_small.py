@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from pinfold.tools import Registry, ToolFailed
-from pinfold.tools.builtin.small import ask_user, now_tool, small_tools, todo
+from pinfold.tools.builtin.small import ask_user, now_tool, small_tools
 
 pytestmark = pytest.mark.unit
 
@@ -54,27 +53,6 @@ async def test_a_zone_that_is_none_is_told_with_the_nearest(tz: str, near: str) 
     assert not caught.value.at_fault
 
 
-async def test_the_list_is_rendered_from_every_form_that_models_write() -> None:
-    items: list[Any] = [
-        "plain",
-        "[x] marked",
-        "- [ ] open",
-        {"text": "ours", "done": True},
-        {"content": "theirs", "status": "completed"},
-        {"step": "plan", "status": "in_progress"},
-    ]
-    result = await Registry([todo]).call("todo", {"items": items})
-    assert result.text == ("[ ] plain\n[x] marked\n[ ] open\n[x] ours\n[x] theirs\n[ ] plan\n3 of 6 done")
-    assert result.value[1] == {"text": "marked", "done": True}
-    assert (await Registry([todo]).call("todo", {"items": []})).text == "nothing to do"
-
-
-@pytest.mark.parametrize("item", ["", "  ", 3, None, {"done": True}, {"text": 5}, ["a"]])
-async def test_an_item_that_is_none_is_named(item: Any) -> None:
-    with pytest.raises(ToolFailed, match=r'item 2 should be a text or \{"text": "...", "done": false\}'):
-        await Registry([todo]).call("todo", {"items": ["a", item]})
-
-
 async def test_a_question_that_nobody_took_up_has_no_answer() -> None:
     with pytest.raises(ToolFailed, match=r"nobody answered 'Which colour\?'"):
         await Registry([ask_user]).call("ask_user", {"question": "Which colour?"})
@@ -82,6 +60,6 @@ async def test_a_question_that_nobody_took_up_has_no_answer() -> None:
 
 def test_none_of_them_reaches_anything() -> None:
     tools = small_tools()
-    assert [tool.name for tool in tools] == ["calculator", "now", "todo", "ask_user", "answer"]
+    assert [tool.name for tool in tools] == ["calculator", "now", "ask_user", "answer"]
     assert {tool.reach for tool in tools} == {"nothing"}
     assert [schema.name for schema in Registry(tools).schemas()][1:] == [tool.name for tool in tools]

@@ -2,7 +2,8 @@
 
 from pinfold.engine.actions import digest_of
 from pinfold.engine.breaker import Breaker, Line, OwnLines
-from pinfold.engine.core import Budget, Choice, CommandRefused, Core
+from pinfold.engine.context import request_of
+from pinfold.engine.core import Budget, Choice, CommandRefused, ContextLimits, Core
 from pinfold.engine.engine import Engine
 from pinfold.engine.fold import fold
 from pinfold.engine.hooks import Hook, Hooks
@@ -18,14 +19,22 @@ from pinfold.engine.ports import (
     Spent,
     Stopped,
 )
-from pinfold.engine.state import OpenAction, State, changed_in_words, rewound_in_words
-from pinfold.engine.turn import request_of, the_model
+from pinfold.engine.state import (
+    OpenAction,
+    State,
+    changed_in_words,
+    compacted_in_words,
+    plan_in_words,
+    rewound_in_words,
+)
+from pinfold.engine.turn import the_model
 
 __all__ = [
     "Breaker",
     "Budget",
     "Choice",
     "CommandRefused",
+    "ContextLimits",
     "Core",
     "Engine",
     "Given",
@@ -45,8 +54,10 @@ __all__ = [
     "State",
     "Stopped",
     "changed_in_words",
+    "compacted_in_words",
     "digest_of",
     "fold",
+    "plan_in_words",
     "request_of",
     "rewound_in_words",
     "the_model",

@@ -12,6 +12,7 @@ import anyio
 from msgspec import Struct, field
 
 from pinfold.engine.breaker import Breaker
+from pinfold.engine.context import TokenGauge
 from pinfold.engine.fold import apply
 from pinfold.engine.hooks import Hooks
 from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model
@@ -40,12 +41,24 @@ class Budget(Struct, frozen=True, kw_only=True):
     """Parallel-safe actions that run at once."""
 
 
+class ContextLimits(Struct, frozen=True, kw_only=True):
+    """When the conversation is compacted."""
+
+    auto: bool = True
+    """False: only when the user asks for it, or the model refuses a request as too long."""
+    compact_at: float = 0.75
+    """Share of the model's window that may be filled."""
+    window: int = 0
+    """Tokens the model takes; 0: as many as the model says."""
+
+
 class TurnStopped(PinfoldError):
     """The turn cannot go on; the message is for the user and, next turn, for the model."""
 
-    def __init__(self, message: str, *, temporary: bool = False) -> None:
+    def __init__(self, message: str, *, temporary: bool = False, at_limit: bool = False) -> None:
         super().__init__(message)
         self.temporary = temporary
+        self.at_limit = at_limit
 
 
 class CommandRefused(PinfoldError):
@@ -81,6 +94,8 @@ class Core(Struct, kw_only=True, dict=True):
     state: State = field(default_factory=State)
     hooks: Hooks = field(default_factory=Hooks)
     budget: Budget = field(default_factory=Budget)
+    context: ContextLimits = field(default_factory=ContextLimits)
+    gauge: TokenGauge = field(default_factory=TokenGauge)
     settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
     breaker: Breaker = field(default_factory=lambda: Breaker(clock=time.monotonic))
     unattended: bool = True
@@ -99,6 +114,11 @@ class Core(Struct, kw_only=True, dict=True):
         self._change: anyio.Event | None = None
         """Set while something waits for a change."""
         self.journal.follow(self._follow)
+
+    @property
+    def window(self) -> int:
+        """Tokens the model takes; 0 if unknown."""
+        return self.context.window or self.gauge.window or getattr(self.model, "context", None) or 0
 
     def fault_of(self, answer: str) -> str:
         """What is wrong with an answer; empty if it is acceptable."""

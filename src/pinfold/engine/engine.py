@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pinfold.engine.actions import carry, close_unstarted
+from pinfold.engine.compaction import compact_past
 from pinfold.engine.core import Choice, CommandRefused, Core
 from pinfold.engine.ports import Performed, Rewound
 from pinfold.engine.state import State
@@ -27,6 +28,7 @@ from pinfold.events import (
     ApprovalDecided,
     Clear,
     Command,
+    Compact,
     Configure,
     ContextCompacted,
     Continue,
@@ -111,8 +113,8 @@ class Engine:
                 await self.core.record(SessionChanged(title=title))
             case Undo() | Rewind() | Redo():
                 await self._rewind(command)
-            case Clear():
-                await self._clear()
+            case Clear() | Compact():
+                await self._compact(command)
             case Configure():
                 await self._configure(command)
             case Say():
@@ -175,6 +177,7 @@ class Engine:
                 revoked=change.revoke,
                 model=chosen.model.name if chosen else "",
                 prompt=chosen.prompt if chosen else "",
+                plan=change.plan,
             )
         )
         if chosen:
@@ -187,11 +190,15 @@ class Engine:
             raise CommandRefused("the model of this session cannot be changed")
         return self.core.choose(model)
 
-    async def _clear(self) -> None:
+    async def _compact(self, command: Clear | Compact) -> None:
         if self._jobs:
             raise CommandRefused(_BUSY)
-        await self._cut_off("the conversation was begun anew")
-        await self.core.record(ContextCompacted(summary=self.core.hands.inventory()))
+        if isinstance(command, Clear):
+            event = ContextCompacted(summary=self.core.hands.inventory())
+        else:
+            event = compact_past(self.core, command.keep)
+        await self._cut_off("the conversation was compacted")
+        await self.core.record(event)
 
     def _take(self, id_: str | None, run: _Run, *, catches: tuple[type[PinfoldError], ...] = ()) -> _Job:
         job = _Job(id=id_, run=run, catches=catches)
@@ -256,8 +263,8 @@ class Engine:
     async def _turn(self, id_: TurnId) -> None:
         """Run the turn to its end, whatever that end is."""
 
-        def fail(error: str, *, temporary: bool = False) -> TurnFailed:
-            return TurnFailed(turn=id_, error=error, temporary=temporary, usage=self._current_usage())
+        def fail(error: str, **how: bool) -> TurnFailed:
+            return TurnFailed(turn=id_, error=error, usage=self._current_usage(), **how)
 
         seconds = self.core.budget.max_seconds or math.inf
         end: Event | None = None
@@ -266,12 +273,13 @@ class Engine:
             try:
                 end = await run_turn(self.core, id_)
             except PinfoldError as error:
-                end = fail(str(error), temporary=getattr(error, "temporary", error.exit_code == 75))
+                temporary = getattr(error, "temporary", error.exit_code == 75)
+                end = fail(str(error), temporary=temporary, at_limit=getattr(error, "at_limit", False))
             except Exception as error:
                 log.exception("turn %s", id_)
                 end = fail(f"internal error, please report it: {type(error).__name__}: {error}")
         if end is None and anyio.current_time() >= scope.deadline:
-            end = fail(f"stopped after {seconds:g} s, the limit for a turn")
+            end = fail(f"stopped after {seconds:g} s, the limit for a turn", at_limit=True)
         await self._close(id_, end or self._interrupt_event(id_, "interrupted by the user"))
 
     def _interrupt_event(self, id_: TurnId, reason: str) -> TurnInterrupted:

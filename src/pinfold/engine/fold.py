@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pinfold.engine.state import (
     REPEATS,
+    Compaction,
     End,
     OpenAction,
     State,
@@ -18,6 +19,7 @@ from pinfold.engine.state import (
     Turn,
     changed_in_words,
     count_repeats,
+    record_of,
     rewound_in_words,
     unnamed_changes,
 )
@@ -66,6 +68,7 @@ _EFFECTS = 500
 _EFFECT = 120
 """Characters of one."""
 _EXECUTED = 64
+_RECORDS = 1000
 ANSWER = "answer"
 """The tool with which code gives the user the result."""
 _CORRECTIONS = 2
@@ -165,16 +168,28 @@ def _apply_session_change(
                 checkpoints=state.checkpoints if checkpoints is None else checkpoints,
                 mode=mode or state.mode,
                 granted=state.granted - {*revoked},
+                plan=event.plan or state.plan,
             )
         case SessionRewound():
             return _apply_rewind(state, event)
+        case ContextCompacted(cause="window" | "asked"):
+            return add_compaction(state, event)
         case ContextCompacted(summary=summary):
             past = tuple(replace(turn, messages=()) for turn in state.past)
-            return replace(state, past=past, notes=(f"[{summary}]",) if summary else (), glance="", taken=())
+            return replace(
+                state, past=past, notes=(f"[{summary}]",) if summary else (), glance="", taken=(), compactions=()
+            )
         case Checkpointed(restored=restored):
             return _add_note(state, RESTORED.format(restored)) if restored is not None else state
         case _:
             assert_never(event)
+
+
+def add_compaction(state: State, event: ContextCompacted) -> State:
+    shortened = frozenset(event.shortened)
+    one = Compaction(past=len(state.past), summary=event.summary, kept=event.kept, shortened=shortened)
+    turn = replace(state.turn, compactions=state.turn.compactions + 1) if state.turn else None
+    return replace(state, compactions=(*state.compactions, one), turn=turn)
 
 
 def _apply_session_opened(state: State, event: SessionOpened) -> State:
@@ -205,12 +220,17 @@ def _apply_rewind(state: State, event: SessionRewound) -> State:
     if event.again:
         turns = state.taken[-1].turns if state.taken else ()
         back = tuple(turn for turn in turns if turn.id in event.recalled)
-        state = replace(state, past=(*state.past, *back), taken=state.taken[:-1])
+        compactions = (*state.compactions, *(state.taken[-1].compactions if state.taken else ()))
+        state = replace(state, past=(*state.past, *back), taken=state.taken[:-1], compactions=compactions)
     else:
         gone = tuple(turn for turn in state.past if turn.id in event.forgotten)
-        state = replace(state, taken=(*state.taken, Taken(turns=gone, cells=event.what != "chat")))
+        past = tuple(turn for turn in state.past if turn.id not in event.forgotten)
+        # One within a turn goes with that turn.
+        lost = tuple(one for one in state.compactions if one.past + bool(one.kept or one.shortened) > len(past))
+        taken = Taken(turns=gone, cells=event.what != "chat", compactions=lost if gone else ())
+        state = replace(state, taken=(*state.taken, taken))
         if gone:
-            past = tuple(turn for turn in state.past if turn.id not in event.forgotten)
+            state = replace(state, compactions=tuple(one for one in state.compactions if one not in lost))
             notes = tuple(note for note in state.notes if not note.startswith(_PREVIOUS))
             state = replace(state, past=past, notes=notes)
             if event.what == "all" and not event.effects and not event.notices:
@@ -351,7 +371,8 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
     notes = [*takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))]
     place = len(turn.messages) - len(notes)
     answered = ToolMessage(id=event.id, text=told)
-    turn = replace(turn, messages=(*turn.messages[:place], answered, *turn.messages[place:]))
+    turn = replace(turn, messages=(*turn.messages[:place], answered, *turn.messages[place:]), compactions=0)
+    state = replace(state, records=(*state.records[-_RECORDS:], record_of(item, event)))
     # The last of several calls decides: an answer given before a failure was premature.
     went_well = event.outcome == "ok"
     output = event.observation if went_well and isinstance(action, RunCell) else ""

@@ -19,9 +19,12 @@ from pinfold.events import (
     ApprovalRequested,
     Call,
     Changed,
+    ContextCompacted,
     Effect,
     Message,
     Mode,
+    Plan,
+    Result,
     RunCell,
     SessionOpened,
     SessionRewound,
@@ -68,12 +71,36 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     """Allowed as long as it changes no file."""
 
 
+class ActionRecord(Struct, frozen=True, kw_only=True):
+    """A finished action of the model's in one line, for a context that leaves its result out."""
+
+    id: ActionId
+    cell: int | None
+    outcome: Result
+    line: str
+    error: str = ""
+    """The last line of it, if it failed."""
+
+
+class Compaction(Struct, frozen=True, kw_only=True):
+    """What the context leaves out from then on."""
+
+    past: int
+    """Number of the turns before; a summary takes their place."""
+    summary: str = ""
+    kept: ActionId | None = None
+    """In the turn it happened in: the first call that is still shown."""
+    shortened: frozenset[ActionId] = frozenset()
+    """Actions whose results are shown in one line."""
+
+
 class Taken(Struct, frozen=True, kw_only=True):
     """What an undo removed, for a redo."""
 
     turns: tuple[Turn, ...] = ()
     cells: bool = True
     """True if cells were undone too."""
+    compactions: tuple[Compaction, ...] = ()
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -114,6 +141,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     """How often the approach was changed."""
     without: tuple[str, ...] = ()
     """Tools and models that were unavailable so far."""
+    compactions: int = 0
+    """Since its last finished action."""
     end: End | None = None
 
     @property
@@ -157,6 +186,10 @@ class State(Struct, frozen=True, kw_only=True):
     """The last effects outside the session, where no undo reaches, each with the number of cells before it."""
     executed: tuple[ActionId, ...] = ()
     """The user's last own cells: a command that is sent again must not run again."""
+    records: tuple[ActionRecord, ...] = ()
+    """The last finished actions of the model's, in order."""
+    compactions: tuple[Compaction, ...] = ()
+    plan: Plan = Plan()
     usage: Usage = Usage()
     cost: float | None = 0.0
     """None once any reply had no known price."""
@@ -211,6 +244,28 @@ def rewound_in_words(event: SessionRewound) -> str:
     return " ".join((*said, *event.notices))
 
 
+_MARKS = {"todo": " ", "doing": ">", "done": "x", "dropped": "-"}
+
+
+def plan_in_words(plan: Plan, notes: int | None = None) -> str:
+    """The plan and the lab notebook, a line for each task and note; `notes`: only the last ones. Empty if there is none."""
+    lines = [f"[{_MARKS[task.status]}] {number}. {task.text}" for number, task in enumerate(plan.tasks, 1)]
+    shown = plan.notes if notes is None else plan.notes[-notes:]
+    lines += [f"{note.kind}{f' (cell {note.cell})' if note.cell else ''}: {note.text}" for note in shown]
+    if not lines and not plan.goal and not plan.locked:
+        return ""
+    agreed = "; nothing may be changed until the user agrees to it" if plan.locked else ""
+    return "\n".join((f"Plan ({plan.state}{agreed}){f': {plan.goal}' if plan.goal else ''}", *lines))
+
+
+def compacted_in_words(event: ContextCompacted) -> str:
+    """One sentence, for the user."""
+    sizes = f"from about {event.before:,} to {event.after:,} tokens"
+    if event.summary:
+        return f"Context compacted {sizes}: a summary replaces earlier messages; variables and files stay."
+    return f"Context compacted {sizes}: {numerous('old result', len(event.shortened))} shown in one line."
+
+
 def unnamed_changes(variables: Changed | None, action: Action) -> Changed | None:
     """Changes of variables that the code does not name itself; the model knows the others."""
     if variables is None or not isinstance(action, RunCell):
@@ -221,6 +276,22 @@ def unnamed_changes(variables: Changed | None, action: Action) -> Changed | None
         for how in ("added", "changed", "removed")
     }
     return replace(variables, **rest) if any(rest.values()) or variables.shapes else None
+
+
+def record_of(item: OpenAction, event: ActionFinished) -> ActionRecord:
+    """The finished action in one line: what it was, how it went, what it wrote."""
+    action = item.proposed.action
+    what = f"cell {item.cell}" if item.cell else getattr(action, "tool", "cell")
+    if not isinstance(action, RunCell):
+        what += f" {cap_text(plain_json(action.args), _ERROR_LENGTH)}"
+    parts = [f"{what}: {event.outcome.replace('_', ' ')}"]
+    if event.variables:
+        parts.append(changed_in_words(event.variables))
+    if event.files:
+        parts.append(f"files: {join_names([one.path for one in event.files], _NAMED)}")
+    parts.append(f"{len(event.observation):,} characters of output")
+    error = _last_line(event.error or event.observation) if event.outcome != "ok" else ""
+    return ActionRecord(id=event.id, cell=item.cell, outcome=event.outcome, line="; ".join(parts), error=error)
 
 
 def count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
 import anyio
 from msgspec.structs import replace
 
 from pinfold.engine.actions import settle
+from pinfold.engine.compaction import fits, make_room
+from pinfold.engine.context import request_of
 from pinfold.engine.core import Core, TurnStopped
 from pinfold.engine.hooks import HookFailed
 from pinfold.engine.ports import Model, Spent
-from pinfold.engine.state import State, Turn
+from pinfold.engine.state import Turn
 from pinfold.events import (
     ApproachChanged,
     AssistantMessage,
+    ContextTooLong,
     Event,
-    Json,
     ModelCalled,
     ModelFailed,
     ModelOutput,
@@ -38,7 +40,6 @@ from pinfold.events import (
     SessionRewound,
     TextDelta,
     Thought,
-    ToolSchema,
     TurnEnded,
     TurnId,
     Undo,
@@ -89,7 +90,7 @@ def _final_answer(core: Core, turn: Turn, answer: str) -> str:
 def _check_budget(core: Core, turn: Turn) -> None:
     budget, state = core.budget, core.state
     if turn.steps >= budget.max_steps:
-        raise TurnStopped(f"stopped after {turn.steps} steps, the limit (max_steps)")
+        raise TurnStopped(f"stopped after {turn.steps} steps, the limit (max_steps)", at_limit=True)
     _check_limit("this turn", Spent(tokens=turn.usage.total, cost=turn.cost), budget.max_tokens, budget.max_cost)
     spent = Spent(tokens=state.usage.total, cost=state.cost)
     _check_limit("this session", spent, budget.session_tokens, budget.session_cost)
@@ -100,13 +101,13 @@ def _check_budget(core: Core, turn: Turn) -> None:
 def _check_limit(span: str, spent: Spent, tokens: int | None, cost: float | None) -> None:
     """Raises TurnStopped once a limit is reached."""
     if tokens is not None and spent.tokens >= tokens:
-        raise TurnStopped(f"stopped after {spent.tokens:,} tokens {span}, the limit is {tokens:,}")
+        raise TurnStopped(f"stopped after {spent.tokens:,} tokens {span}, the limit is {tokens:,}", at_limit=True)
     if cost is None:
         return
     if spent.cost is None:
         raise TurnStopped(f"stopped: a cost limit for {span} is set but the price of a model is not known")
     if spent.cost >= cost:
-        raise TurnStopped(f"stopped after ${spent.cost:.4f} {span}, the limit is ${cost:.4f}")
+        raise TurnStopped(f"stopped after ${spent.cost:.4f} {span}, the limit is ${cost:.4f}", at_limit=True)
 
 
 async def _progress(core: Core, turn: Turn) -> Turn:
@@ -171,6 +172,16 @@ def the_model(name: str) -> str:
 
 async def ask(core: Core, turn: Turn) -> None:
     """Record the next reply. Raises TurnStopped if no model gives one."""
+    turn = await make_room(core, turn)
+    try:
+        await _ask_models(core, turn)
+    except ContextTooLong as refused:
+        core.gauge.window = refused.size or core.gauge.window
+        await _ask_models(core, await make_room(core, turn, refused=True), last=True)
+
+
+async def _ask_models(core: Core, turn: Turn, *, last: bool = False) -> None:
+    """Ask one model after the other. Raises TurnStopped; ContextTooLong unless this is the last attempt."""
     try:
         request = request_of(core.state, core.hands.schemas(), core.settings)
         images = [image for one in request.messages if isinstance(one, UserMessage) for image in one.images]
@@ -180,13 +191,20 @@ async def ask(core: Core, turn: Turn) -> None:
     except HookFailed as failure:
         raise TurnStopped(f"a before_model hook {failure}") from failure
     models = _models_to_ask(core, turn)
+    if (stronger := core.escalate) and models[0] is not stronger and not fits(core, request):
+        said = f"the conversation does not fit into {models[0].name}; {stronger.name} goes on from here"
+        await core.record(Noticed(text=said))
+        models = (stronger, *models)
     failures: list[str] = []
     temporary = False
     for model, following in zip_longest(models, models[1:]):
         reply = await _try_model(core, turn.id, model, request, following.name if following else "")
         if isinstance(reply, Reply):
+            core.gauge.learn(request, reply.usage.input_tokens)
             await _record_reply(core, turn.id, model.name, reply)
             return
+        if isinstance(reply, ContextTooLong) and not last:
+            raise reply
         failures.append(f"{model.name}: {reply}")
         temporary = temporary or reply.retryable
     raise TurnStopped("; ".join(failures), temporary=temporary)
@@ -200,16 +218,6 @@ def _models_to_ask(core: Core, turn: Turn) -> Sequence[Model]:
     models = (core.model, *core.fallbacks)
     names = [model.name for model in models]
     return models[names.index(turn.model) :] if turn.model in names else models
-
-
-def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
-    """What the model sees: a projection of the state, nothing else."""
-    return Request(
-        system=state.opened.prompt if state.opened else "",
-        messages=tuple(chain.from_iterable(turn.messages for turn in state.turns)),
-        tools=tools,
-        settings=settings,
-    )
 
 
 async def _try_model(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply | RequestFailed:

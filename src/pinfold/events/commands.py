@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from pinfold.events.actions import Mode, Rewindable, Scope, What
+from pinfold.events.event_types import Plan
 from pinfold.events.messages import ActionId, Image, TurnId
 
 
@@ -74,6 +75,13 @@ class Clear(_Command, frozen=True, kw_only=True):
     """Clear the conversation; variables and files stay."""
 
 
+class Compact(_Command, frozen=True, kw_only=True):
+    """Replace the conversation so far by a summary; variables and files stay."""
+
+    keep: str = ""
+    """What the summary should say besides."""
+
+
 class Rename(_Command, frozen=True, kw_only=True):
     title: str
 
@@ -87,6 +95,10 @@ class Configure(_Command, frozen=True, kw_only=True):
     model: str | None = None
     revoke: tuple[str, ...] = ()
     """Granted patterns to revoke."""
+    plan: Plan | None = None
+    """The whole plan with the lab notebook."""
 
 
-Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Rewind | Redo | Clear | Rename | Configure
+Command: TypeAlias = (
+    Say | Continue | Execute | Decide | Interrupt | Undo | Rewind | Redo | Clear | Compact | Rename | Configure
+)

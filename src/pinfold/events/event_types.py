@@ -83,6 +83,31 @@ class Outcome(Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
+class PlanTask(Struct, frozen=True, kw_only=True):
+    text: str
+    status: Literal["todo", "doing", "done", "dropped"] = "todo"
+
+
+class LabNote(Struct, frozen=True, kw_only=True):
+    """An entry of the lab notebook."""
+
+    kind: Literal["hypothesis", "result", "decision"]
+    text: str
+    cell: int | None = None
+    """The session's last cell when it was written."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What the session is to achieve, the tasks on the way, and the lab notebook."""
+
+    state: Literal["planning", "executing", "reviewing", "complete"] = "planning"
+    goal: str = ""
+    tasks: tuple[PlanTask, ...] = ()
+    notes: tuple[LabNote, ...] = ()
+    locked: bool = False
+    """Nothing may be changed until the user agrees to the plan."""
+
+
 class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
     pass
 
@@ -122,6 +147,8 @@ class SessionChanged(_Event, frozen=True, kw_only=True):
     """The model in use from here on; empty: as before."""
     prompt: str = ""
     """Its system prompt; empty: as before."""
+    plan: Plan | None = None
+    """The whole plan from here on; None: as before."""
 
 
 class SessionRewound(_Event, frozen=True, kw_only=True):
@@ -152,10 +179,19 @@ class SessionForked(_Event, frozen=True, kw_only=True):
 
 
 class ContextCompacted(_Event, frozen=True, kw_only=True):
-    """The model no longer sees the turns before this; they stay on record."""
+    """The model no longer sees all of what was before this; it stays on record."""
 
     summary: str = ""
-    """What it sees instead."""
+    """What it sees instead of earlier messages; empty if none are left out."""
+    cause: Literal["clear", "window", "asked"] = "clear"
+    """The user cleared the conversation, the model's window was nearly full, or the user asked for a compaction."""
+    kept: ActionId | None = None
+    """The first call of the open turn that it still sees."""
+    shortened: tuple[ActionId, ...] = ()
+    """Actions whose results it sees in one line."""
+    before: int = 0
+    """Tokens of the next request without this, estimated."""
+    after: int = 0
 
 
 class Noticed(_Event, frozen=True, kw_only=True):
@@ -320,6 +356,8 @@ class TurnFailed(_Event, frozen=True, kw_only=True):
     error: str
     temporary: bool = False
     """The turn may succeed later: an overloaded model, a full disk."""
+    at_limit: bool = False
+    """It reached a limit of steps, tokens, cost or time; another turn can go on from there."""
     usage: Usage = Usage()
 
 

@@ -14,6 +14,7 @@ from pinfold.events import (
     AssistantMessage,
     BadEvent,
     Call,
+    ContextTooLong,
     Entry,
     Json,
     ModelFailed,
@@ -126,6 +127,8 @@ class ScriptedModel:
                 f"it ends with {cap_text(context[-400:], 400)!r}"
             )
         if kept.error is not None:
+            if "context_length_exceeded" in kept.error:
+                raise ContextTooLong(kept.error, status=kept.status, request_id=kept.mark)
             raise RequestFailed(kept.error, status=kept.status, request_id=kept.mark)
         for start in range(0, len(kept.text), _CHUNK):
             yield kept.text[start : start + _CHUNK]

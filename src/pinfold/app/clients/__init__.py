@@ -7,6 +7,7 @@ from pinfold.app.lazy_names import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pinfold.app.clients.attachments import collect_attachments, refuse_reserved_name, save_stdin, store_pictures
+    from pinfold.app.clients.batch import LocalTasks, ResultFile, has_views, read_tasks, run_batch, shared_workspaces
     from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
     from pinfold.app.clients.client_session import CellResult, ClientSession
     from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, server_token
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         entries_of,
         entries_on_disk,
     )
+    from pinfold.app.clients.task_queue import QueuedTask, TaskQueue, interrupt_task, run_queue
+    from pinfold.app.clients.task_runner import Task, TaskResult
     from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
 
 __getattr__ = lazy_names(__name__)

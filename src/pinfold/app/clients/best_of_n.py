@@ -11,15 +11,15 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from pinfold.app.clients.submit import finish_turn, until_end
+from pinfold.app.clients.task_runner import NOTHING, merge_changes
 from pinfold.app.ownership.owner import acquire_or_open
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import Options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.tasks import background
-from pinfold.app.trust.untrusted_files import Writer
 from pinfold.events import Delta, Entry, PinfoldError, Say, SessionId, new_session_id, new_turn_id
 from pinfold.sandbox.kernel.folders import TemporaryFolder, remove_folder
-from pinfold.sandbox.views import MergeReport, discard, merge_view
+from pinfold.sandbox.views import MergeReport, discard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +110,9 @@ class BestOfN:
             return None
         branch, text = self._winner
         workspace, view = branch.options.workspace, branch.options.view
-        if workspace is None or view is None or not view.is_dir():  # it ran no cell
-            brought = MergeReport(applied=(), conflicts=(), left_out=())
-        else:
-            writer = Writer(branch.session, (workspace,))
-            if branch.session in self._untrusted:
-                writer.turn_untrusted()
-            brought = merge_view(workspace, view)
-            writer.end()
+        brought = NOTHING
+        if workspace and view and view.is_dir():  # else it ran no cell
+            brought = merge_changes(branch.session, workspace, view, branch.session in self._untrusted)
         return Winner(branch=branch, text=text, brought=brought)
 
     def _clear(self) -> None:

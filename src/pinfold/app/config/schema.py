@@ -27,6 +27,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int | None = None
     stop: tuple[str, ...] = ()
     extra: dict[str, Json] = {}
+    context: int = 0
+    """Tokens it takes, where that is not known or should be less; 0: as many as it says."""
     protocol: Literal["auto", "native", "text"] = "auto"
     """How it calls tools."""
     profile: Literal["auto", "full", "small"] = "auto"
@@ -49,6 +51,15 @@ class ModelsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     escalate: str = ""
     """Asked when it goes round in circles."""
     aliases: dict[str, str] = {}
+
+
+class ContextConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a conversation is kept within the model's window."""
+
+    compact: Literal["auto", "off"] = "auto"
+    """Compact it when it is nearly full, or only by /compact and when the model refuses it."""
+    compact_at: float = 0.75
+    """Share of the window that may be filled."""
 
 
 class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -164,6 +175,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: ModelConfig = ModelConfig()
     models: ModelsConfig = ModelsConfig()
+    context: ContextConfig = ContextConfig()
     budget: BudgetConfig = BudgetConfig()
     run: RunConfig = RunConfig()
     tools: ToolsConfig = ToolsConfig()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from pinfold.app.session.sandbox_session import SandboxSession
 from pinfold.app.session.toolbox import select_shown_tools
 from pinfold.app.trust.redacting_log import remove_own_secrets
 from pinfold.app.trust.untrusted_files import notice
-from pinfold.engine import Given, OnCall, OnOutput, Performed
+from pinfold.engine import Given, OnCall, OnOutput, Performed, State
 from pinfold.events import Action, ActionId, Ask, BlobId, Call, CallTool, Changed, DisplayRef, Json, Noticed, RunCell
 from pinfold.log import LogUnwritable
 from pinfold.sandbox import Answer, Freezable, GuardedSession, NotSupported, Outcome
@@ -61,6 +61,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     catalogue: Catalogue | None = None
     """What code finds in `servers`."""
     output: LimitsConfig = LimitsConfig()
+    state: Callable[[], State] = State
+    """The session's state, once it is there."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,6 +26,7 @@ from pinfold.app.session.environment import install_tool, python_for_cells
 from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
+from pinfold.app.session.plan_tools import plan_tools
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
 from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, format_instructions
@@ -181,10 +182,12 @@ def build_runner(
     own += databases.tools() if databases else []
     own += memory_tools(
         partial(open_memory, spec.workspace, log.session),
+        log,
         can_write=spec.writable and (toolbox.remembers or log.folder is not None),
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )
+    own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )

@@ -20,6 +20,7 @@ OWN_MODULES: Mapping[str, str] = {
     "data": "Tables of any size",
     "web": "Pages of the web",
     "memory": "Notes that outlive the session",
+    "project": "The plan, its tasks and the lab notebook",
     "sql": "The user's databases, read only",
     "system": "Commands, packages, time, arithmetic, questions to the user",
     "tools": "The user's own tools",

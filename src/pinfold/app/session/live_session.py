@@ -99,7 +99,7 @@ class LiveSession:
             mode=core.state.mode,
             sandbox=self._runner.provider.name,
             title=core.state.title,
-            context=getattr(core.model, "context", None) or 0,
+            context=core.window,
             turn=last.id if last else None,
             end=(last.end or "open") if last else None,
             no_model=no_model,
@@ -290,7 +290,7 @@ async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, u
 
 def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
     asked = switching.asked
-    return Core(
+    core = Core(
         journal=log,
         model=asked.model,
         hands=runner,
@@ -300,6 +300,7 @@ def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State,
         state=state,
         hooks=options.hooks,
         budget=options.budget,
+        context=options.context,
         settings={**options.settings, **native_form(asked, options.calling, options.answer_schema)},
         breaker=BreakerStore().breaker(),
         choose=switching.choose,
@@ -307,6 +308,8 @@ def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State,
         unattended=options.unattended,
         form=options.form,
     )
+    runner.state = lambda: core.state
+    return core
 
 
 def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from pinfold.app.paths import data_dir
-from pinfold.events import Json
+from pinfold.events import ActionFinished, ActionStarted, Json
+from pinfold.log import Log
 from pinfold.text import redact
 from pinfold.tools import BadCall, Result, Tool, tool
 
@@ -27,7 +29,12 @@ _FIELDS: Mapping[str, Json] = {
 }
 _NOTE: Mapping[str, Json] = {"type": "object", "properties": dict(_FIELDS), "required": [*_FIELDS]}
 _NOTES: Mapping[str, Json] = {"type": "array", "items": _NOTE}
-_RETURNS = {"recall": _NOTES, "memories": _NOTES, "remember": {"type": "integer"}, "forget": {"type": "null"}}
+_RETURNS = {
+    "recall": {"anyOf": [_NOTES, {"type": "string"}]},
+    "memories": _NOTES,
+    "remember": {"type": "integer"},
+    "forget": {"type": "null"},
+}
 
 
 def memory_file() -> Path:
@@ -42,6 +49,7 @@ def open_memory(workspace: Path, session: str) -> Memory:
 
 def memory_tools(
     memory: Callable[[], Memory],
+    log: Log,
     *,
     can_write: bool,
     is_untrusted: Callable[[], bool],
@@ -52,13 +60,15 @@ def memory_tools(
     `memory` is loaded when it is first used. `is_untrusted`: whether the session has read outside text by now.
     """
 
-    async def recall(words: str, limit: int = 5) -> Result:
-        """Find notes of earlier sessions by their words, best first; those of this workspace come before others.
+    async def recall(words: str | int, limit: int = 5) -> Result:
+        """Find notes of earlier sessions by their words, best first; or show the whole result of a cell of this session again.
 
         Args:
-            words: What it was about.
+            words: What it was about, or a cell's number.
             limit: Notes at most.
         """
+        if isinstance(words, int) or words.isdigit() or words.startswith("a_"):
+            return await run_sync(_recall_result, log, words)
         return await _recall_notes(lambda: memory().recall(words, limit), about_to_read)
 
     async def memories(limit: int = 20) -> Result:
@@ -93,9 +103,25 @@ def memory_tools(
     return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns=_RETURNS[one.name]) for one in made]
 
 
-async def _recall_notes(ask: Callable[[], list[Note]], about_to_read: Callable[[], Awaitable[None]]) -> Result:
-    from anyio.to_thread import run_sync
+def _recall_result(log: Log, which: str | int) -> Result:
+    """The observation of a cell, by its number, or of another action, by its id. Raises BadCall."""
+    found: str | None = None
+    shown: str | None = None
+    for entry in log.read():
+        match entry.event:
+            case ActionStarted(id=id_, cell=cell) if which in (id_, cell, str(cell)) and found is None:
+                found = id_
+            case ActionFinished(id=id_, observation=observation) if id_ in (found, which):
+                shown = observation
+                break
+            case _:
+                pass
+    if shown is None:
+        raise BadCall(f"there is no result of cell {which} in this session")
+    return Result(text=shown, value=shown)
 
+
+async def _recall_notes(ask: Callable[[], list[Note]], about_to_read: Callable[[], Awaitable[None]]) -> Result:
     notes = await run_sync(lambda: _call_memory(ask))
     if notes:
         await about_to_read()

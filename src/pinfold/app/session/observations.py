@@ -62,13 +62,15 @@ def diff_variables(before: Mapping[str, Variable], after: Mapping[str, Variable]
 
 
 def inventory(variables: Mapping[str, Variable]) -> str:
-    """What a model is told that knows of none of them."""
-    told = [
-        f"{one.name} ({one.type}{f' {one.shape}' if one.shape else ''})"
-        for one in variables.values()
-        if one.type not in _NO_DATA
-    ]
+    """What a model is told that knows of none of them; those bound last come first."""
+    newest = sorted(variables.values(), key=lambda one: one.cell or 0, reverse=True)
+    told = [_describe_variable(one) for one in newest if one.type not in _NO_DATA]
     return f"Variables of the session, all still there: {join_names(told, _TOLD)}." if told else ""
+
+
+def _describe_variable(one: Variable) -> str:
+    parts = (one.type, one.shape or "", f"of cell {one.cell}" if one.cell else "")
+    return f"{one.name} ({' '.join(filter(None, parts))})"
 
 
 def needs_network(error: str) -> bool:

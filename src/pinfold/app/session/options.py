@@ -20,7 +20,7 @@ from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS, Flows
 from pinfold.app.session.toolbox import ToolOptions
 from pinfold.app.trust.instructions import Instruction, instructions
 from pinfold.app.trust.secrets import hide_process_secrets, secrets_in
-from pinfold.engine import Budget, Hooks, Model
+from pinfold.engine import Budget, ContextLimits, Hooks, Model
 from pinfold.events import Json, Mode, SessionId, TurnId
 from pinfold.log import summarise
 from pinfold.sandbox import Capabilities, Limits, Mount, Provider, data_places, not_mountable
@@ -48,6 +48,7 @@ class Options(Struct, frozen=True, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
+    context: ContextLimits = field(default_factory=ContextLimits)
     settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
     calling: CallOptions = field(default_factory=CallOptions)
     """How models are called."""
@@ -230,6 +231,9 @@ def _options(
         packages=config.sandbox.packages,
         python=config.sandbox.python,
         budget=convert({**asdict(config.run), **asdict(config.budget)}, Budget),
+        context=ContextLimits(
+            auto=config.context.compact == "auto", compact_at=config.context.compact_at, window=config.model.context
+        ),
         settings=config.model.settings(),
         calling=calling,
         toolbox=ToolOptions(loaded=loaded, flows=flows),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.observations import describe_display
 from pinfold.app.storage.exports.transcript_text import clean_code, clean_text, remove_code, split_observation
-from pinfold.engine import fold, rewound_in_words
+from pinfold.engine import compacted_in_words, fold, rewound_in_words
 from pinfold.events import (
     ActionDenied,
     ActionFinished,
@@ -295,6 +295,8 @@ class _TranscriptBuilder:
                 self._note(entry, "fork", f"All before was copied from {source}.")
             case SessionOpened(lost=lost) if lost:
                 self._note(entry, "reopened", f"Lost: {', '.join(lost)}.")
+            case ContextCompacted(cause="window" | "asked") as event:
+                self._note(entry, "context", compacted_in_words(event))
             case ContextCompacted():
                 self._note(entry, "context", "The model began anew here; variables and files stayed.")
             case Noticed(text=text):

@@ -1,4 +1,4 @@
-"""/clear, /new, /rename, /fork, /branches, /sessions, /resume, /export, /exit; /undo, /redo, /rewind and /checkpoint."""
+"""/clear, /compact, /new, /rename, /fork, /branches, /sessions, /resume, /export, /exit; /undo, /redo, /rewind and /checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinfold.app import SessionStore, fork
 from pinfold.app.clients import SessionHistory, TurnRecord
 from pinfold.app.session import checkpoints_in
 from pinfold.app.storage import build_session_tree, list_nodes
-from pinfold.events import Clear, Configure, Redo, Rename, Rewind, Rewindable, SessionId, Undo
+from pinfold.events import Clear, Compact, Configure, Redo, Rename, Rewind, Rewindable, SessionId, Undo
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.pages import branches_page, columns, rewind_page, sessions_page, title_of
 from pinfold.text import first_line, join_numbers, presentable, presentable_line
@@ -28,6 +28,10 @@ async def exit_command(chat: ChatContext, _: str) -> None:
 
 async def clear_command(chat: ChatContext, _: str) -> None:
     await chat.link.submit(Clear())
+
+
+async def compact_command(chat: ChatContext, rest: str) -> None:
+    await chat.link.submit(Compact(keep=rest))
 
 
 async def new_command(chat: ChatContext, _: str) -> None:

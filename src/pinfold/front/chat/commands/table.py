@@ -55,6 +55,7 @@ class Command(Struct, frozen=True):
 _TABLE: tuple[tuple[Group, str, str, str, str, str], ...] = (
     ("conversation", "help", "[COMMAND]", "this list, or one command", "dispatch", "commands"),
     ("conversation", "clear", "", "clear the context; variables and files stay", "session_commands", ""),
+    ("conversation", "compact", "[WORDS]", "replace the context by a summary that keeps WORDS", "session_commands", ""),
     ("conversation", "new", "", "start a new session in this folder", "session_commands", ""),
     ("conversation", "output", "[CELL]", "show a long output whole: the last, or a cell's", "inspection", "cells"),
     ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "inspection", ""),
@@ -102,7 +103,20 @@ _TABLE: tuple[tuple[Group, str, str, str, str, str], ...] = (
     ("sessions", "export", "FORMAT [FILE]", "save this session to a file", "session_commands", "formats"),
 )
 """As the fields of `Command`."""
-_AT_REST = ("clear", "new", "undo", "redo", "rewind", "fork", "branches", "checkpoint", "resume", "add", "data")
+_AT_REST = (
+    "clear",
+    "compact",
+    "new",
+    "undo",
+    "redo",
+    "rewind",
+    "fork",
+    "branches",
+    "checkpoint",
+    "resume",
+    "add",
+    "data",
+)
 """Commands that wait until no turn is running."""
 COMMANDS: Mapping[str, Command] = {row[1]: Command(*row) for row in _TABLE}
 _ALIASES = {"?": "help", "quit": "exit"}

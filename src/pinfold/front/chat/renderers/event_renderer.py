@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from rich.text import Text
 
 from pinfold import events
-from pinfold.app import PictureMode, rewound_in_words
+from pinfold.app import PictureMode, compacted_in_words, rewound_in_words
 from pinfold.front.chat.pictures import choose_way
 from pinfold.front.chat.renderers.action_renderer import ActionRenderer
 from pinfold.front.chat.renderers.reply_renderer import ReplyRenderer
@@ -180,6 +180,8 @@ class EventRenderer:
                 self._line(rewound_in_words(event), "cyan")
             case events.SessionForked(source=source):
                 self._line(f"forked from {source}; the above was copied from there", "cyan")
+            case events.ContextCompacted(cause="window" | "asked"):
+                self._line(compacted_in_words(event), "cyan")
             case events.ContextCompacted(summary=summary):
                 told = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
                 self._line(f"Context cleared. {told}", "cyan")

@@ -76,6 +76,7 @@ _STOP_S = 10.0
     "--branches", type=click.IntRange(2, 16), help="Run N attempts in parallel, each on its own copy of the files."
 )
 @click.option("--check", metavar="CMD", help="With --branches: keep the first attempt in which this command succeeds.")
+@click.option("--background", is_flag=True, help="Do it in the background and print the session's id.")
 def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: Any) -> int:
     """Do one task and print the answer. PROMPT may also come from a file (-f) or from standard input.
 
@@ -89,6 +90,10 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     if given["no_run"] and not given["notebook"]:
         raise click.UsageError("--no-run goes with --from")
     text = prompt_from(prompt, file)
+    if given["background"]:
+        from pinfold.front.cli.commands.queue import run_in_background
+
+        return run_in_background(text, given)
     along = TurnInput(text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-"))
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))

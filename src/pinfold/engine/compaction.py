@@ -1,0 +1,112 @@
+"""Makes room in the model's window: first old results become one line each, then a summary takes the place of all but the last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pinfold.engine.context import calls_of, request_of, shorten, summarise, visible_messages
+from pinfold.engine.core import CommandRefused, Core, TurnStopped
+from pinfold.engine.fold import add_compaction
+from pinfold.engine.state import Turn
+from pinfold.events import ActionId, ContextCompacted, Message, Request, ToolMessage
+
+_GOAL = 0.5
+"""Share of the window that is filled after a compaction, at most."""
+_TAIL = 0.25
+"""Share of the window for the last results, which stay whole."""
+_PROGRESS = 0.1
+"""A compaction that saves less than this share is not worth losing the provider's cache."""
+_IN_VAIN = 2
+"""Compactions without a finished action in between, after which the turn stops."""
+
+
+def fits(core: Core, request: Request) -> bool:
+    """Whether the model can take the request, as far as is known."""
+    return not core.window or core.gauge.count(request) <= core.window
+
+
+async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> Turn:
+    """Compact the conversation if it fills too much of the model's window, or if the model refused it as too long.
+
+    Raises TurnStopped where compacting does not help.
+    """
+    window = core.window
+    request = request_of(core.state, core.hands.schemas(), core.settings)
+    before = core.gauge.count(request)
+    if not refused and not (core.context.auto and window and before > window * core.context.compact_at):
+        return turn
+    event = None
+    if turn.compactions < _IN_VAIN:
+        goal = round((window or before) * _GOAL)
+        event = None if refused else _shorten_results(core, request.messages[: _last_calls(request)], before, goal)
+        event = event or _summarise_turn(core, turn, window or before, before)
+        if event is None and refused:  # then even the last results must go
+            event = _shorten_results(core, request.messages, before, goal)
+    if event is None and refused:
+        raise TurnStopped(
+            f"the conversation does not fit into {core.model.name}; use a model with a larger context, or start anew with /clear"
+        )
+    if event is None:
+        return turn
+    await core.record(event)
+    return core.state.turn or turn
+
+
+def _last_calls(request: Request) -> int:
+    """Place of the last message that made calls."""
+    return max((place for place, one in enumerate(request.messages) if calls_of(one)), default=0)
+
+
+def _shorten_results(core: Core, messages: Sequence[Message], before: int, goal: int) -> ContextCompacted | None:
+    """The oldest results in one line each; None if that does not make enough room."""
+    excess = before - goal
+    records = {record.id: record for record in core.state.records}
+    shortened: list[ActionId] = []
+    saved = 0
+    for message in messages:
+        if saved >= excess:
+            break
+        record = records.get(message.id) if isinstance(message, ToolMessage) else None
+        if record is None:
+            continue
+        assert isinstance(message, ToolMessage)
+        less = core.gauge.count_message(message) - core.gauge.count_message(shorten(message, records))
+        if less > 0:
+            shortened.append(message.id)
+            saved += less
+    if saved < excess:
+        return None
+    return ContextCompacted(cause="window", shortened=tuple(shortened), before=before, after=before - saved)
+
+
+def _summarise_turn(core: Core, turn: Turn, window: int, before: int) -> ContextCompacted | None:
+    """The latest results stay; everything before them is replaced. None if that would save too little."""
+    kept = _first_kept(core, turn, round(window * _TAIL))
+    event = ContextCompacted(cause="window", summary=summarise(core.state, core.hands.inventory()), kept=kept)
+    after = core.gauge.count(request_of(add_compaction(core.state, event), core.hands.schemas(), core.settings))
+    return replace(event, before=before, after=after) if after < before * (1 - _PROGRESS) else None
+
+
+def _first_kept(core: Core, turn: Turn, room: int) -> ActionId | None:
+    """The first call that stays: of the last one, and of those before it that fit."""
+    kept: ActionId | None = None
+    used = 0
+    for message in reversed(turn.messages[1:]):
+        used += core.gauge.count_message(message)
+        if kept and used > room:
+            break
+        kept = next(iter(calls_of(message)), kept)
+    return kept
+
+
+def compact_past(core: Core, keep: str) -> ContextCompacted:
+    """A summary in place of all turns so far. Raises CommandRefused if there are none."""
+    state = core.state
+    if not any(turn.messages for turn in state.turns):
+        raise CommandRefused("there is nothing to compact yet")
+    before = core.gauge.count(request_of(state, core.hands.schemas(), core.settings))
+    summary = summarise(state, core.hands.inventory(), keep)
+    after = before - sum(map(core.gauge.count_message, visible_messages(state))) + core.gauge.count_text(summary)
+    return ContextCompacted(cause="asked", summary=summary, before=before, after=after)

@@ -1,0 +1,175 @@
+"""`pinfold queue`, `pinfold attach`, and `pinfold run --background`: tasks that are done without a terminal."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+from msgspec.structs import asdict
+
+from pinfold.app import ConfigError, SessionStore, background, connect, is_end, new_session_options, resume_options
+from pinfold.app.clients import QueuedTask, TaskQueue, interrupt_task, run_queue
+from pinfold.events import Entry, SessionId, TurnEnded, TurnId, UserSpoke, new_session_id, plain_json
+from pinfold.front.cli.turn_streams import Plain, prompt_from
+from pinfold.front.flags import flags_of, session_options
+from pinfold.front.progress import say
+from pinfold.text import first_line, presentable_line
+
+_TEXT = 60
+_START_S = 30.0
+"""How long a task in the background may take to open its session."""
+_LOOK_AGAIN_S = 0.1
+
+
+@click.group("queue")
+def queue_command() -> None:
+    """Tasks that wait their turn. They survive restarts; `pinfold queue run` does them, from a terminal or from cron."""
+
+
+@queue_command.command("add")
+@click.argument("prompt")
+@session_options
+def add_command(prompt: str, **given: Any) -> None:
+    """Add a task. It is done in the current folder, or in --workspace, by the next `pinfold queue run`."""
+    task = add_task(prompt_from(prompt, None), given)
+    click.echo(f"task {task.number} added as session {task.session}; start it with: pinfold queue run")
+
+
+def add_task(prompt: str, given: dict[str, Any]) -> QueuedTask:
+    if given["data"] or given["mount"]:
+        raise click.UsageError("--data and --mount are not kept with a queued task; name the files in the task")
+    flags = {key: value for key, value in flags_of(given).items() if value not in (None, (), {})}
+    options = new_session_options(new_session_id(), given["workspace"], flags)
+    if options.workspace is None:
+        raise ConfigError("a task needs a folder; name one with --workspace")
+    return TaskQueue().add(prompt, options.workspace, flags)
+
+
+@queue_command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per task.")
+def list_command(as_json: bool) -> None:
+    """List all tasks, and what became of them."""
+    for task in TaskQueue().tasks():
+        click.echo(plain_json(asdict(task)) if as_json else presentable_line(_line(task)))
+
+
+def _line(task: QueuedTask) -> str:
+    said = first_line(task.text or task.prompt, _TEXT)
+    return f"{task.number:>4}  {task.state:<9}  {task.session}  {said}"
+
+
+@queue_command.command("cancel")
+@click.argument("number", type=int)
+def cancel_command(number: int) -> None:
+    """Cancel a task. One that is running is interrupted; what it did so far stays in its session."""
+    task = TaskQueue().cancel(number)
+    if task.state == "running":
+        anyio.run(interrupt_task, task)
+    click.echo(f"task {number} is cancelled")
+
+
+@queue_command.command("run")
+@click.option("-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Tasks at the same time.")
+@click.option("--wait", is_flag=True, help="Go on waiting for tasks when all are done.")
+def queue_run_command(jobs: int, wait: bool) -> int:
+    """Do the tasks that are due, in their order. A task that fails for a passing reason is tried again later."""
+    queue = TaskQueue()
+    claimed = queue.claim()
+    try:
+        return anyio.run(_run, queue, jobs, wait)
+    finally:
+        claimed.release()
+
+
+async def _run(queue: TaskQueue, jobs: int, wait: bool) -> int:
+    stopping = anyio.Event()
+
+    def start(task: QueuedTask) -> None:
+        say(f"task {task.number} runs as {task.session}")
+
+    def end(task: QueuedTask) -> None:
+        say(f"task {task.number} is {task.state}: {first_line(task.text, _TEXT)}")
+
+    async def stop_on_signal() -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for _ in signals:
+                if stopping.is_set():
+                    raise KeyboardInterrupt
+                say("stopping; tasks that run go on with the next `pinfold queue run`")
+                stopping.set()
+
+    async with background() as watching:
+        watching.start_soon(stop_on_signal)
+        await run_queue(queue, jobs, on_start=start, on_end=end, stopping=stopping, wait=wait)
+    if stopping.is_set():
+        return 130
+    return 1 if any(task.state == "failed" for task in queue.tasks()) else 0
+
+
+def run_in_background(prompt: str, given: dict[str, Any]) -> int:
+    """Add the task and have it done by a process of its own, unless one works through the queue already."""
+    task = add_task(prompt, given)
+    log = (TaskQueue().folder / "run.log").open("ab")
+    subprocess.Popen(
+        [sys.executable, "-m", "pinfold", "queue", "run", "-j", "2"],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    click.echo(task.session)
+    say(f"runs in the background as task {task.number}; follow it with: pinfold attach {task.session}")
+    return 0
+
+
+@click.command("attach")
+@click.argument("session")
+@click.option("-q", "--quiet", is_flag=True, help="Print the answer only.")
+def attach_command(session: str, quiet: bool) -> int:
+    """Follow the last turn of a session to its end and print the answer. Ctrl-C leaves it running.
+
+    SESSION is an id, the start of one, a name, or `last`.
+    """
+    queued = next((task for task in TaskQueue().tasks() if session in (task.session, str(task.number))), None)
+    if queued:
+        _wait_for(SessionStore().folder_of(queued.session), queued.number)
+    found, folder = SessionStore().find(queued.session if queued else session)
+    code = anyio.run(_follow, found, folder, Plain(quiet=quiet))
+    if sys.stderr.isatty():
+        click.echo("\a", err=True, nl=False)
+    return code
+
+
+def _wait_for(folder: Path, number: int) -> None:
+    """Until the session is there."""
+    give_up_at = time.monotonic() + _START_S
+    while not folder.is_dir() and TaskQueue().get(number).state in ("waiting", "running"):
+        if time.monotonic() > give_up_at:
+            raise ConfigError(f"task {number} has not begun; start it with: pinfold queue run")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+async def _follow(session: SessionId, folder: Path, shown: Plain) -> int:
+    options = resume_options(session, folder, None, {})
+    async with connect(folder, session, options) as link, link.subscribe(0) as feed:
+        standing = await link.status()
+        if standing.turn is None:
+            raise ConfigError(f"{session} has no turn yet")
+        begun = False
+        async for item in feed:
+            begun = begun or _begins(item, standing.turn)
+            if begun:
+                shown.show(item)
+            if isinstance(item, Entry) and is_end(item, standing.turn):
+                return 0 if isinstance(item.event, TurnEnded) else 1
+    return 1
+
+
+def _begins(item: object, turn: TurnId) -> bool:
+    return isinstance(item, Entry) and isinstance(item.event, UserSpoke) and item.event.turn == turn
