@@ -156,7 +156,8 @@ class EchoHands:
         handed = isinstance(action, CallTool) and action.tool in self.granted
         reach = "nothing" if effect == "pure" else "outside"
         facts = Facts(effect=effect, reach=reach, handed=handed)
-        return judge(action, facts, mode=self.mode, grants=given.grants | self.always)
+        mode = "read-only" if given.mode == "read-only" else self.mode
+        return judge(action, facts, mode=mode, grants=given.grants | self.always)
 
     async def preview_action(self, action: Action) -> str:
         return self.shown(action) if self.shown else ""

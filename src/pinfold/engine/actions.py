@@ -49,10 +49,11 @@ from pinfold.events import (
     new_action_id,
     plain_json,
 )
-from pinfold.text import cap_text
+from pinfold.text import cap_text, join_names
 
 INSTALL = "install"
 NOT_ASKED = "the package {0} is missing; with `--mode full` it is installed and the cell runs again"
+_NAMED_FILES = 5
 _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
 _TRIED = "This was run with all files read-only, and it failed because it has to change some."
@@ -266,10 +267,28 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
             await finish(_cut_off(action, effect, "".join(shown), private=core.hands.is_exposed))
         raise
     _account(core, action, performed)
+    if cell and performed.files and item.proposed.parent is None and _is_bound_by_plan(core, item):
+        performed = await _take_back(core, cell, performed)
     if not performed.stopped:
         performed = performed.after(attempt)
         await finish(performed)
     return performed
+
+
+def _is_bound_by_plan(core: Core, item: OpenAction) -> bool:
+    """True if the model may change nothing yet, because the user has not agreed to its plan."""
+    return core.state.plan.locked and item.proposed.by != "user"
+
+
+async def _take_back(core: Core, cell: int, performed: Performed) -> Performed:
+    """Undo a cell that changed files though the plan is not agreed."""
+    names = join_names([one.path for one in performed.files], _NAMED_FILES)
+    notices = await core.hands.undo_cell(cell)
+    if notices is None:
+        words = f"[The plan is not agreed yet, but this changed {names}, which cannot be undone here.]"
+        return replace(performed, observation=f"{performed.observation.rstrip()}\n{words}")
+    words = f"This was undone, because it changed {names} and the user has not agreed to the plan yet."
+    return replace(performed, outcome="denied", observation=words, files=(), rolled_back=True, variables=None)
 
 
 def _number(core: Core, item: OpenAction) -> int | None:
@@ -354,7 +373,8 @@ def policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> Given
     state = core.state
     cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
     grants = state.granted | (cell.bundle if cell else frozenset[str]())
-    return Given(mode=state.mode, grants=grants, private=state.private, untrusted=state.untrusted, stopped=stopped)
+    mode = "read-only" if _is_bound_by_plan(core, item) else state.mode
+    return Given(mode=mode, grants=grants, private=state.private, untrusted=state.untrusted, stopped=stopped)
 
 
 async def judge(

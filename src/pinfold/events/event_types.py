@@ -83,15 +83,20 @@ class Outcome(Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
+TaskStatus: TypeAlias = Literal["todo", "doing", "done", "dropped"]
+PlanState: TypeAlias = Literal["planning", "executing", "reviewing", "complete"]
+NoteKind: TypeAlias = Literal["hypothesis", "result", "decision"]
+
+
 class PlanTask(Struct, frozen=True, kw_only=True):
     text: str
-    status: Literal["todo", "doing", "done", "dropped"] = "todo"
+    status: TaskStatus = "todo"
 
 
 class LabNote(Struct, frozen=True, kw_only=True):
     """An entry of the lab notebook."""
 
-    kind: Literal["hypothesis", "result", "decision"]
+    kind: NoteKind
     text: str
     cell: int | None = None
     """The session's last cell when it was written."""
@@ -100,7 +105,7 @@ class LabNote(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """What the session is to achieve, the tasks on the way, and the lab notebook."""
 
-    state: Literal["planning", "executing", "reviewing", "complete"] = "planning"
+    state: PlanState = "planning"
     goal: str = ""
     tasks: tuple[PlanTask, ...] = ()
     notes: tuple[LabNote, ...] = ()

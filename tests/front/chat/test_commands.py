@@ -393,3 +393,25 @@ async def test_a_session_that_leaves_nothing_behind_has_its_commands_too(workspa
         assert "has no forks" in await chat.type("/branches")
         await chat.type("/undo")
         assert "No variables." in await chat.type("/vars")
+
+
+async def test_the_plan_and_the_notebook_are_shown_changed_and_saved(workspace: Path) -> None:
+    async with talking(workspace) as (chat, live):
+        assert "There is no plan yet" in await chat.type("/plan")
+        assert await chat.type("/plan add load the data") == "Plan (planning)\n[ ] 1. load the data\n"
+        assert "[x] 1. load the data" in await chat.type("/plan done 1")
+        assert "the plan has 1 task" in await chat.type("/plan done 2")
+        assert "use /plan add TEXT" in await chat.type("/plan what")
+        assert "nothing is changed until you type /plan agree" in await chat.type("/plan lock")
+        assert "Plan (executing)" in await chat.type("/plan agree")
+        assert "is empty" in await chat.type("/notebook")
+        await chat.type("/notebook decision drop rows without a date")
+        assert await chat.type("/notebook") == "1. decision: drop rows without a date\n"
+        assert "saved .pinfold/project.json" in await chat.type("/plan save")
+        saved = json.loads((workspace / ".pinfold" / "project.json").read_text())
+        assert saved["tasks"] == [{"text": "load the data", "status": "done"}]
+        assert saved["notes"][0]["text"] == "drop rows without a date"
+        await chat.type("/notebook remove 1")
+        assert await chat.type("/plan") == "Plan (executing)\n[x] 1. load the data\n"
+        plans = [event.plan for event in events_of(live, SessionChanged) if event.plan]
+        assert plans[-1].notes == ()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, cast, get_args
 
 from msgspec.structs import replace
 
 from pinfold.engine import State, plan_in_words
-from pinfold.events import Json, LabNote, Plan, PlanTask, SessionChanged
+from pinfold.events import Json, LabNote, NoteKind, Plan, PlanState, PlanTask, SessionChanged, TaskStatus
 from pinfold.log import Log
 from pinfold.text import first_line, redact
 from pinfold.tools import BadCall, Result, Tool, tool
@@ -18,8 +18,6 @@ SERVER = "project"
 MOST_TASKS = 100
 MOST_NOTES = 500
 _TEXT = 500
-TaskStatus: TypeAlias = Literal["todo", "doing", "done", "dropped"]
-PlanState: TypeAlias = Literal["planning", "executing", "reviewing", "complete"]
 _STATUS = {"x": "done", ">": "doing", "-": "dropped", " ": "todo"}
 _OTHER_WORDS: Mapping[str, TaskStatus] = {
     "pending": "todo",
@@ -66,7 +64,7 @@ def plan_tools(log: Log, state: Callable[[], State]) -> list[Tool[..., Any]]:
         tasks[number - 1] = replace(tasks[number - 1], status=_read_status(number, status))
         return await change(replace(now, tasks=tuple(tasks)))
 
-    async def note(kind: Literal["hypothesis", "result", "decision"], text: str) -> Result:
+    async def note(kind: NoteKind, text: str) -> Result:
         """Write into the lab notebook: a hypothesis, a result or a decision, so that it is not lost in a long session."""
         now = state().plan
         if not (clean := _clean(text)):

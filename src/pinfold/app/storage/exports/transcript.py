@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.observations import describe_display
 from pinfold.app.storage.exports.transcript_text import clean_code, clean_text, remove_code, split_observation
-from pinfold.engine import compacted_in_words, fold, rewound_in_words
+from pinfold.engine import compacted_in_words, fold, plan_in_words, rewound_in_words
 from pinfold.events import (
     ActionDenied,
     ActionFinished,
@@ -173,6 +173,8 @@ def build_transcript(entries: Sequence[Entry], blob: ReadBlob) -> Transcript:
     telling = _TranscriptBuilder(blob, state.undone)
     for entry in entries:
         telling.add_entry(entry)
+    if entries and (plan := plan_in_words(state.plan)):
+        telling.add_note(entries[-1], "plan", plan)
     spoken = next((entry.event.text for entry in entries if isinstance(entry.event, UserSpoke)), "")
     title = telling.title or first_line(spoken, 100)
     return Transcript(
@@ -290,17 +292,17 @@ class _TranscriptBuilder:
                 self.title = title or self.title
             case SessionRewound(forgotten=forgotten, recalled=recalled) as event:
                 self._forgotten = (self._forgotten | {*forgotten}) - {*recalled}
-                self._note(entry, "undo", f"The user {rewound_in_words(event)}")
+                self.add_note(entry, "undo", f"The user {rewound_in_words(event)}")
             case SessionForked(source=source):
-                self._note(entry, "fork", f"All before was copied from {source}.")
+                self.add_note(entry, "fork", f"All before was copied from {source}.")
             case SessionOpened(lost=lost) if lost:
-                self._note(entry, "reopened", f"Lost: {', '.join(lost)}.")
+                self.add_note(entry, "reopened", f"Lost: {', '.join(lost)}.")
             case ContextCompacted(cause="window" | "asked") as event:
-                self._note(entry, "context", compacted_in_words(event))
+                self.add_note(entry, "context", compacted_in_words(event))
             case ContextCompacted():
-                self._note(entry, "context", "The model began anew here; variables and files stayed.")
+                self.add_note(entry, "context", "The model began anew here; variables and files stayed.")
             case Noticed(text=text):
-                self._note(entry, "notice", text)
+                self.add_note(entry, "notice", text)
             case _:
                 pass
 
@@ -319,9 +321,9 @@ class _TranscriptBuilder:
                 if text.strip() and text != self._last_words.get(turn):
                     self._add(entry.seq, Answer(text=clean_text(text)), turn)
             case TurnFailed(error=error, turn=turn):
-                self._note(entry, "failed", error, turn)
+                self.add_note(entry, "failed", error, turn)
             case TurnInterrupted(reason=reason, turn=turn):
-                self._note(entry, "interrupted", reason, turn)
+                self.add_note(entry, "interrupted", reason, turn)
 
     def _add(self, key: object, item: Item, turn: TurnId | None) -> None:
         self._items[key] = item
@@ -329,7 +331,7 @@ class _TranscriptBuilder:
         if turn is not None and not isinstance(item, Cell | Step):
             self._turns[key] = turn
 
-    def _note(self, entry: Entry, label: str, text: str, turn: TurnId | None = None) -> None:
+    def add_note(self, entry: Entry, label: str, text: str, turn: TurnId | None = None) -> None:
         self._add(entry.seq, Note(label=label, text=clean_text(text)), turn)
 
     def _add_action(self, event: ActionProposed) -> None:

@@ -11,7 +11,7 @@ from pinfold.app import SessionStore
 from pinfold.app.clients import SessionHistory, build_history, entries_of
 from pinfold.app.session import checkpoints_in
 from pinfold.app.storage import list_nodes
-from pinfold.events import Mode, PinfoldError
+from pinfold.events import Mode, NoteKind, PinfoldError
 from pinfold.front.chat.commands.context import ChatContext
 from pinfold.front.chat.commands.dispatch import find_commands
 from pinfold.front.chat.commands.table import COMMANDS
@@ -90,6 +90,14 @@ def checkpoint(chat: ChatContext, _: str) -> Iterable[str]:
 def files(chat: ChatContext, _: str) -> Iterable[str]:
     """What the session has changed, the last first."""
     return (change.path for change in reversed(_history(chat).changes()))
+
+
+def plan(*_: object) -> Iterable[str]:
+    return ("add ", "done ", "doing ", "todo ", "dropped ", "lock", "agree", "save", "clear")
+
+
+def notebook(*_: object) -> Iterable[str]:
+    return (*(f"{kind} " for kind in get_args(NoteKind)), "remove ")
 
 
 def grants(*_: object) -> Iterable[str]:
