@@ -23,8 +23,12 @@ def test_12_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect(server
     [("runs again", {ONCE, UNKNOWN}), ("acknowledges early", {ACKNOWLEDGED}), ("miscounts", {CHAINED})],
 )
 def test_the_same_kills_find_a_broken_build_out(servers: list[Forkserver], weakened: str, laws: set[str]) -> None:
-    found = storm(servers, 6, SEED, weakened=weakened)
-    assert laws & found.broken.keys(), found.report(laws)
+    # Where a kill strikes depends on how busy the machine is; a few may all miss the moment that matters.
+    for kills in (6, 12, 24, 48):
+        found = storm(servers, kills, SEED, weakened=weakened)
+        if laws & found.broken.keys():
+            return
+    pytest.fail(found.report(laws))
 
 
 def test_10_kills_during_a_first_launch_leave_stores_that_open(servers: list[Forkserver]) -> None:

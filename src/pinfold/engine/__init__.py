@@ -1,6 +1,6 @@
 """The one loop, and the ports through which it sees the world."""
 
-from pinfold.engine.actions import digest_of
+from pinfold.engine.approvals import digest_of
 from pinfold.engine.breaker import Breaker, Line, OwnLines
 from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, Choice, CommandRefused, ContextLimits, Core

@@ -5,22 +5,20 @@ Works from the state alone, so a turn that was cut off anywhere continues where 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import nullcontext
-from datetime import datetime
 from functools import partial
 from itertools import groupby
 
 import anyio
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold.engine.approvals import is_bound_by_plan, judge, policy_context, settle_approval
 from pinfold.engine.core import Core
 from pinfold.engine.fold import ANSWER, the_tool
-from pinfold.engine.ports import Given, NotShown, OnCall, Performed, Stopped
+from pinfold.engine.ports import Given, OnCall, Performed
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
     Action,
@@ -31,8 +29,6 @@ from pinfold.events import (
     ActionProposed,
     ActionStarted,
     Allow,
-    ApprovalDecided,
-    ApprovalRequested,
     Ask,
     Call,
     CallTool,
@@ -47,7 +43,6 @@ from pinfold.events import (
     TurnId,
     Unavailable,
     new_action_id,
-    plain_json,
 )
 from pinfold.text import cap_text, join_names
 
@@ -57,7 +52,6 @@ _NAMED_FILES = 5
 _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
 _TRIED = "This was run with all files read-only, and it failed because it has to change some."
-_UNATTENDED = "nobody is there; decide by yourself, and say what you took for granted"
 _CELL_ENDED = "This was not run: the cell that asked for it ended first."
 
 
@@ -267,21 +261,16 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
             await finish(_cut_off(action, effect, "".join(shown), private=core.hands.is_exposed))
         raise
     _account(core, action, performed)
-    if cell and performed.files and item.proposed.parent is None and _is_bound_by_plan(core, item):
-        performed = await _take_back(core, cell, performed)
     if not performed.stopped:
-        performed = performed.after(attempt)
+        performed = (await _keep_to_plan(core, item, cell, performed)).after(attempt)
         await finish(performed)
     return performed
 
 
-def _is_bound_by_plan(core: Core, item: OpenAction) -> bool:
-    """True if the model may change nothing yet, because the user has not agreed to its plan."""
-    return core.state.plan.locked and item.proposed.by != "user"
-
-
-async def _take_back(core: Core, cell: int, performed: Performed) -> Performed:
+async def _keep_to_plan(core: Core, item: OpenAction, cell: int | None, performed: Performed) -> Performed:
     """Undo a cell that changed files though the plan is not agreed."""
+    if not (cell and performed.files and item.proposed.parent is None and is_bound_by_plan(core, item)):
+        return performed
     names = join_names([one.path for one in performed.files], _NAMED_FILES)
     notices = await core.hands.undo_cell(cell)
     if notices is None:
@@ -362,103 +351,3 @@ async def _run_with_package(
 def _adding(performed: Performed, words: str) -> Performed:
     observation = f"{performed.observation.rstrip()}\n[{words}]\n".lstrip()
     return replace(performed, observation=observation, notices=(*performed.notices, words))
-
-
-def digest_of(id_: ActionId, action: Action, shows: str = "") -> str:
-    """Binds an approval to this one action, its exact bytes, and its preview."""
-    return hashlib.sha256(plain_json([id_, msgspec.to_builtins(action), shows]).encode()).hexdigest()
-
-
-def policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> Given:
-    state = core.state
-    cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
-    grants = state.granted | (cell.bundle if cell else frozenset[str]())
-    mode = "read-only" if _is_bound_by_plan(core, item) else state.mode
-    return Given(mode=mode, grants=grants, private=state.private, untrusted=state.untrusted, stopped=stopped)
-
-
-async def judge(
-    core: Core, id_: ActionId, asking: anyio.Lock | None = None, stopped: Stopped = ""
-) -> ActionAllowed | None:
-    """Ask policy, unless it was asked before. What is allowed without a question is returned, not recorded.
-
-    Under `asking`, questions come one at a time: the answer to one may also answer the next.
-    """
-    item = core.state.open[id_]
-    if item.stage != "proposed" and not stopped:
-        return None
-    verdict = core.hands.judge(item.proposed.action, policy_context(core, item, stopped))
-    if asking is not None and isinstance(verdict, Ask):
-        async with asking:
-            allowed = await judge(core, id_, None, stopped)
-            if allowed is None:
-                await settle_approval(core, id_)
-            return allowed
-    match verdict:
-        case Allow(rule=rule, read_only=read_only):
-            return ActionAllowed(id=id_, rule=rule, read_only=read_only)
-        case Deny(reason=reason):
-            await core.record(ActionDenied(id=id_, reason=reason))
-        case Ask() as ask:
-            await _ask(core, item, ask)
-    return None
-
-
-async def settle_approval(core: Core, id_: ActionId) -> None:
-    """Wait until the question, if there is one, is decided and the decision still holds."""
-    await _wait_for_decision(core, id_)
-    while await _is_stale(core, core.state.open[id_]):
-        await _wait_for_decision(core, id_)
-
-
-async def _preview(core: Core, item: OpenAction) -> str | None:
-    """None if the action cannot be shown whole; then it is denied."""
-    try:
-        return await core.hands.preview_action(item.proposed.action)
-    except NotShown as error:
-        await core.record(ActionDenied(id=item.proposed.id, reason=str(error)))
-        return None
-
-
-async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
-    id_, action = item.proposed.id, item.proposed.action
-    shows = "" if core.unattended or ask.question else await _preview(core, item)
-    if shows is None:
-        return
-    is_grantable = bool(ask.pattern and not ask.is_flow)
-    await core.record(
-        ApprovalRequested(
-            id=id_,
-            reason=ask.reason,
-            digest=digest_of(id_, action, shows),
-            shows=shows,
-            pattern=ask.pattern,
-            stored=core.hands.grants_at if is_grantable else "",
-            bundled=is_grantable and item.proposed.parent is not None,
-            question=ask.question,
-            options=ask.options,
-        )
-    )
-
-
-async def _is_stale(core: Core, item: OpenAction) -> bool:
-    """Ask again if the approval is too old or the preview has changed since."""
-    if item.stage != "allowed" or item.asked is None or item.asked.question:
-        return False
-    shows = await _preview(core, item)
-    age_s = (core.clock() - datetime.fromisoformat(item.decided_at)).total_seconds()
-    if shows is None or (shows == item.asked.shows and age_s <= core.approval_s):
-        return False
-    await core.record(replace(item.asked, shows=shows, digest=digest_of(item.proposed.id, item.proposed.action, shows)))
-    return True
-
-
-async def _wait_for_decision(core: Core, id_: ActionId) -> None:
-    """Wait for an answer that is due, without a bound: it may come days later, from any front end."""
-    while (item := core.state.open[id_]).stage == "asking":
-        if core.unattended:
-            is_question = item.asked is not None and item.asked.question
-            words = _UNATTENDED if is_question else f"{item.reason}, and nobody is there to ask"
-            await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))
-        else:
-            await core.wait_for_change()

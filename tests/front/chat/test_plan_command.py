@@ -23,7 +23,7 @@ async def test_a_cell_that_changes_files_is_undone_until_the_plan_is_agreed(
         cell("open('made.txt', 'w').write('x')"),
     )
     async with Agent(model=model, workspace=workspace, sandbox="namespaces", max_steps=2) as agent:
-        live = agent._require_open()
+        live = agent._require_open()  # pyright: ignore[reportPrivateUsage]
         await live.submit(Configure(plan=Plan(tasks=(PlanTask(text="write"),), locked=True)))
         events = await turn(agent)
         ends = [event for event in events if isinstance(event, ActionFinished)]

@@ -1,0 +1,133 @@
+"""The verdict of policy on an action, and the user's decision where it asks. Approvals are bound to the exact bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from pinfold.engine.core import Core
+from pinfold.engine.ports import Given, NotShown, Stopped
+from pinfold.engine.state import OpenAction
+from pinfold.events import (
+    Action,
+    ActionAllowed,
+    ActionDenied,
+    ActionId,
+    Allow,
+    ApprovalDecided,
+    ApprovalRequested,
+    Ask,
+    Deny,
+    plain_json,
+)
+
+_UNATTENDED = "nobody is there; decide by yourself, and say what you took for granted"
+
+
+def is_bound_by_plan(core: Core, item: OpenAction) -> bool:
+    """True if the model may change nothing yet, because the user has not agreed to its plan."""
+    return core.state.plan.locked and item.proposed.by != "user"
+
+
+def digest_of(id_: ActionId, action: Action, shows: str = "") -> str:
+    """Binds an approval to this one action, its exact bytes, and its preview."""
+    return hashlib.sha256(plain_json([id_, msgspec.to_builtins(action), shows]).encode()).hexdigest()
+
+
+def policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> Given:
+    state = core.state
+    cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
+    grants = state.granted | (cell.bundle if cell else frozenset[str]())
+    mode = "read-only" if is_bound_by_plan(core, item) else state.mode
+    return Given(mode=mode, grants=grants, private=state.private, untrusted=state.untrusted, stopped=stopped)
+
+
+async def judge(
+    core: Core, id_: ActionId, asking: anyio.Lock | None = None, stopped: Stopped = ""
+) -> ActionAllowed | None:
+    """Ask policy, unless it was asked before. What is allowed without a question is returned, not recorded.
+
+    Under `asking`, questions come one at a time: the answer to one may also answer the next.
+    """
+    item = core.state.open[id_]
+    if item.stage != "proposed" and not stopped:
+        return None
+    verdict = core.hands.judge(item.proposed.action, policy_context(core, item, stopped))
+    if asking is not None and isinstance(verdict, Ask):
+        async with asking:
+            allowed = await judge(core, id_, None, stopped)
+            if allowed is None:
+                await settle_approval(core, id_)
+            return allowed
+    match verdict:
+        case Allow(rule=rule, read_only=read_only):
+            return ActionAllowed(id=id_, rule=rule, read_only=read_only)
+        case Deny(reason=reason):
+            await core.record(ActionDenied(id=id_, reason=reason))
+        case Ask() as ask:
+            await _ask(core, item, ask)
+    return None
+
+
+async def settle_approval(core: Core, id_: ActionId) -> None:
+    """Wait until the question, if there is one, is decided and the decision still holds."""
+    await _wait_for_decision(core, id_)
+    while await _is_stale(core, core.state.open[id_]):
+        await _wait_for_decision(core, id_)
+
+
+async def _preview(core: Core, item: OpenAction) -> str | None:
+    """None if the action cannot be shown whole; then it is denied."""
+    try:
+        return await core.hands.preview_action(item.proposed.action)
+    except NotShown as error:
+        await core.record(ActionDenied(id=item.proposed.id, reason=str(error)))
+        return None
+
+
+async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
+    id_, action = item.proposed.id, item.proposed.action
+    shows = "" if core.unattended or ask.question else await _preview(core, item)
+    if shows is None:
+        return
+    is_grantable = bool(ask.pattern and not ask.is_flow)
+    await core.record(
+        ApprovalRequested(
+            id=id_,
+            reason=ask.reason,
+            digest=digest_of(id_, action, shows),
+            shows=shows,
+            pattern=ask.pattern,
+            stored=core.hands.grants_at if is_grantable else "",
+            bundled=is_grantable and item.proposed.parent is not None,
+            question=ask.question,
+            options=ask.options,
+        )
+    )
+
+
+async def _is_stale(core: Core, item: OpenAction) -> bool:
+    """Ask again if the approval is too old or the preview has changed since."""
+    if item.stage != "allowed" or item.asked is None or item.asked.question:
+        return False
+    shows = await _preview(core, item)
+    age_s = (core.clock() - datetime.fromisoformat(item.decided_at)).total_seconds()
+    if shows is None or (shows == item.asked.shows and age_s <= core.approval_s):
+        return False
+    await core.record(replace(item.asked, shows=shows, digest=digest_of(item.proposed.id, item.proposed.action, shows)))
+    return True
+
+
+async def _wait_for_decision(core: Core, id_: ActionId) -> None:
+    """Wait for an answer that is due, without a bound: it may come days later, from any front end."""
+    while (item := core.state.open[id_]).stage == "asking":
+        if core.unattended:
+            is_question = item.asked is not None and item.asked.question
+            words = _UNATTENDED if is_question else f"{item.reason}, and nobody is there to ask"
+            await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))
+        else:
+            await core.wait_for_change()
