@@ -31,6 +31,7 @@ from pinfold.app import (
 from pinfold.app.models import extra_for, is_usable, missing_modules
 from pinfold.events import (
     ActionFinished,
+    ContextCompacted,
     ActionId,
     ApprovalDecided,
     ApprovalRequested,
@@ -90,6 +91,8 @@ class Status(Struct):
                 self.filled = event.usage.total or self.filled
                 if not event.from_cache:
                     self._add(event.usage, event.cost)
+            case ContextCompacted(after=after):
+                self.filled = after
             case ActionFinished(usage=Usage() as usage, cost=cost):
                 self._add(usage, cost)
             case _:
