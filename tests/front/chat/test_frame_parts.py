@@ -17,7 +17,7 @@ from pinfold.events import ModelReplied, SessionOpened, Usage, new_turn_id
 from pinfold.front.chat.completion import ChatCompleter, FileHistory, files_below, rank_paths
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion
 from pinfold.front.chat.keys import Pastes
-from pinfold.front.chat.session_target import Status, short
+from pinfold.front.chat.status_line import Status, short
 
 pytestmark = pytest.mark.unit
 

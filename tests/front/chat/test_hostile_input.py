@@ -33,7 +33,7 @@ from pinfold.front.chat.renderers import diffs, tables
 from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.transcript import SpacedTranscript
-from pinfold.front.chat.session_target import Status
+from pinfold.front.chat.status_line import Status
 from pinfold.front.cli.commands.diagnostics import mermaid, svg
 
 pytestmark = pytest.mark.safety

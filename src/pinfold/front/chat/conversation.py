@@ -56,7 +56,8 @@ from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.event_renderer import EventRenderer
 from pinfold.front.chat.renderers.transcript import Terminal, TerminalTranscript
-from pinfold.front.chat.session_target import Past, SessionTarget, Status, last_session_here, load_past, resolve_session
+from pinfold.front.chat.session_target import Past, SessionTarget, last_session_here, load_past, resolve_session
+from pinfold.front.chat.status_line import Status
 from pinfold.front.chat.turns import Turns
 from pinfold.text import presentable, presentable_line
 

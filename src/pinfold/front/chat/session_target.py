@@ -1,12 +1,9 @@
-"""Finds or prepares the session of the chat: the first screen, the past that is shown, and the status line."""
+"""Finds or prepares the session of the chat, and the past that is shown."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from msgspec import Struct, field
@@ -17,7 +14,6 @@ from pinfold.app import (
     ConfigError,
     Link,
     Options,
-    SessionStatus,
     SessionStore,
     connect,
     current_folder,
@@ -31,170 +27,19 @@ from pinfold.app import (
 from pinfold.app.models import extra_for, is_usable, missing_modules
 from pinfold.events import (
     ActionFinished,
-    ContextCompacted,
     ActionId,
     ApprovalDecided,
     ApprovalRequested,
     Entry,
-    Event,
-    ModelReplied,
-    SessionChanged,
     SessionId,
-    SessionOpened,
-    Usage,
     UserSpoke,
     new_session_id,
 )
 from pinfold.front.chat.dialogs import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
+from pinfold.front.chat.first_screen import first_screen
+from pinfold.front.chat.status_line import Status
 from pinfold.front.flags import Flags, flags_of, mount_settings
-from pinfold.front.progress import short
-from pinfold.text import exact_line, homely, join_names, presentable_line
-
-if TYPE_CHECKING:
-    from pinfold.app.diagnostics import DetectedSetup
-
-_NAME = 12
-"""Characters of a model's name that are always shown."""
-
-
-class Status(Struct):
-    model: str = ""
-    mode: str = ""
-    sandbox: str = ""
-    folder: str = ""
-    context: int = 0
-    """The model's context in tokens; 0 if unknown."""
-    usage: Usage = Usage()
-    cost: float | None = 0.0
-    """None once a price is unknown."""
-    filled: int = 0
-    """Tokens of the conversation when the model last answered."""
-
-    def join(self, standing: SessionStatus) -> None:
-        """Take over what the owner knows better than the log."""
-        self.model = standing.model or self.model
-        self.mode = standing.mode or self.mode
-        self.sandbox = standing.sandbox or self.sandbox
-        self.context = standing.context
-        self.folder = standing.workspace or self.folder
-
-    def take(self, event: Event) -> None:
-        match event:
-            case SessionOpened():
-                self.model, self.mode, self.sandbox = event.model, event.mode, event.sandbox
-                self.folder = event.workspace
-            case SessionChanged():
-                self.mode = event.mode or self.mode
-                self.model = event.model or self.model
-            case ModelReplied():
-                self.model = event.model
-                self.filled = event.usage.total or self.filled
-                if not event.from_cache:
-                    self._add(event.usage, event.cost)
-            case ContextCompacted(after=after):
-                self.filled = after
-            case ActionFinished(usage=Usage() as usage, cost=cost):
-                self._add(usage, cost)
-            case _:
-                pass
-
-    def _add(self, usage: Usage, cost: float | None) -> None:
-        if not usage.total:
-            return
-        self.usage += usage
-        self.cost = None if cost is None or self.cost is None else self.cost + cost
-
-    def line(self, columns: int) -> str:
-        """On a narrow terminal the beginning of long names is cut."""
-        used = self.usage
-        tokens = f"{short(used.input_tokens)} in {short(used.output_tokens)} out"
-        if used.cached_tokens:
-            tokens += f" {short(used.cached_tokens)} cached"
-        cost = "cost unknown"
-        if self.cost is not None:
-            cost = f"${self.cost:.4f}" if 0 < self.cost < 0.01 else f"${self.cost:.2f}"
-        # `auto` is not chosen yet, and would read like the mode of that name.
-        sandbox = "" if self.sandbox == "auto" else self.sandbox
-        rest = " · ".join(filter(None, (self.mode, tokens, cost, self._share(), sandbox)))
-        room = columns - len(rest) - _NAME - 7
-        if self.folder and room >= _NAME:
-            rest += f" · {_last(homely(self.folder), room)}"
-        rest = presentable_line(rest)
-        model = _last(presentable_line(self.model), max(_NAME, columns - len(rest) - 4))
-        return f"{model} · {rest}" if model else rest
-
-    def _share(self) -> str:
-        if not self.context:
-            return f"{short(self.filled)} of context" if self.filled else ""
-        return f"{min(1.0, self.filled / self.context):.0%} of {short(self.context)}"
-
-
-def _last(name: str, limit: int) -> str:
-    """Names of models differ at the end."""
-    return name if len(name) <= limit else "…" + name[1 - limit :]
-
-
-ROWS = 24
-_LABEL = 16
-_KINDS = {
-    "ollama": "Ollama",
-    "lmstudio": "LM Studio",
-    "llamacpp": "llama.cpp",
-    "vllm": "vLLM",
-    "openai": "OpenAI-compatible server",
-}
-_ISOLATION = {
-    "namespaces": "full isolation (namespaces), verified in each session",
-    "landlock": "lite isolation (landlock), as user namespaces are not allowed: pinfold doctor",
-    "none": "no isolation available: pinfold doctor says why",
-    "unknown": "verified when the first code runs",
-}
-
-
-def first_screen(found: DetectedSetup, width: int = 80) -> list[str]:
-    """At most ROWS lines of at most `width` columns."""
-    lines = ["Found on this machine:", ""]
-    for label, text in (*_facts(found), ("", ""), *_conclusions(found)):
-        lines += _row(label, text, max(30, width))
-    return lines if len(lines) <= ROWS else [*lines[: ROWS - 1], "..."]
-
-
-def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
-    if not found.servers:
-        yield "model servers", "none found (Ollama, LM Studio, llama.cpp, vLLM)"
-    for place, server in enumerate(found.servers[:4]):
-        models = join_names([*map(server.name_of, server.models)], 3) if server.models else "no model yet"
-        offers = ", needs a key" if server.needs_key else f": {models}"
-        yield "" if place else "model servers", f"{_KINDS.get(server.kind, server.kind)} at {server.base_url}{offers}"
-    if found.builtin:
-        there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
-        yield "built-in model", f"{found.builtin}, {there}"
-    keys = [f"{key.variable} ({key.provider})" for key in found.keys]
-    yield "keys", join_names(keys, 4) if keys else "no provider key is set"
-    chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
-    yield "sandbox", f"{chosen}{_ISOLATION[found.isolation]}"
-    missing = "not installed yet: pandas and others are downloaded for the first session, 250 MB"
-    yield "data libraries", "ready" if found.data_environment else missing
-
-
-def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
-    if found.model:
-        yield "will use", f"{found.model}: {found.why}"
-        yield "another model", "--model NAME, or for good: pinfold config set model.name NAME"
-        return
-    yield "will use", "no model yet"
-    if found.offer:
-        yield ("if you agree", f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}")
-    if found.builtin_size:
-        yield "or here", f"builtin, {found.builtin_size}: pinfold model pull builtin"
-    yield "or first", "pinfold demo: a recorded model, a real sandbox, no key"
-
-
-def _row(label: str, text: str, width: int) -> list[str]:
-    head = f"  {label:<{_LABEL}}"
-    lines = textwrap.wrap(presentable_line(text), width - len(head), break_on_hyphens=False) or [""]
-    return [f"{head if not place else ' ' * len(head)}{line}".rstrip() for place, line in enumerate(lines)]
-
+from pinfold.text import exact_line, presentable_line
 
 TURNS = 20
 """Past turns that are shown."""
