@@ -89,6 +89,6 @@ async def test_an_error_that_stays_brings_a_look_at_the_files_in_question_and_th
     looks, starts = [event for event in events if isinstance(event, ApproachChanged)]
     assert looks.error == "KeyError: 'Fare'"
     assert "salary" not in looks.look  # nobody has asked for that file
-    assert "df (DataFrame 3 x 2)" in looks.look
+    assert "df (DataFrame 3 x 2 of cell 1)" in looks.look
     assert starts.started_over
     assert [event.undone for event in events if isinstance(event, SessionRewound)] == [(1, 2, 3, 4, 5)]

@@ -198,7 +198,7 @@ async def test_a_conversation_that_cannot_be_made_to_fit_ends_with_what_to_do() 
     async with life([refused], context=ContextLimits(window=200)) as session:
         end = await session.say("word " * 2000)
     assert isinstance(end, TurnFailed)
-    assert "does not fit" in end.error
+    assert "larger context" in end.error
     assert "/clear" in end.error
 
 

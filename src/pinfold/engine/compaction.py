@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pinfold.engine.context import calls_of, request_of, shorten, summarise, visible_messages
-from pinfold.engine.core import CommandRefused, Core, TurnStopped
+from pinfold.engine.core import CommandRefused, Core
 from pinfold.engine.fold import add_compaction
 from pinfold.engine.state import Turn
 from pinfold.events import ActionId, ContextCompacted, Message, Request, ToolMessage
@@ -27,31 +27,26 @@ def fits(core: Core, request: Request) -> bool:
     return not core.window or core.gauge.count(request) <= core.window
 
 
-async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> Turn:
+async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> bool:
     """Compact the conversation if it fills too much of the model's window, or if the model refused it as too long.
 
-    Raises TurnStopped where compacting does not help.
+    False if that was not needed or would not help.
     """
     window = core.window
     request = request_of(core.state, core.hands.schemas(), core.settings)
     before = core.gauge.count(request)
-    if not refused and not (core.context.auto and window and before > window * core.context.compact_at):
-        return turn
-    event = None
-    if turn.compactions < _IN_VAIN:
-        goal = round((window or before) * _GOAL)
-        event = None if refused else _shorten_results(core, request.messages[: _last_calls(request)], before, goal)
-        event = event or _summarise_turn(core, turn, window or before, before)
-        if event is None and refused:  # then even the last results must go
-            event = _shorten_results(core, request.messages, before, goal)
-    if event is None and refused:
-        raise TurnStopped(
-            f"the conversation does not fit into {core.model.name}; use a model with a larger context, or start anew with /clear"
-        )
+    is_full = core.context.auto and window and before > window * core.context.compact_at
+    if turn.compactions >= _IN_VAIN or not (refused or is_full):
+        return False
+    goal = round((window or before) * _GOAL)
+    event = None if refused else _shorten_results(core, request.messages[: _last_calls(request)], before, goal)
+    event = event or _summarise_turn(core, turn, window or before, before)
+    if event is None and refused:  # then even the last results must go
+        event = _shorten_results(core, request.messages, before, goal)
     if event is None:
-        return turn
+        return False
     await core.record(event)
-    return core.state.turn or turn
+    return True
 
 
 def _last_calls(request: Request) -> int:

@@ -170,18 +170,10 @@ def the_model(name: str) -> str:
     return f"the model {name}"
 
 
-async def ask(core: Core, turn: Turn) -> None:
-    """Record the next reply. Raises TurnStopped if no model gives one."""
-    turn = await make_room(core, turn)
-    try:
-        await _ask_models(core, turn)
-    except ContextTooLong as refused:
-        core.gauge.window = refused.size or core.gauge.window
-        await _ask_models(core, await make_room(core, turn, refused=True), last=True)
-
-
-async def _ask_models(core: Core, turn: Turn, *, last: bool = False) -> None:
-    """Ask one model after the other. Raises TurnStopped; ContextTooLong unless this is the last attempt."""
+async def ask(core: Core, turn: Turn, *, again: bool = False) -> None:
+    """Record the next reply. Raises TurnStopped if no model gives one. `again`: it was refused as too long before."""
+    if not again and await make_room(core, turn):
+        turn = core.state.turn or turn
     try:
         request = request_of(core.state, core.hands.schemas(), core.settings)
         images = [image for one in request.messages if isinstance(one, UserMessage) for image in one.images]
@@ -203,9 +195,13 @@ async def _ask_models(core: Core, turn: Turn, *, last: bool = False) -> None:
             core.gauge.learn(request, reply.usage.input_tokens)
             await _record_reply(core, turn.id, model.name, reply)
             return
-        if isinstance(reply, ContextTooLong) and not last:
-            raise reply
         failures.append(f"{model.name}: {reply}")
+        if isinstance(reply, ContextTooLong):
+            core.gauge.window = reply.size or core.gauge.window
+            if not again and await make_room(core, turn, refused=True):
+                await ask(core, core.state.turn or turn, again=True)
+                return
+            failures[-1] += "; use a model with a larger context, or start anew with /clear"
         temporary = temporary or reply.retryable
     raise TurnStopped("; ".join(failures), temporary=temporary)
 

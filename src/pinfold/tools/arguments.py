@@ -195,7 +195,7 @@ def _plain(hint: Hint) -> dict[str, Json] | None:
     if union := members(hint):
         told = [_plain(member) for member in union]
         # None last, as pydantic has it.
-        return {"anyOf": told} if len(union) == 2 and union[-1] is type(None) and told[0] is not None else None
+        return {"anyOf": told} if None not in told and type(None) not in union[:-1] else None
     if origin is list and (inner := _plain(parts[0])) is not None:
         return {"items": inner, "type": "array"}
     if origin is dict and parts[0] is str and (inner := _plain(parts[1])) is not None:

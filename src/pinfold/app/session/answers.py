@@ -12,7 +12,6 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import read_limited
 from pinfold.events import Json
 from pinfold.text import cap_text
-from pinfold.text.answer_forms import json_in, last_object, parse_json
 
 LARGEST = 256 << 10
 """Bytes of a schema: the model is told all of it."""
@@ -37,6 +36,8 @@ class AnswerForm:
 
     def fault(self, text: str) -> str:
         """What is wrong with an answer, for the model; empty if it is valid."""
+        from pinfold.text.answer_forms import json_in, parse_json
+
         try:
             value = parse_json(json_in(text))
         except ValueError as error:
@@ -55,10 +56,14 @@ class AnswerForm:
 
     def finish_answer(self, text: str) -> str:
         """The JSON of an answer without fault, as it was written."""
+        from pinfold.text.answer_forms import json_in
+
         return json_in(text)
 
     def find_printed(self, output: str) -> str | None:
         """What code has printed as the answer. An object with keys that the schema names: less could be anything."""
+        from pinfold.text.answer_forms import last_object
+
         schema = cast("dict[str, Json]", self._schema)
         text = last_object(output) if schema.get("required") else None
         return text if text is not None and not self.fault(text) else None
@@ -66,6 +71,8 @@ class AnswerForm:
 
 def read_schema(path: Path) -> Json:
     """Raises ConfigError: it cannot be read, is no JSON, or is no schema."""
+    from pinfold.text.answer_forms import parse_json
+
     data = read_limited(path, LARGEST, f"is too large for a schema: the limit is {LARGEST >> 10} kB")
     try:
         schema = parse_json(data.decode("utf-8"))

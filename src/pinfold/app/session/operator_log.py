@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import get_args
 
 from pinfold.app.config.layers import load_config
@@ -17,6 +17,27 @@ from pinfold.text import presentable
 
 _SIZE = 2 << 20
 _FILES = 3
+
+
+class _RotatingHandler(logging.Handler):
+    """Made with the first record there is: most commands have none, and what writes them takes a while to load."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._file: logging.Handler | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._file is None:
+            from logging.handlers import RotatingFileHandler
+
+            self._file = RotatingFileHandler(
+                self._path, maxBytes=_SIZE, backupCount=_FILES, encoding="utf-8", delay=True
+            )
+            self._file.setFormatter(
+                _PresentableFormatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+            )
+        self._file.emit(record)
 
 
 class _PresentableFormatter(logging.Formatter):
@@ -40,6 +61,4 @@ def start_operator_log(level: str | None = None) -> None:
     with contextlib.suppress(ConfigError, OSError):
         root.setLevel((level or load_config().config.log.level).upper())
         path = private_dir(private_dir(state_dir()) / "log") / "pinfold.log"
-        handler = RotatingFileHandler(path, maxBytes=_SIZE, backupCount=_FILES, encoding="utf-8", delay=True)
-        handler.setFormatter(_PresentableFormatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
-        root.addHandler(handler)
+        root.addHandler(_RotatingHandler(path))

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused
-from pinfold.sandbox.guards import protected_files as guards
 from pinfold.tools import BadCall
 
 _EDITS = ("write_file", "edit_file")
@@ -48,11 +47,15 @@ _HEADS = ("--- ", "+++ ", "*** ", "rename ", "copy ", "diff ")
 
 
 def _match_protected(path: str, workspace: Path) -> str:
+    from pinfold.sandbox.guards import protected_files as guards
+
     return ("\0" not in path and guards.find_protected_path(path, workspace)) or ""
 
 
 def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
     """What it would make of the file as it is now. Raises BadCall."""
+    from pinfold.sandbox.guards import protected_files as guards
+
     path = find_protected_file(action, workspace)
     if action.tool not in _EDITS:
         raise BadCall(f"{path} is protected; change it with edit_file or write_file, one file at a time")
@@ -74,6 +77,8 @@ def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
 
 def apply_edit(action: CallTool, workspace: Path) -> str:
     """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
+    from pinfold.sandbox.guards import protected_files as guards
+
     edit = plan_edit(action, workspace)
     try:
         guards.write_protected_file(edit.path, edit.after, workspace)

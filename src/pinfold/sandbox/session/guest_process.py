@@ -10,9 +10,9 @@ import socket
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from pinfold.events import Json
@@ -21,8 +21,7 @@ from pinfold.sandbox.guards.ports import Mounts
 from pinfold.sandbox.session.channel import Reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class Death(Struct, frozen=True, kw_only=True):
     """The process is gone."""
 
     how: str
@@ -99,8 +98,7 @@ async def send_request(
     return words, given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramEnd:
+class ProgramEnd(Struct, frozen=True, kw_only=True):
     """How a program ended whose session lives on."""
 
     code: int
