@@ -52,7 +52,9 @@ async def test_a_session_is_seen_and_changed_the_same_from_its_owner_and_from_el
     (workspace / "old.txt").write_text("one\ntwo\n")
     writes = "open('old.txt', 'a').write('three\\n'); open('new.bin', 'wb').write(b'\\0'); total = 42"
     model = script(cell(writes), {"text": "done"}, cell("import os; os.remove('new.bin')"), {"text": "gone"})
-    other = script({"expect": "Variables of the session, all still there: total (int of cell 1)", "text": "I am new"}, name="o")
+    other = script(
+        {"expect": "Variables of the session, all still there: total (int of cell 1)", "text": "I am new"}, name="o"
+    )
     session = new_session_id()
     folder = SessionStore().folder_of(session)
     options = Options(workspace=workspace, model=model, mode="auto", sandbox="namespaces")
