@@ -127,6 +127,9 @@ class _Init:
                     os.killpg(self._runner, signal.SIGINT)
             case b"count":
                 self._oom_count = fds[0]
+            case b"reap":
+                self._reap()
+                self._answer(fds, {})
             case b"freeze":
                 self._answer(fds, {"frozen": self._freezer.freeze()})
             case b"thaw":

@@ -277,9 +277,6 @@ class WatchedProcess(JailedProcess):
     def prepare_close(self) -> None:
         pass
 
-    async def wait_for_interrupt(self) -> None:
-        """Its init does not say."""
-
     def kill(self) -> None:
         # Not the init: it alone knows what belongs to the session.
         with suppress(OSError):
