@@ -15,8 +15,8 @@ pytestmark = pytest.mark.integration
 
 
 async def interrupted(session: Session, code: str) -> Outcome:
-    """Run it, and interrupt it as soon as it has said `now`."""
-    heard = anyio.Event()
+    """Run it, and interrupt it as soon as it has said `now`; again if a library swallowed that, as a user would."""
+    heard, ended = anyio.Event(), anyio.Event()
     outcomes: list[Outcome] = []
 
     def listen(_stream: Stream, text: str) -> None:
@@ -24,12 +24,16 @@ async def interrupted(session: Session, code: str) -> Outcome:
             heard.set()
 
     async def run() -> None:
-        outcomes.append(await session.run(code, timeout_s=20, on_output=listen))
+        outcomes.append(await session.run(code, timeout_s=60, on_output=listen))
+        ended.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
         await heard.wait()
-        await session.interrupt()
+        while not ended.is_set():
+            await session.interrupt()
+            with anyio.move_on_after(5):
+                await ended.wait()
     return outcomes[0]
 
 

@@ -59,7 +59,7 @@ def test_a_dumb_terminal_gets_lines_and_nothing_else(start: Start, workspace: Pa
     terminal.wait("has no forks")
     assert terminal.text().count("/branches") == 1  # by the terminal itself
     terminal.feed("make \\\none\n")
-    terminal.wait("[y] once")
+    terminal.wait("[n] no\n?")  # what is typed before that is ignored
     terminal.feed("\n")
     terminal.feed("y\n")
     terminal.wait("all over")

@@ -125,8 +125,9 @@ class LineTerminal:
         elif isinstance(question, ChoiceQuestion):
             lines += [f"  {number}. {words}" for number, words in enumerate(question.options, 1)]
             lines.append("type a number, then Enter; Ctrl-C cancels")
-        _write("\n".join(lines) + f"\n{question.label} ")
+        _write("\n".join(lines) + "\n")
         termios.tcflush(self._in, termios.TCIFLUSH)  # ignore what was typed before the question
+        _write(f"{question.label} ")
 
     def _stop(self) -> None:
         input_queue = self._input_queue
