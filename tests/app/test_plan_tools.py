@@ -30,7 +30,7 @@ class Session:
 
 async def test_a_plan_and_its_progress_are_in_the_log() -> None:
     session = Session()
-    await session.call("project.plan", tasks=["load", "clean"], goal="Find the outliers", state_="executing")
+    await session.call("project.plan", tasks=["load", "clean"], goal="Find the outliers", state="executing")
     text = await session.call("project.task", number=1, status="done")
     assert text == "Plan (executing): Find the outliers\n[x] 1. load\n[ ] 2. clean"
     tasks = (PlanTask(text="load", status="done"), PlanTask(text="clean"))

@@ -19,7 +19,7 @@ _TAIL = 0.25
 _PROGRESS = 0.1
 """A compaction that saves less than this share is not worth losing the provider's cache."""
 _IN_VAIN = 2
-"""Compactions without a finished action in between, after which the turn stops."""
+"""Compactions without a finished action in between; no other follows them."""
 
 
 def fits(core: Core, request: Request) -> bool:
@@ -33,10 +33,11 @@ async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> bool:
     False if that was not needed or would not help.
     """
     window = core.window
+    if turn.compactions >= _IN_VAIN or not (refused or (core.context.auto and window)):
+        return False
     request = request_of(core.state, core.hands.schemas(), core.settings)
     before = core.gauge.count(request)
-    is_full = core.context.auto and window and before > window * core.context.compact_at
-    if turn.compactions >= _IN_VAIN or not (refused or is_full):
+    if not refused and before <= window * core.context.compact_at:
         return False
     goal = round((window or before) * _GOAL)
     event = None if refused else _shorten_results(core, request.messages[: _last_calls(request)], before, goal)

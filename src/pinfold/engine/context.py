@@ -133,21 +133,21 @@ def summarise(state: State, inventory: str, keep: str = "") -> str:
         for turn in state.past
         if turn.end == "ended" and turn.messages
     ]
-    sections = {
-        "THE USER SAID": [f'"{said}"' for said in _earlier_messages(state)],
-        "KEEP IN MIND": [keep] if keep else [],
-        "DECIDED": [note.text for note in state.plan.notes if note.kind == "decision"],
-        "DONE": [*answers, *done],
-        "FAILED (do not repeat)": failed or ["nothing"],
-        "NEXT": [_next_step(state)],
-    }
-    lines = [
-        f"{title}\n"
-        + "\n".join(f"- {cap_text(line, max(_LINE, _SAID if title[0] in 'TK' else 0))}" for line in lines[-_LINES:])
-        for title, lines in sections.items()
-        if lines
-    ]
-    return "\n".join(("[Earlier parts of this conversation were left out. In short:", *lines, inventory)).rstrip() + "]"
+    sections = (
+        _section("THE USER SAID", [f'"{said}"' for said in _earlier_messages(state)], longest=_SAID),
+        _section("KEEP IN MIND", [keep] if keep else [], longest=_SAID),
+        _section("DECIDED", [note.text for note in state.plan.notes if note.kind == "decision"]),
+        _section("DONE", [*answers, *done]),
+        _section("FAILED (do not repeat)", failed or ["nothing"]),
+        _section("NEXT", [_next_step(state)]),
+    )
+    told = [line for section in sections for line in section]
+    return "\n".join(("[Earlier parts of this conversation were left out. In short:", *told, inventory)).rstrip() + "]"
+
+
+def _section(title: str, lines: Sequence[str], *, longest: int = _LINE) -> list[str]:
+    """A title and its latest lines; nothing if there are none."""
+    return [title, *(f"- {cap_text(line, longest)}" for line in lines[-_LINES:])] if lines else []
 
 
 def _earlier_messages(state: State) -> list[str]:

@@ -69,7 +69,6 @@ class ResultFile:
 
     def __init__(self, path: Path, tasks: Iterable[Task]) -> None:
         """Raises ConfigError."""
-        self._path = path
         ours = {task.id for task in tasks}
         lines = _read_results(path) if path.exists() else []
         self.done = {result.id: result for result in lines if result.id in ours and result.status == "done"}

@@ -30,7 +30,7 @@ _RETRY_S = 30.0
 _LONGEST_RETRY_S = 3600.0
 _LOOK_AGAIN_S = 1.0
 _CONTINUE = (
-    "The limit of the last turn was reached before the task was done. Go on where you stopped: "
+    "The last turn ended before the task was done. Go on where you stopped: "
     "the plan, the lab notebook, the variables and the files are as you left them."
 )
 _SCHEMA = """CREATE TABLE IF NOT EXISTS tasks (number INTEGER PRIMARY KEY AUTOINCREMENT, added REAL NOT NULL,

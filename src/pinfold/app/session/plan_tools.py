@@ -34,30 +34,30 @@ _OTHER_WORDS: Mapping[str, TaskStatus] = {
 """What models say instead."""
 
 
-def plan_tools(log: Log, state: Callable[[], State]) -> list[Tool[..., Any]]:
+def plan_tools(log: Log, read_state: Callable[[], State]) -> list[Tool[..., Any]]:
     async def change(plan: Plan) -> Result:
-        await log.append(SessionChanged(title=state().title, plan=plan))
+        await log.append(SessionChanged(title=read_state().title, plan=plan))
         return Result(text=plan_in_words(plan) or "(no plan)", value=None)
 
-    async def plan(tasks: list[Any], goal: str = "", state_: PlanState | None = None) -> Result:
+    async def plan(tasks: list[Any], goal: str = "", state: PlanState | None = None) -> Result:
         """Set the plan: all its tasks in order, each a text or {"text": ..., "status": "todo|doing|done|dropped"}.
 
         Args:
             tasks: All of them; those left out are removed.
             goal: What is to be achieved, in a sentence.
-            state_: planning, executing, reviewing or complete.
+            state: planning, executing, reviewing or complete.
         """
-        now = state().plan
+        now = read_state().plan
         if len(tasks) > MOST_TASKS:
             raise BadCall(f"the plan has {len(tasks)} tasks; {MOST_TASKS} is the most")
         listed = tuple(read_task(number, item) for number, item in enumerate(tasks, 1))
         return await change(
-            replace(now, tasks=listed, goal=_clean(goal) or now.goal, state=(not now.locked and state_) or now.state)
+            replace(now, tasks=listed, goal=_clean(goal) or now.goal, state=(not now.locked and state) or now.state)
         )
 
     async def task(number: int, status: TaskStatus) -> Result:
         """Change the status of one task of the plan, by its number from 1: todo, doing, done or dropped."""
-        now = state().plan
+        now = read_state().plan
         if not 1 <= number <= len(now.tasks):
             raise BadCall(f"the plan has no task {number}; it has {len(now.tasks)}")
         tasks = [*now.tasks]
@@ -66,10 +66,10 @@ def plan_tools(log: Log, state: Callable[[], State]) -> list[Tool[..., Any]]:
 
     async def note(kind: NoteKind, text: str) -> Result:
         """Write into the lab notebook: a hypothesis, a result or a decision, so that it is not lost in a long session."""
-        now = state().plan
+        now = read_state().plan
         if not (clean := _clean(text)):
             raise BadCall("there is nothing to note; give a text")
-        entry = LabNote(kind=kind, text=clean, cell=state().cells or None)
+        entry = LabNote(kind=kind, text=clean, cell=read_state().cells or None)
         return await change(replace(now, notes=(*now.notes[1 - MOST_NOTES :], entry)))
 
     async def todo(items: list[Any]) -> Result:
@@ -112,4 +112,4 @@ def _read_status(number: int, status: object) -> TaskStatus:
     word = _OTHER_WORDS.get(word, word)
     if word not in get_args(TaskStatus):
         raise BadCall(f"task {number}: the status is todo, doing, done or dropped, not {status!r}")
-    return word  # pyright: ignore[reportReturnType] - checked above
+    return cast("TaskStatus", word)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable
 from typing import TextIO
 
+import anyio
 import click
 
 from pinfold.events import Json, plain_json
+from pinfold.front.progress import say
 from pinfold.text import presentable_line
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_closed(stream: TextIO | None) -> bool:
@@ -46,3 +51,13 @@ def show_rows(rows: Iterable[tuple[Json, str]], *, as_json: bool, nothing: str =
             show(line)
     if not count and nothing and not as_json:
         click.echo(nothing, err=True)
+
+
+async def set_on_signal(stopping: anyio.Event, words: str) -> None:
+    """The first Ctrl-C says `words` and sets the event; a second one leaves at once."""
+    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        async for _ in signals:
+            if stopping.is_set():
+                raise KeyboardInterrupt
+            say(words)
+            stopping.set()

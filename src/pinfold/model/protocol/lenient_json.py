@@ -93,7 +93,7 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
     piece = text[start : min(stop, start + _LONGEST)]
     if not effort.json(len(piece) // 32):
         raise Unreadable("the reply is too long")
-    if piece.count("[") + piece.count("{") > _MOST_PARTS:
+    if len(piece) > _MOST_PARTS and piece.count("[") + piece.count("{") > _MOST_PARTS:
         raise Unreadable(f"it has more than {_MOST_PARTS:,} parts")
     try:
         value, length = _STRICT.raw_decode(piece)

@@ -76,7 +76,10 @@ async def notebook_command(chat: ChatContext, rest: str) -> None:
 
 
 def _save(workspace: Path, data: bytes, outside: str) -> None:
-    (workspace / _FILE).parent.mkdir(exist_ok=True)
+    try:
+        (workspace / _FILE).parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadArguments(f"{_FILE} cannot be written: {error.strerror}") from error
     with Target(workspace / _FILE, [workspace]) as target:
         target.write(data, force=True, outside=outside)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +24,13 @@ from pinfold.app.clients import (
 )
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import build_if_needed, with_model
+from pinfold.front.cli.terminal import set_on_signal
 from pinfold.front.flags import PATH, flags_of, mount_settings, session_options
+from pinfold.front.pages import columns
 from pinfold.front.progress import ProgressDisplay, say, short
-from pinfold.text import first_line, presentable_line
+from pinfold.text import first_line
 
 _COLUMNS = ("task", "status", "time", "tokens", "session", "answer")
-_ANSWER = 48
 
 
 @click.command("batch")
@@ -97,11 +96,12 @@ async def _run(tasks: list[Task], executor: LocalTasks, jobs: int, results: Resu
             say(f"{result.id}: {result.status} ({result.seconds:.1f} s), {counted}")
 
     async with background() as watching:
-        watching.start_soon(_stop_on_signal, executor.stopping)
+        watching.start_soon(set_on_signal, executor.stopping, "stopping (press again to leave at once)")
         await run_batch(left, executor, jobs, take)
     if progress:
         progress.end()
-    _print_summary([ended[task.id] for task in tasks if task.id in ended])
+    for line in columns([_COLUMNS, *(_row(ended[task.id]) for task in tasks if task.id in ended)]):
+        click.echo(line)
     if executor.stopping.is_set():
         say("stopped; run the same command again to go on")
         return 130
@@ -109,31 +109,12 @@ async def _run(tasks: list[Task], executor: LocalTasks, jobs: int, results: Resu
     return 0 if not bad else 75 if all(result.temporary for result in bad) else 1
 
 
-async def _stop_on_signal(stopping: anyio.Event) -> None:
-    """The first Ctrl-C interrupts the tasks that run; a second one leaves at once."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async for _ in signals:
-            if stopping.is_set():
-                raise KeyboardInterrupt
-            say("stopping (press again to leave at once)")
-            stopping.set()
-
-
-def _print_summary(results: Iterable[TaskResult]) -> None:
-    rows = [_COLUMNS, *map(_row, results)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(_COLUMNS))]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
-
-
 def _row(result: TaskResult) -> tuple[str, ...]:
-    answer = presentable_line(first_line(result.text))
     return (
-        presentable_line(result.id),
+        result.id,
         result.status,
         f"{result.seconds:.1f} s",
         short(result.usage.total),
         result.session,
-        answer if len(answer) <= _ANSWER else f"{answer[: _ANSWER - 1]}…",
+        first_line(result.text),
     )

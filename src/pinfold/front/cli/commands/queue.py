@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -13,13 +12,23 @@ import anyio
 import click
 from msgspec.structs import asdict
 
-from pinfold.app import ConfigError, SessionStore, background, connect, is_end, new_session_options, resume_options
+from pinfold.app import (
+    ConfigError,
+    LiveSession,
+    SessionStore,
+    background,
+    connect,
+    is_end,
+    new_session_options,
+    resume_options,
+)
 from pinfold.app.clients import QueuedTask, TaskQueue, interrupt_task, run_queue
-from pinfold.events import Entry, SessionId, TurnEnded, TurnId, UserSpoke, new_session_id, plain_json
+from pinfold.events import Entry, SessionId, TurnEnded, TurnId, UserSpoke, new_session_id
+from pinfold.front.cli.terminal import set_on_signal, show_rows
 from pinfold.front.cli.turn_streams import Plain, prompt_from
 from pinfold.front.flags import flags_of, session_options
 from pinfold.front.progress import say
-from pinfold.text import first_line, presentable_line
+from pinfold.text import first_line
 
 _TEXT = 60
 _START_S = 30.0
@@ -55,8 +64,7 @@ def add_task(prompt: str, given: dict[str, Any]) -> QueuedTask:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per task.")
 def list_command(as_json: bool) -> None:
     """List all tasks, and what became of them."""
-    for task in TaskQueue().tasks():
-        click.echo(plain_json(asdict(task)) if as_json else presentable_line(_line(task)))
+    show_rows(((asdict(task), _line(task)) for task in TaskQueue().tasks()), as_json=as_json, nothing="No tasks.")
 
 
 def _line(task: QueuedTask) -> str:
@@ -96,16 +104,8 @@ async def _run(queue: TaskQueue, jobs: int, wait: bool) -> int:
     def end(task: QueuedTask) -> None:
         say(f"task {task.number} is {task.state}: {first_line(task.text, _TEXT)}")
 
-    async def stop_on_signal() -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-            async for _ in signals:
-                if stopping.is_set():
-                    raise KeyboardInterrupt
-                say("stopping; tasks that run go on with the next `pinfold queue run`")
-                stopping.set()
-
     async with background() as watching:
-        watching.start_soon(stop_on_signal)
+        watching.start_soon(set_on_signal, stopping, "stopping; tasks that run go on with the next `pinfold queue run`")
         await run_queue(queue, jobs, on_start=start, on_end=end, stopping=stopping, wait=wait)
     if stopping.is_set():
         return 130
@@ -140,7 +140,7 @@ def attach_command(session: str, quiet: bool) -> int:
     if queued:
         _wait_for(SessionStore().folder_of(queued.session), queued.number)
     found, folder = SessionStore().find(queued.session if queued else session)
-    code = anyio.run(_follow, found, folder, Plain(quiet=quiet))
+    code = anyio.run(_follow, found, folder, Plain(quiet=quiet), queued.turn if queued else None)
     if sys.stderr.isatty():
         click.echo("\a", err=True, nl=False)
     return code
@@ -155,18 +155,22 @@ def _wait_for(folder: Path, number: int) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-async def _follow(session: SessionId, folder: Path, shown: Plain) -> int:
+async def _follow(session: SessionId, folder: Path, shown: Plain, turn: TurnId | None) -> int:
+    """`turn` is the one a queued task is about to begin; else the session's last."""
     options = resume_options(session, folder, None, {})
     async with connect(folder, session, options) as link, link.subscribe(0) as feed:
         standing = await link.status()
-        if standing.turn is None:
+        if turn is None and isinstance(link, LiveSession) and standing.end == "open":
+            raise ConfigError(f"{session} was cut off and nothing runs it; continue with: pinfold resume {session}")
+        turn = turn or standing.turn
+        if turn is None:
             raise ConfigError(f"{session} has no turn yet")
         begun = False
         async for item in feed:
-            begun = begun or _begins(item, standing.turn)
+            begun = begun or _begins(item, turn)
             if begun:
                 shown.show(item)
-            if isinstance(item, Entry) and is_end(item, standing.turn):
+            if isinstance(item, Entry) and is_end(item, turn):
                 return 0 if isinstance(item.event, TurnEnded) else 1
     return 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -54,11 +53,11 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
+from pinfold.front.cli.terminal import STOP_SIGNALS
 from pinfold.front.cli.turn_streams import JsonLines, Plain, Streams, TurnInput, prompt_from, show_notice
 from pinfold.front.flags import PATH, flags_of, from_options, mount_settings, turn_options
 from pinfold.front.progress import Spinner, say
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOP_S = 10.0
 """How long a turn may take to stop after Ctrl-C."""
 

@@ -14,8 +14,8 @@ from pinfold.app.clients import ClientSessions, OpenTerms, server_token
 from pinfold.app.ownership import Daemon, Helper, ask_daemon, running_helper, stop_daemon, stop_helper
 from pinfold.app.ownership.daemon import IDLE_S, POOL
 from pinfold.events import new_session_id
-from pinfold.front.cli.commands.run import STOP_SIGNALS, with_model
-from pinfold.front.cli.terminal import show, tell
+from pinfold.front.cli.commands.run import with_model
+from pinfold.front.cli.terminal import STOP_SIGNALS, show, tell
 from pinfold.front.flags import MORE_THAN_0, access_options, flags_of, mount_settings
 
 
