@@ -5,6 +5,7 @@ One thread and no event loop of its own, so that a fork of it is as good as a fr
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from bench.crash_suite.shim import trap
-from bench.crash_suite.weak_builds import WEAKENED
+from bench.crash_suite.weak_builds import WEAK_QUEUES, WEAKENED
 
 from pinfold.front.cli.main import run_command_line
 
@@ -52,12 +53,13 @@ def _become(order: dict[str, Any], stdout: int, stderr: int) -> None:
     os.dup2(stderr, 2)
     os.close(stdout)
     os.close(stderr)
+    faulthandler.enable(2)
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
     code = 99
     try:
         if name := order.get("weakened"):
-            WEAKENED[name]()
+            (WEAKENED | WEAK_QUEUES)[name]()
         if order.get("trap"):
             trap(**order["trap"])
         run_command_line(order["arguments"])

@@ -74,7 +74,7 @@ class Child:
         code = self._reap()
         if kill_after_s is None and killed:
             raise TimeoutError(f"a process did not end within {_LONGEST_S:g} s")
-        lines = bytes(data).split(b"\n")[:-1]
+        lines = [line for line in bytes(data).split(b"\n")[:-1] if line.startswith(b"{")]
         return Ended(acknowledged=tuple(json.loads(line) for line in lines), first_s=first_s, took_s=took_s, code=code)
 
 

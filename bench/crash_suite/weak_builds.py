@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 
+from pinfold.app.clients import TaskQueue
 from pinfold.engine import Engine
+from pinfold.events import new_turn_id
 from pinfold.log import Damage, Log, rows, store
 from pinfold.log.rows import Row
 
@@ -44,6 +46,22 @@ WEAKENED: dict[str, Callable[[], None]] = {
     "acknowledges early": _acknowledges_early,
     "miscounts": _miscounts,
 }
+
+
+def _forgets_the_turn() -> None:
+    """A task that was running when the process died begins again in a turn of its own."""
+    true_release = TaskQueue.release
+
+    def release(self: TaskQueue) -> None:
+        for task in self.tasks():
+            if task.state == "running":
+                self._update(task.number, turn=new_turn_id())  # pyright: ignore[reportPrivateUsage]
+        true_release(self)
+
+    TaskQueue.release = release
+
+
+WEAK_QUEUES: dict[str, Callable[[], None]] = {"forgets the turn": _forgets_the_turn}
 
 
 class Credulous(Log):

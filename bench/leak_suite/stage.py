@@ -27,7 +27,7 @@ from pinfold.app.storage.session_store import SessionStore, read_session
 from pinfold.app.trust.privacy import OutboundTotal, sum_outbound
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import fold
-from pinfold.events import ActionFinished, CallTool, Event, OutputDelta, PinfoldError, SessionId
+from pinfold.events import ActionFinished, CallTool, Event, OutputDelta, PinfoldError, SessionId, convert
 from pinfold.model import KeptReply, ScriptedModel
 
 DONE = KeptReply(text="done")
@@ -137,7 +137,7 @@ class Stage:
 
         import msgspec
 
-        return msgspec.convert(fill(msgspec.to_builtins(reply)), KeptReply)
+        return convert(fill(msgspec.to_builtins(reply)), KeptReply)
 
     def agent(self, model: ScriptedModel, outside: World, session: SessionId | None, shown: Shown) -> Agent:
         given = self.folder / "given"

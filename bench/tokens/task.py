@@ -13,6 +13,7 @@ import msgspec
 from bench.tokens.servers import held_out_tools, public_tools
 
 from bench.tokens import data
+from pinfold.events import convert
 from pinfold.tools import Tool
 
 Kind: TypeAlias = Literal["tools", "data"]
@@ -90,4 +91,4 @@ def task_set(name: SetName) -> TaskSet:
 
 
 def _read_tasks(path: Path) -> list[Task]:
-    return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8"))["task"], list[Task])
+    return convert(tomllib.loads(path.read_text(encoding="utf-8"))["task"], list[Task])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from bench.crash_suite.kills import LAUNCH_LAWS, LAWS, first_launches, storm
 from bench.crash_suite.launch import Forkserver
 from bench.crash_suite.oracle import ACKNOWLEDGED, CHAINED, ONCE, UNKNOWN
+from bench.crash_suite.queue_kills import QUEUE_LAWS, kill_queue
 
 pytestmark = [pytest.mark.safety, pytest.mark.alone, pytest.mark.timeout(600)]
 SEED = 20261115
@@ -40,3 +43,9 @@ def test_10_kills_during_a_first_launch_leave_stores_that_open(servers: list[For
 def test_first_launches_find_a_broken_build_out(servers: list[Forkserver]) -> None:
     found = first_launches(servers, 5, SEED, weakened="acknowledges early")
     assert found.broken, found.report(LAUNCH_LAWS)
+
+
+def test_a_queue_of_4_tasks_killed_8_times_loses_none_and_repeats_nothing(servers: list[Forkserver]) -> None:
+    found = kill_queue(servers[0], random.Random(SEED), 4, 8)
+    assert found.holds(QUEUE_LAWS), found.report(QUEUE_LAWS)
+    assert found.seen["kills"]

@@ -113,9 +113,21 @@ def test_a_passing_failure_is_tried_again_later_and_in_the_end_given_up(tmp_path
     while (begun := queue.start_next()) is not None:
         assert begun.session == task.session
         queue.finish(1, TaskResult(id="1", status="failed", text="busy", session=SessionId("s"), temporary=True))
-        if (wait_s := queue.wait_s()) is not None:
+        if not queue.is_over():
             assert queue.start_next() is None
-            waits.append(wait_s)
-            clock.now += wait_s
+            waits.append(queue.get(1).due - clock.now)
+            clock.now += waits[-1]
     assert waits == [30.0, 60.0, 120.0, 240.0, 480.0]
     assert queue.get(1).state == "failed"
+
+
+def test_tasks_of_one_folder_follow_one_another_and_hold_up_no_other_folder(tmp_path: Path) -> None:
+    queue = TaskQueue(tmp_path / "queue")
+    for name in ("a", "a", "b"):
+        queue.add("p", tmp_path / name, {})
+    begun = [queue.start_next(), queue.start_next()]
+    assert [task.number for task in begun if task] == [1, 3]
+    assert queue.start_next() is None
+    queue.finish(1, TaskResult(id="1", status="done", text="yes", session=SessionId("s")))
+    assert (task := queue.start_next()) is not None
+    assert task.number == 2

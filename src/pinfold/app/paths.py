@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from pinfold.app.errors import ConfigError
+from pinfold.events import decode_json
 from pinfold.sandbox.kernel.folders import hold_lock, remove_folder
 
 T = TypeVar("T")
@@ -216,7 +217,7 @@ def read_store(path: Path, kind: type[T], mend: str) -> T:
     """What a private file holds as JSON, or an empty `kind`. Raises ConfigError; `mend` says what to do if it is damaged."""
     data = read_private(path)
     try:
-        return kind() if data is None else msgspec.json.decode(data, type=kind)
+        return kind() if data is None else decode_json(data, kind)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{path} is damaged; {mend}") from error
 

@@ -113,6 +113,7 @@ from pinfold.events.messages import (
     new_session_id,
     new_turn_id,
 )
+from pinfold.events.typed_data import convert, decode_json, decoder_of
 
 __all__ = [
     "FILES_TOLD",
@@ -209,10 +210,13 @@ __all__ = [
     "UserSpoke",
     "Verdict",
     "What",
+    "convert",
     "decode",
     "decode_command",
+    "decode_json",
     "decode_line",
     "decode_object",
+    "decoder_of",
     "encode",
     "entry_line",
     "line_of",

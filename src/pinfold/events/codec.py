@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any, TypeAlias, Union, cast, get_args
 
 import msgspec
@@ -20,6 +19,7 @@ from pinfold.events.commands import Command
 from pinfold.events.errors import PinfoldError
 from pinfold.events.event_types import Delta, Event, Unknown
 from pinfold.events.messages import Json, SessionId
+from pinfold.events.typed_data import convert, decoder_of
 
 Upcast: TypeAlias = Callable[[dict[str, Json]], dict[str, Json]]
 UPCASTERS: Mapping[str, Upcast] = {}
@@ -82,7 +82,7 @@ def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) ->
     if kind in _KINDS and kind not in upcasters:
         # The fast path. It refuses lone surrogates; what it refuses is parsed again below.
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-            return cast(Event, _decoder(kind).decode(body))
+            return cast(Event, decoder_of(_KINDS[kind]).decode(body))
     return decode_object(parse_json(body), upcasters)
 
 
@@ -127,11 +127,6 @@ class _Envelope(msgspec.Struct, frozen=True):
     at: str
 
 
-@cache
-def _decoder(kind: str) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_KINDS[kind])
-
-
 def _object(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict) or not isinstance(cast(dict[str, Json], value).get("kind"), str):
         raise BadEvent("not an object with a `kind`")
@@ -140,7 +135,7 @@ def _object(value: Json) -> dict[str, Json]:
 
 def _convert(value: dict[str, Json], to: Any) -> Any:
     try:
-        return msgspec.convert(value, to)
+        return convert(value, to)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadEvent(f"{value.get('kind', 'envelope')}: {error}") from error
 

@@ -26,6 +26,7 @@ from pinfold.events import (
     Thought,
     ToolMessage,
     Usage,
+    convert,
     new_action_id,
     parse_json,
     plain_json,
@@ -163,7 +164,7 @@ class ReplyCache(Layer):
     def _look_up(self, key: str) -> Reply | None:
         path = self._folder / key
         try:
-            reply = msgspec.convert(parse_json(path.read_bytes()), Reply)
+            reply = convert(parse_json(path.read_bytes()), Reply)
             os.utime(path)
         except (OSError, BadEvent, msgspec.MsgspecError, UnicodeError):
             return None

@@ -23,6 +23,7 @@ from pinfold.events import (
     Request,
     RequestFailed,
     Usage,
+    convert,
     new_action_id,
     parse_json,
     plain_json,
@@ -81,7 +82,7 @@ def read_lines(path: Path) -> tuple[KeptReply, ...]:
         if not line.strip():
             continue
         try:
-            kept.append(msgspec.convert(parse_json(line), KeptReply))
+            kept.append(convert(parse_json(line), KeptReply))
         except (BadEvent, msgspec.MsgspecError) as error:
             raise BadScript(f"{path}, line {number}: {error}") from error
     return tuple(kept)

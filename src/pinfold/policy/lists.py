@@ -10,9 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import cast
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
-from pinfold.events import Json
+from pinfold.events import Json, convert
 
 
 class Wrapper(Struct, frozen=True, kw_only=True):

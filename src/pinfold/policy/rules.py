@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from pinfold.events import Action, CallTool
+from pinfold.events import Action, CallTool, convert
 from pinfold.policy.patterns import SHELL
 from pinfold.policy.shell import Command, Script, base_name, read_script
 
@@ -129,7 +129,7 @@ def load_rules(text: str) -> Rules:
         raise RuleError("every rule begins with [[rule]], in double brackets")
     for number, given in enumerate(cast(list[object], listed), 1):
         try:
-            rule = msgspec.convert(given, Rule)
+            rule = convert(given, Rule)
         except msgspec.ValidationError as error:
             raise RuleError(f"rule {number}: {error}") from error
         _check(rule)

@@ -20,7 +20,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import workspace_at
 from pinfold.app.session.build_session import resolve_sandbox
 from pinfold.app.session.options import Options
-from pinfold.events import Json, SessionId, TurnId, plain_json
+from pinfold.events import Json, SessionId, TurnId, convert, plain_json
 from pinfold.sandbox.providers.auto import Auto
 
 
@@ -56,7 +56,7 @@ def _read_task(where: str, number: int, line: str) -> Task:
         if isinstance(given, dict):
             fields = cast("dict[str, Json]", given)
             given = {**fields, "id": str(fields.get("id", number))}
-        task = msgspec.convert(given, Task)
+        task = convert(given, Task)
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f'{where}: {error}; a line is {{"id": "a", "prompt": "..."}}') from error
     if not task.prompt.strip():
@@ -107,7 +107,7 @@ def _read_results(path: Path) -> list[TaskResult]:
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
-                found.append(msgspec.convert(json.loads(line), TaskResult))
+                found.append(convert(json.loads(line), TaskResult))
         except (ValueError, msgspec.ValidationError) as error:
             if number == len(lines):  # a kill cut it off
                 break

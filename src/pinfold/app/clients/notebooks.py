@@ -19,7 +19,7 @@ from pinfold.app.paths import read_limited
 from pinfold.app.storage.exports.markup import fence_code
 from pinfold.app.storage.exports.programs import MAY_FAIL, notebook_bytes, outputs_of
 from pinfold.app.storage.exports.transcript import Cell, build_transcript
-from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, new_action_id
+from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, convert, new_action_id
 from pinfold.text import cap_text, presentable, presentable_line
 
 LARGEST = 64 << 20
@@ -101,7 +101,7 @@ class _RawNotebook(Struct):
 
 def _parse_notebook(path: Path, name: str, raw: Any) -> Notebook:
     try:
-        version = msgspec.convert(raw, _Head).nbformat
+        version = convert(raw, _Head).nbformat
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path} is JSON but no notebook: {error}") from error
     if version < 4:
@@ -112,7 +112,7 @@ def _parse_notebook(path: Path, name: str, raw: Any) -> Notebook:
     if version > 4:
         raise ConfigError(f"{path} is of nbformat {version}; this Pinfold reads nbformat 4")
     try:
-        read = msgspec.convert(raw, _RawNotebook)
+        read = convert(raw, _RawNotebook)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ConfigError(f"{path} is a damaged notebook: {error}") from error
     if (language := _language(read.metadata)) and language.lower() not in _PYTHON:

@@ -28,7 +28,7 @@ CONTINUATIONS = 10
 """How often a task that reached a limit goes on in a new turn."""
 _RETRY_S = 30.0
 _LONGEST_RETRY_S = 3600.0
-_LOOK_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 0.2
 _CONTINUE = (
     "The last turn ended before the task was done. Go on where you stopped: "
     "the plan, the lab notebook, the variables and the files are as you left them."
@@ -93,18 +93,21 @@ class TaskQueue:
         return task
 
     def start_next(self) -> QueuedTask | None:
-        """The first task that is due, which runs from now on."""
-        now = self._clock()
-        for task in self.tasks():
-            if task.state == "waiting" and task.due <= now:
+        """The first task that is due, which runs from now on.
+
+        Tasks of one folder follow one another: their changes are not merged.
+        """
+        now, tasks = self._clock(), self.tasks()
+        busy = {task.workspace for task in tasks if task.state == "running"}
+        for task in tasks:
+            if task.state == "waiting" and task.due <= now and task.workspace not in busy:
                 self._update(task.number, state="running")
                 return task
         return None
 
-    def wait_s(self) -> float | None:
-        """Until the next task is due; None if none is waiting."""
-        waiting = [task.due for task in self.tasks() if task.state == "waiting"]
-        return max(0.0, min(waiting) - self._clock()) if waiting else None
+    def is_over(self) -> bool:
+        """True if no task waits or runs."""
+        return not any(task.state in ("waiting", "running") for task in self.tasks())
 
     def release(self) -> None:
         """Tasks that a killed process was running wait again; they go on in the session they have."""
@@ -179,7 +182,6 @@ async def run_queue(
 ) -> None:
     """Run tasks, `jobs` at a time, until none is left, or for ever with `wait`."""
     queue.release()
-    locks: dict[str, anyio.Lock] = {}
 
     async def run_one(task: QueuedTask) -> None:
         on_start(task)
@@ -199,14 +201,11 @@ async def run_queue(
         while not stopping.is_set():
             task = queue.start_next()
             if task is not None:
-                # Tasks of one folder follow one another: their changes are not merged.
-                async with locks.setdefault(task.workspace, anyio.Lock()):
-                    await run_one(task)
+                await run_one(task)
                 continue
-            wait_s = queue.wait_s()
-            if wait_s is None and not wait and not any(one.state == "running" for one in queue.tasks()):
+            if not wait and queue.is_over():
                 return
-            with anyio.move_on_after(min(wait_s or _LOOK_AGAIN_S, _LOOK_AGAIN_S)):
+            with anyio.move_on_after(_LOOK_AGAIN_S):
                 await stopping.wait()
 
     async with anyio.create_task_group() as workers:

@@ -18,7 +18,7 @@ from pinfold.app.paths import config_dir
 from pinfold.app.trust.project_files import SETTINGS, VARIABLES
 from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import TrustedFiles, read_trusted_files
-from pinfold.events import Json
+from pinfold.events import Json, convert
 from pinfold.sandbox.environment import EnvironmentFailed, normalise_package
 
 Values: TypeAlias = dict[str, dict[str, Json]]
@@ -110,9 +110,9 @@ def parse_value(text: str, kind: Any) -> Json:
         tries.append(msgspec.json.decode(text))
     for given in (*tries, text, [part.strip() for part in text.split(",") if part.strip()]):
         with suppress(msgspec.ValidationError):
-            msgspec.convert(given, kind)
+            convert(given, kind)
             return given
-    return msgspec.to_builtins(msgspec.convert(text, kind, strict=False))
+    return msgspec.to_builtins(convert(text, kind, strict=False))
 
 
 class _Layers(msgspec.Struct):
@@ -146,7 +146,7 @@ class _Layers(msgspec.Struct):
         for name, table in self.values.get("data", {}).items():
             self._check_database(name, table)
         try:
-            config = msgspec.convert(self.values, Config)
+            config = convert(self.values, Config)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$.")
             dotted = where.rstrip("`")
@@ -169,7 +169,7 @@ class _Layers(msgspec.Struct):
     def _check_database(self, name: str, table: Json) -> None:
         origin = next((self.origins[key] for key in self.origins if key.startswith(f"data.{name}.")), "configuration")
         try:
-            check_data(name, msgspec.convert(table, DataConfig))
+            check_data(name, convert(table, DataConfig))
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
             raise ConfigError(f"{origin}: data.{name}{where.rstrip('`')}: {message}") from error

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import fields
 
 from pinfold.app.config.databases import DataConfig
-from pinfold.events import Json, Mode
+from pinfold.events import Json, Mode, convert
 from pinfold.sandbox import Limits, default_memory
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -139,7 +139,7 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:  # noqa: B008 - frozen
         sizes = {"memory": self.memory_mb, "output": self.output_mb, "file": self.file_mb, "disk": more.disk_mb}
         in_bytes = {f"{name}_bytes": None if size is None else size << 20 for name, size in sizes.items()}
-        return msgspec.convert({**msgspec.structs.asdict(self), **in_bytes}, Limits)
+        return convert({**msgspec.structs.asdict(self), **in_bytes}, Limits)
 
 
 class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

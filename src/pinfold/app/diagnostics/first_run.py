@@ -30,6 +30,7 @@ from pinfold.app.models.session_models import CallOptions
 from pinfold.app.session.environment import environment_status
 from pinfold.app.storage.session_store import list_folder
 from pinfold.app.trust.project_files import UnsafeFile, read_below
+from pinfold.events import decode_json
 from pinfold.model import BUILTIN, DIRECT, destination_of
 from pinfold.sandbox.providers.doctor import Facts, gather_facts
 from pinfold.text import cap_text, presentable_line
@@ -193,7 +194,7 @@ def _commands(workspace: Path) -> Iterator[str]:
     if "pytest" in _text(workspace, "pyproject.toml"):
         yield f"- test: `{'uv run ' if 'uv.lock' in there else ''}pytest`"
     try:
-        scripts = msgspec.json.decode(_text(workspace, "package.json") or "{}", type=_Package).scripts
+        scripts = decode_json(_text(workspace, "package.json") or "{}", _Package).scripts
     except (msgspec.MsgspecError, RecursionError):
         scripts = {}
     names = filter(_SCRIPT.fullmatch, scripts)

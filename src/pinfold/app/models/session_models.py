@@ -24,7 +24,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import cache_dir, data_dir, private_dir, state_dir
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
-from pinfold.events import Entry, Json, ModelFailed, ModelReplied, PinfoldError, Reply, Usage
+from pinfold.events import Entry, Json, ModelFailed, ModelReplied, PinfoldError, Reply, Usage, convert, decode_json
 from pinfold.model import (
     ANSWER_FORM,
     DIRECT,
@@ -65,7 +65,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> CallOptions:
         """`keys` are for where the environment has none, and the user's secrets for where neither has."""
         known = keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env)
-        return msgspec.convert({**asdict(config.model), **asdict(config.models), "keys": known}, cls)
+        return convert({**asdict(config.model), **asdict(config.models), "keys": known}, cls)
 
     def with_key(self, model: str, key: str) -> CallOptions:
         """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
@@ -213,7 +213,7 @@ class SpendingLedger:
         with contextlib.suppress(OSError):
             for line in self._today().read_bytes().splitlines():
                 with contextlib.suppress(msgspec.MsgspecError):
-                    spent.append(msgspec.json.decode(line, type=Spent))
+                    spent.append(decode_json(line, Spent))
         costs = [one.cost for one in spent if one.cost is not None]
         cost = sum(costs, 0.0) if len(costs) == len(spent) else None
         return Spent(tokens=sum(one.tokens for one in spent), cost=cost)
@@ -265,7 +265,7 @@ class BreakerStore:
 
 def _read(path: Path) -> _StoredLine | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(path.read_bytes(), type=_StoredLine)
+        return decode_json(path.read_bytes(), _StoredLine)
     return None
 
 

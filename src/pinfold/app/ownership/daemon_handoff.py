@@ -13,7 +13,7 @@ from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.ownership.ipc import send_request
 from pinfold.app.paths import up_dir
 from pinfold.app.session.options import Options
-from pinfold.events import Json, NotPlain, SessionId, plain_json
+from pinfold.events import Json, NotPlain, SessionId, convert, plain_json
 from pinfold.model import full_name
 
 _ANSWER_S = 30.0
@@ -50,10 +50,10 @@ def encode_options(options: Options) -> dict[str, Json] | None:
 
 def decode_options(plain: Json) -> Options:
     """Raises msgspec.ValidationError, also for options of another version."""
-    given = msgspec.convert(plain, dict[str, Json])
+    given = convert(plain, dict[str, Json])
     if given.keys() != _TYPES.keys():
         raise msgspec.ValidationError(f"other options: {', '.join(sorted(given.keys() ^ _TYPES.keys()))}")
-    return Options(**{name: msgspec.convert(given[name], kind, dec_hook=_decode_path) for name, kind in _TYPES.items()})
+    return Options(**{name: convert(given[name], kind, dec_hook=_decode_path) for name, kind in _TYPES.items()})
 
 
 def _encode_path(value: object) -> str:

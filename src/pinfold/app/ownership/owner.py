@@ -45,6 +45,7 @@ from pinfold.events import (
     SessionChanged,
     SessionId,
     Undo,
+    convert,
     decode_command,
     decode_line,
     encode,
@@ -215,7 +216,7 @@ class RemoteSession:
     async def status(self) -> SessionStatus:
         answer = await self._ask({"op": "hello"})
         try:
-            standing = msgspec.convert(answer, SessionStatus)
+            standing = convert(answer, SessionStatus)
             return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
         except msgspec.ValidationError as error:
             raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error

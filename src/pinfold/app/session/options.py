@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from pinfold.app.config.databases import keep_passwords
@@ -21,7 +21,7 @@ from pinfold.app.session.toolbox import ToolOptions
 from pinfold.app.trust.instructions import Instruction, instructions
 from pinfold.app.trust.secrets import hide_process_secrets, secrets_in
 from pinfold.engine import Budget, ContextLimits, Hooks, Model
-from pinfold.events import Json, Mode, SessionId, TurnId
+from pinfold.events import Json, Mode, SessionId, TurnId, convert
 from pinfold.log import summarise
 from pinfold.sandbox import Capabilities, Limits, Mount, Provider, data_places, not_mountable
 from pinfold.text import keep_own_secret

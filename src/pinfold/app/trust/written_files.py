@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import data_dir, read_private, write_private
+from pinfold.events import convert
 
 WHOLE = "*"
 """In place of a digest: a folder, whatever is in it."""
@@ -66,7 +67,7 @@ def load() -> Store:
     """Raises ConfigError."""
     data = read_private(store_path())
     try:
-        return Store() if data is None else msgspec.convert(json.loads(data), Store)
+        return Store() if data is None else convert(json.loads(data), Store)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ConfigError(
             f"{store_path()} is damaged or of a newer Pinfold; it says which files hold outside text: "

@@ -25,6 +25,7 @@ from pinfold.events import (
     SessionId,
     TextDelta,
     Undo,
+    convert,
 )
 from pinfold.front.mcp_server import tool_schemas as schemas
 from pinfold.front.mcp_server.clients import Client, Context, client_of, progress
@@ -61,7 +62,7 @@ class Calls:
         if known is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {first_line(name, 80)}")
         try:
-            given = msgspec.convert(arguments, known.takes)
+            given = convert(arguments, known.takes)
         except msgspec.ValidationError as error:
             return failure(f"wrong arguments for {name}: {error}")
         do = cast(_Do, getattr(self, f"_{name}"))

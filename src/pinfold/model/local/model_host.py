@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.events import RequestFailed
+from pinfold.events import RequestFailed, decode_json
 from pinfold.model.local.files import file_size, hold_lock, is_held, make_private, try_lock
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import Patience, Wire
@@ -132,7 +132,7 @@ class Host:
         with anyio.move_on_after(START_S):
             while self.is_running():
                 with suppress(OSError, msgspec.MsgspecError):
-                    return msgspec.json.decode((self._folder / "server.json").read_bytes(), type=Served)
+                    return decode_json((self._folder / "server.json").read_bytes(), Served)
                 await anyio.sleep(_LOOK_AGAIN_S)
         return None
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio.from_thread
 import anyio.to_thread
-import msgspec
 
-from pinfold.events import RequestFailed
+from pinfold.events import RequestFailed, decode_json
 from pinfold.model.errors import PullFailed, UnknownModel
 from pinfold.model.local.download import (
     Download,
@@ -93,7 +92,7 @@ class Weights:
 
 CATALOGUE: dict[str, Weights] = {
     weights.name: weights
-    for weights in msgspec.json.decode(Path(__file__).with_name("catalogue.json").read_bytes(), type=list[Weights])
+    for weights in decode_json(Path(__file__).with_name("catalogue.json").read_bytes(), list[Weights])
 }
 """By the name a user types."""
 

@@ -27,6 +27,7 @@ from pinfold.events import (
     ToolMessage,
     Usage,
     UserMessage,
+    convert,
     new_action_id,
     plain_json,
 )
@@ -228,7 +229,7 @@ def _plain(part: sdk.TextPart | sdk.ThinkingPart | sdk.ToolCallPart) -> dict[str
 def _pieces_of(provider: str, message: AssistantMessage) -> list[Piece]:
     """How to send this message: as its echo says, if that is from this provider, and as far as it still fits."""
     try:
-        echo = msgspec.convert(message.echo, Echo)
+        echo = convert(message.echo, Echo)
         pieces = echo.pieces if echo.provider == provider else []
     except msgspec.ValidationError:
         pieces = []

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
+from pinfold.events import decode_json
 from pinfold.sandbox.environment.interpreter import EnvironmentFailed, Interpreter, choose_python
 
 _PACKAGES = """
@@ -129,7 +130,7 @@ def find(
 def find_built(recipe: Recipe) -> Environment | None:
     folder = environments() / recipe.key
     try:
-        said = msgspec.json.decode((folder / MARKER).read_bytes(), type=_Marked)
+        said = decode_json((folder / MARKER).read_bytes(), _Marked)
     except (OSError, ValueError):
         return None
     environment = Environment(folder=folder, python=folder / "bin" / "python", **structs.asdict(said))

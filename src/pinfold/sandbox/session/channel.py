@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from pinfold.events import BadEvent, Json, parse_json
+from pinfold.events import BadEvent, Json, decoder_of, parse_json
 from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Lost, ReadOnly, Stream, Variable
 
 LENGTHS = Struct("<II")
@@ -144,9 +144,9 @@ class _Ended(msgspec.Struct, frozen=True):
     read_only: ReadOnly = ""
 
 
-_ended = msgspec.json.Decoder(_Ended)
-_header = msgspec.json.Decoder(Header)
-_variables = msgspec.json.Decoder(tuple[Variable, ...])
+_ended = decoder_of(_Ended)
+_header = decoder_of(Header)
+_variables = decoder_of(tuple[Variable, ...])
 
 
 def frame(header: Mapping[str, object], *parts: bytes) -> tuple[bytes, ...]:

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.events import Json
+from pinfold.events import Json, decode_json
 from pinfold.sandbox.contract import Label, UndoRefused
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES
@@ -245,7 +245,7 @@ class SavedStates:
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
         try:
             answer = await _ask_guest(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
-            rows = msgspec.json.decode(answer, type=list[_RestoredVariable])
+            rows = decode_json(answer, list[_RestoredVariable])
         except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
         finally:

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import msgspec
 
-from pinfold.events import Json
+from pinfold.events import Json, decode_json
 from pinfold.sandbox.contract import SandboxError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Store:
         self._needs: dict[int, frozenset[str]] = {}
         for path in self._states.glob("*.json"):
             with suppress(ValueError, OSError, RecursionError):
-                self._needs[int(path.stem)] = _needs(msgspec.json.decode(path.read_bytes(), type=SavedState))
+                self._needs[int(path.stem)] = _needs(decode_json(path.read_bytes(), SavedState))
 
     @property
     def cells(self) -> set[int]:
@@ -161,7 +161,7 @@ class Store:
         """For the guest that is to be as it was after `cell`. Raises Unsaved."""
         try:
             read = (self._states / f"{cell}.json").read_bytes()
-            return msgspec.to_builtins(msgspec.json.decode(read, type=SavedState))
+            return msgspec.to_builtins(decode_json(read, SavedState))
         except (OSError, ValueError, RecursionError) as error:
             raise Unsaved(f"the saved state after cell {cell} cannot be read: {error}") from error
 
@@ -229,7 +229,7 @@ def _parse_line(line: bytes) -> _Said:
     if not line.endswith(b"\n"):
         raise Unsaved("the copy that was to be saved ended early, or does not end")
     try:
-        return msgspec.json.decode(line, type=_Said)
+        return decode_json(line, _Said)
     except (ValueError, RecursionError) as error:
         raise Unsaved("the copy that was to be saved said something else") from error
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.events import Json, Reach
+from pinfold.events import Json, Reach, convert
 from pinfold.text import cap_text
 from pinfold.tools.builtin.programs import Program, Reply, ask
 from pinfold.tools.ports import Inside, Kept
@@ -98,7 +98,7 @@ class FileTools:
         """List a folder: {"entries": [{"name", "type", "size"}]}."""
         reply = await self._ask("file_reader", "entries", path=path)
         try:
-            entries = msgspec.to_builtins(msgspec.convert(reply.get("entries"), list[_Entry]))
+            entries = msgspec.to_builtins(convert(reply.get("entries"), list[_Entry]))
         except msgspec.ValidationError:
             raise BadCall("the session gave no answer that can be read") from None
         more = reply.count("more")

@@ -15,7 +15,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import data_dir, hold_file_lock, private_dir, read_private, state_dir, write_private
 from pinfold.app.session.mcp.files import user_file
 from pinfold.app.trust.secrets import secrets_in
-from pinfold.events import Json
+from pinfold.events import Json, decode_json
 from pinfold.tools.mcp.spec import ServerSpec
 
 
@@ -63,7 +63,7 @@ class FilePins:
         if data is None:
             return None
         try:
-            pin = msgspec.json.decode(data, type=_Pin)
+            pin = decode_json(data, _Pin)
         except msgspec.MsgspecError as error:
             raise ConfigError(f"{path} is damaged; remove it, and look at {server} again: pinfold mcp trust") from error
         return pin if pin.identity == identity(self._specs[server]) else None
@@ -106,7 +106,7 @@ def _failure_path(server: str) -> Path:
 
 def failure_of(server: str) -> Failure | None:
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(_failure_path(server).read_bytes(), type=Failure)
+        return decode_json(_failure_path(server).read_bytes(), Failure)
     return None
 
 

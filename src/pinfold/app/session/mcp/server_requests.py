@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, ValidationError
 
 from pinfold.app.models.session_models import CallOptions, SessionModels, SpendingLedger
 from pinfold.app.session.egress import ActionContext, current_action
@@ -25,6 +25,7 @@ from pinfold.events import (
     Request,
     Sent,
     UserMessage,
+    convert,
     plain_json,
 )
 from pinfold.model import destination_of

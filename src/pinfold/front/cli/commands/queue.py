@@ -30,6 +30,7 @@ from pinfold.front.flags import flags_of, session_options
 from pinfold.front.progress import say
 from pinfold.text import first_line
 
+_INTERRUPTED = 130
 _TEXT = 60
 _START_S = 30.0
 """How long a task in the background may take to open its session."""
@@ -89,10 +90,18 @@ def queue_run_command(jobs: int, wait: bool) -> int:
     """Do the tasks that are due, in their order. A task that fails for a passing reason is tried again later."""
     queue = TaskQueue()
     claimed = queue.claim()
-    try:
-        return anyio.run(_run, queue, jobs, wait)
-    finally:
-        claimed.release()
+    while True:
+        try:
+            code = anyio.run(_run, queue, jobs, wait)
+        finally:
+            claimed.release()
+        if code == _INTERRUPTED or queue.is_over():
+            return code
+        # Whoever added a task a moment ago may have found the queue still claimed.
+        try:
+            claimed = queue.claim()
+        except ConfigError:
+            return code
 
 
 async def _run(queue: TaskQueue, jobs: int, wait: bool) -> int:
@@ -108,7 +117,7 @@ async def _run(queue: TaskQueue, jobs: int, wait: bool) -> int:
         watching.start_soon(set_on_signal, stopping, "stopping; tasks that run go on with the next `pinfold queue run`")
         await run_queue(queue, jobs, on_start=start, on_end=end, stopping=stopping, wait=wait)
     if stopping.is_set():
-        return 130
+        return _INTERRUPTED
     return 1 if any(task.state == "failed" for task in queue.tasks()) else 0
 
 
