@@ -8,6 +8,9 @@
     ./.venv/bin/python bench/tasks.py --set FOLDER --arm pinfold [--checkout DIR]
                                                             questions of a folder (bench/task_suite/questions.py), with the
                                                             Pinfold of this checkout or another
+    ./.venv/bin/python bench/tasks.py --krama FOLDER --arm pinfold [--window 8192]
+                                                            KramaBench's legal tasks (bench/task_suite/krama.py), with a
+                                                            context of this size
     ./.venv/bin/python bench/tasks.py --compare RUN RUN     solved, tokens and calls of two such runs
 
 Needs the file mbpp/sanitized-mbpp.json of google-research, in bench/out/ or as `--mbpp FILE`.
@@ -34,7 +37,7 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.task_suite import baseline, dev, held_out, mbpp, questions, results, self_test, server
+from bench.task_suite import baseline, dev, held_out, krama, mbpp, questions, results, self_test, server
 from bench.task_suite.arms import ARMS, ROOT, ArmName, Asked
 from bench.task_suite.checks import now
 from bench.task_suite.meter import Meter
@@ -75,6 +78,7 @@ class Bench:
     meter: Meter
     limit_s: float
     checkout: Path
+    window: int | None
 
     def expiry(self) -> Callable[[], bool]:
         """From now on. A hang that keeps no model busy has its end too."""
@@ -97,6 +101,7 @@ def tried(task: Task, arm: ArmName, bench: Bench) -> Result:
         model=server.NAME,
         expired=bench.expiry(),
         checkout=bench.checkout,
+        window=bench.window,
         scratch=scratch,
     )
     began, clock, worked = now(), time.monotonic(), bench.server.worked_s()
@@ -163,7 +168,7 @@ def run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> None:
         return
     own = server.serving(given.weights, given.threads, folder / "server.log")
     with nullcontext(Server(given.server)) if given.server else own as there, closing(Meter(there.url)) as meter:
-        bench = Bench(folder, there, meter, given.limit_s, given.checkout)
+        bench = Bench(folder, there, meter, given.limit_s, given.checkout, given.window)
         warm = ""
         for number, (arm, task) in enumerate(left, 1):
             if warm != arm:
@@ -202,14 +207,20 @@ def arguments() -> argparse.Namespace:
     add("--report", nargs="+", metavar="RUN", help="names or folders of runs; nothing is run")
     add("--compare", nargs="+", metavar="RUN", help="names or folders of runs of ours; nothing is run")
     add("--set", type=Path, metavar="FOLDER", help="questions with labels and tables, instead of our own tasks")
+    add("--krama", type=Path, metavar="FOLDER", help="a checkout of KramaBench, instead of our own tasks")
+    add("--domain", default="legal", help="of KramaBench")
+    add("--window", type=int, metavar="TOKENS", help="the context that Pinfold may fill")
     add("--checkout", type=Path, default=ROOT, metavar="DIR", help="whose Pinfold is asked (default: this one)")
     add("--self-test", action="store_true", help="check the checkers; no model")
     return parser.parse_args()
 
 
 def chosen(given: argparse.Namespace) -> list[Task]:
-    tasks = questions.load(given.set) if given.set else [*dev.TASKS, *held_out.TASKS]
-    if not given.no_mbpp and not given.set:
+    if given.krama:
+        tasks = krama.load(given.krama, given.domain)
+    else:
+        tasks = questions.load(given.set) if given.set else [*dev.TASKS, *held_out.TASKS]
+    if not given.no_mbpp and not given.set and not given.krama:
         tasks += mbpp.load(given.mbpp)
     if given.self_test:
         return tasks
@@ -254,7 +265,7 @@ def main() -> int:
         return 0
     try:
         tasks = chosen(given)
-    except (mbpp.NotMbpp, questions.NoQuestions) as missing:
+    except (mbpp.NotMbpp, questions.NoQuestions, krama.NoKrama) as missing:
         print(missing, file=sys.stderr)
         return 2
     if given.self_test:

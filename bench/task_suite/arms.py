@@ -31,6 +31,8 @@ class Asked:
     expired: Callable[[], bool]
     checkout: Path = ROOT
     """Whose Pinfold is asked."""
+    window: int | None = None
+    """The context that Pinfold may fill."""
     scratch: Path
     """A folder for what the agent itself keeps; empty at the start of a run."""
 
@@ -47,7 +49,8 @@ def pinfold(asked: Asked) -> Attempt:
     command = [sys.executable, "-m", "pinfold", "run", "--json", "--mode", "auto", "--ephemeral"]
     command += ["--model", f"{asked.url}#{asked.model}", "--workspace", str(asked.workspace), asked.prompt]
     homes = {f"XDG_{kind}_HOME": str(asked.scratch / kind.lower()) for kind in ("CONFIG", "CACHE", "STATE")}
-    ended, out, err = _run(command, asked, {**homes, "PYTHONPATH": str(asked.checkout / "src")})
+    window = {"PINFOLD_MODEL_CONTEXT": str(asked.window)} if asked.window else {}
+    ended, out, err = _run(command, asked, {**homes, **window, "PYTHONPATH": str(asked.checkout / "src")})
     events = _events(out)
     last = next((event for event in reversed(events) if event.get("kind") == "TurnEnded"), None)
     return Attempt(
