@@ -18,7 +18,7 @@ from bench.task_suite import baseline
 
 ArmName = Literal["pinfold", "smolagents", "smolagents-kinder"]
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "PINFOLD_SANDBOX_PYTHON")
 """Variables an agent gets; no keys, and nobody's configuration."""
 
 
