@@ -43,6 +43,7 @@ from pinfold.tools import BadCall, Registry, ToolFailed
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
+    from pinfold.app.session.skill_tools import SessionSkills
 
 logger = logging.getLogger(__name__)
 _READING = ("files", "workspace", "protected", "outside", "host")
@@ -60,6 +61,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     """Of MCP."""
     catalogue: Catalogue | None = None
     """What code finds in `servers`."""
+    skills: SessionSkills | None = None
     output: LimitsConfig = LimitsConfig()
     state: Callable[[], State] = State
     """The session's state, once it is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ OWN_MODULES: Mapping[str, str] = {
     "web": "Pages of the web",
     "memory": "Notes that outlive the session",
     "project": "The plan, its tasks and the lab notebook",
+    "skills": "Instructions for certain tasks, and functions that were kept as tools",
     "sql": "The user's databases, read only",
     "system": "Commands, packages, time, arithmetic, questions to the user",
     "tools": "The user's own tools",
@@ -42,8 +43,11 @@ class UnstartedServers(Protocol):
 
 
 class Catalogue:
-    def __init__(self, registry: Registry, late: UnstartedServers | None = None) -> None:
+    def __init__(
+        self, registry: Registry, late: UnstartedServers | None = None, write_skills: Callable[[], None] | None = None
+    ) -> None:
         self._registry = registry
+        self._write_skills = write_skills
         self.late = late
         self._written: dict[str, str] = {}
         self._writing = Lock()
@@ -65,6 +69,8 @@ class Catalogue:
                     file.write_text(source, encoding="utf-8", errors="backslashreplace")
                     file.chmod(0o644)  # a session of root's runs under an id of its own
                     self._written[module] = source
+            if self._write_skills:
+                self._write_skills()
 
     async def answer(self, args: Mapping[str, Json]) -> Answer:
         match args:

@@ -1,0 +1,282 @@
+"""The skills of a session: told to the model, read by it, and made from its functions. Tools of `servers.skills`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from anyio import to_thread
+from msgspec.structs import replace
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import config_dir
+from pinfold.engine import NotShown
+from pinfold.events import ActionFinished, ActionId, ActionProposed, ActionStarted, CallTool, Json, RunCell
+from pinfold.log import Log
+from pinfold.sandbox import FileRefused, Provider, Session
+from pinfold.text import cap_text, first_line, join_names
+from pinfold.tools import BadCall, BadTool, Registry, Result, Tool, tool
+from pinfold.tools.ports import Inside
+
+if TYPE_CHECKING:
+    from pinfold.app.session.promotion import Promotion, Request
+    from pinfold.app.session.skill_sandbox import SkillSandbox
+    from pinfold.app.trust.skills import Skill
+
+SERVER = "skills"
+_SKILL = "SKILL.md"
+
+FILE_CHARS = 60_000
+"""Of one file of a skill that is read."""
+
+
+class SessionSkills:
+    """Those that are trusted. `folder`: of the host's, where code of the session finds their files."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        log: Log,
+        *,
+        inside: Inside,
+        ensure_session: Callable[[], Awaitable[Session]],
+        folder: Path | None,
+    ) -> None:
+        self._provider = provider
+        self._log = log
+        self._inside = inside
+        self._ensure_session = ensure_session
+        self._folder = folder
+        self._skills: dict[str, Skill] = {}
+        self._written: set[str] = set()
+        self._alone: SkillSandbox | None = None
+        self._prepared: dict[str, Promotion] = {}
+        """What a person was shown, by the arguments of the call."""
+        self._registry: Registry | None = None
+
+    async def close(self) -> None:
+        if self._alone:
+            await self._alone.close()
+
+    def load(self, workspace: Path, obeyed: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Find them. Returns a line for each that cannot be used. Raises ConfigError."""
+        if not (config_dir() / "skills").is_dir() and not any(name.startswith(".agents/skills/") for name in obeyed):
+            return ()
+        from pinfold.app.trust.skills import find_skills
+
+        faults: list[str] = []
+        for one in find_skills(workspace, obeyed):
+            if one.state == "trusted":
+                self._skills[one.name] = one
+            else:
+                why = one.problem or f"it is {one.state}; see and allow: pinfold skill trust {one.name}"
+                faults.append(f"the skill {one.name} is ignored: {why}")
+        return tuple(faults)
+
+    def register(self, registry: Registry) -> tuple[str, ...]:
+        """Add the functions among them as tools. Returns a line for each that cannot be one."""
+        self._registry = registry
+        faults: list[str] = []
+        for one in self._skills.values():
+            try:
+                self._add(one)
+            except BadTool as error:
+                faults.append(f"the skill {one.name} is no tool: {error}")
+        return tuple(faults)
+
+    def _add(self, skill: Skill) -> None:
+        # Only the user's own: a project adds words, never tools.
+        if skill.place == "project" or self._registry is None:
+            return
+        from pinfold.app.session.promotion import skill_tool
+        from pinfold.app.session.skill_sandbox import SkillSandbox
+
+        self._alone = self._alone or SkillSandbox(self._provider)
+        if made := skill_tool(skill, self._alone, self._inside):
+            self._registry.add(made)
+
+    def prompt(self, place: str) -> str:
+        """What the model is told of them at first."""
+        if not self._skills:
+            return ""
+        from pinfold.app.session.promotion import CALL, TOOL
+        from pinfold.tools.skills import skills_prompt
+
+        found = [one for one in self._skills.values() if one.place == "project" or TOOL not in one.described.metadata]
+        functions = [one.described for one in self._skills.values() if one not in found]
+        calls = [(one.metadata.get(CALL, one.metadata[TOOL]), one.description) for one in functions]
+        return skills_prompt([(one.name, one.described.description) for one in found], calls, place)
+
+    def write_files(self) -> None:
+        """Put their files where code finds them. Blocks."""
+        for one in list(self._skills.values()):
+            if self._folder is None or one.digest in self._written:
+                continue
+            for name, data in one.files.items():
+                path = self._folder / one.name / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+                path.chmod(0o644)  # a session of root's runs under an id of its own
+            self._written.add(one.digest)
+
+    def tools(self) -> list[Tool[..., Any]]:
+        async def read_skill(name: str, file: str = "") -> str:
+            """Read a skill: its instructions, or one of its files.
+
+            Args:
+                name: Of the skill; empty lists all.
+                file: Its path in the skill, such as references/forms.md.
+            """
+            await to_thread.run_sync(self.write_files)
+            return self._read(name, file)
+
+        async def promote_skill(
+            file_path: str,
+            function_name: str,
+            tool_name: str = "",
+            effects: str = "none",
+            examples: list[dict[str, Any]] | None = None,
+        ) -> Result:
+            """Keep a function that works as a tool, for this and all later sessions. The user is asked.
+
+            Args:
+                file_path: The file of the workspace that defines it, with type hints and a docstring.
+                function_name: A function at its top level, which needs nothing but that file and installed packages.
+                tool_name: Of the tool; that of the function unless given.
+                effects: none, or files if it reads or writes files of the workspace.
+                examples: Arguments of calls that must work, if none was made in this session.
+            """
+            wanted = _Wanted(file_path, function_name, tool_name or function_name, effects, examples or [])
+            return await to_thread.run_sync(self._keep, self._prepared.pop(wanted.key, None))
+
+        made: list[Tool[..., Any]] = [
+            tool(effect="pure", reach="nothing")(read_skill),
+            tool(effect="once", reach="outside")(promote_skill),
+        ]
+        return [replace(one, server=SERVER) for one in made]
+
+    def _read(self, name: str, file: str) -> str:
+        """Raises BadCall."""
+        if not name:
+            lines = [f"{one.name}: {one.described.description}" for one in self._skills.values()]
+            return "\n".join(lines) or "(no skills)"
+        skill = self._skills.get(name) or self._skills.get(name.replace("_", "-"))
+        if skill is None:
+            raise BadCall(f"no skill is called {name[:64]!r}; there are {join_names(list(self._skills), 12) or 'none'}")
+        path = str(PurePosixPath(file or _SKILL))
+        if path not in skill.files:
+            raise BadCall(f"{skill.name} has no file {file[:200]!r}; it has {join_names(list(skill.files), 20)}")
+        if path != _SKILL:
+            return cap_text(skill.files[path].decode("utf-8", "replace"), FILE_CHARS)
+        others = [one for one in skill.files if one != _SKILL]
+        more = f"\n\n[Its other files: {join_names(others, 20)}]" if others else ""
+        narrows = (
+            f"\n\n[It uses only: {' '.join(skill.described.allowed_tools)}]" if skill.described.allowed_tools else ""
+        )
+        return cap_text(skill.described.body, FILE_CHARS) + narrows + more
+
+    async def preview(self, args: Mapping[str, Json]) -> str:
+        """What a person sees before they agree to a promotion. Raises NotShown with the reason why there is nothing to agree to."""
+        from pinfold.app.session.promotion import prepare_promotion
+
+        wanted = _Wanted.of(args)
+        try:
+            request = await self._request(wanted)
+            assert self._registry is not None
+            known = self._prepared.get(wanted.key)
+            if known is None or known.request != request:
+                known = await prepare_promotion(request, self._registry.names, self._provider)
+            self._prepared[wanted.key] = known
+        except (BadTool, BadCall, ConfigError) as error:
+            self._prepared.pop(wanted.key, None)
+            raise NotShown(f"{wanted.function} cannot be promoted: {error}") from error
+        return known.shows
+
+    async def _request(self, wanted: _Wanted) -> Request:
+        """Raises BadCall, BadTool."""
+        from pinfold.app.session.promotion import Request
+        from pinfold.tools.skills import calls_in_cells, read_signature, slice_function
+
+        try:
+            data = await (await self._ensure_session()).get(wanted.file)
+            source = data.decode("utf-8")
+        except FileRefused as error:
+            raise BadCall(str(error)) from error
+        except UnicodeDecodeError as error:
+            raise BadCall(f"{wanted.file} is not UTF-8 text") from error
+        file = PurePosixPath(wanted.file).name
+        signature = read_signature(slice_function(source, wanted.function, file).function)
+        parameters = tuple(one.name for one in signature.arguments)
+        cells = await to_thread.run_sync(lambda: list(_list_cells(self._log)))
+        return Request(
+            source=source,
+            file=file,
+            function=wanted.function,
+            tool=wanted.tool,
+            effects=wanted.effects,
+            examples=wanted.examples,
+            recorded=calls_in_cells(cells, wanted.function, parameters, file),
+        )
+
+    def _keep(self, promotion: Promotion | None) -> Result:
+        """Write exactly what a person was shown. Raises BadCall."""
+        from pinfold.app.trust.skills import install_skill, read_skill_folder
+
+        if promotion is None:
+            raise BadCall("nobody has seen what would be kept; call it again")
+        try:
+            folder = install_skill(promotion.skill, promotion.files)
+            skill = replace(read_skill_folder(folder), state="trusted")
+            self._add(skill)
+        except (ConfigError, BadTool) as error:
+            raise BadCall(str(error)) from error
+        self._skills[skill.name] = skill
+        name = promotion.tool
+        words = f"{name} is a tool now, here and in later sessions: call {name}, or `from servers.skills import {name}`"
+        return Result(text=words, value=name, notices=(f"Kept as your skill {skill.name}: {folder}",))
+
+
+class _Wanted(NamedTuple):
+    """The arguments of `promote_skill`, in the one form in which calls are compared."""
+
+    file: str
+    function: str
+    tool: str
+    effects: str
+    examples: list[Json]
+
+    @classmethod
+    def of(cls, args: Mapping[str, Json]) -> _Wanted:
+        name = str(args.get("function_name", ""))
+        examples: Json = args.get("examples")
+        return cls(
+            str(args.get("file_path", "")),
+            name,
+            str(args.get("tool_name") or name),
+            str(args.get("effects") or "none"),
+            cast("list[Json]", examples) if isinstance(examples, list) else [],
+        )
+
+    @property
+    def key(self) -> str:
+        return json.dumps(self, sort_keys=True, default=repr)
+
+
+def _list_cells(log: Log) -> Iterator[tuple[int, str, str | None]]:
+    """The cells that went well: number, code and value; a file that a tool has written counts as a cell that names it."""
+    codes: dict[ActionId, str] = {}
+    numbers: dict[ActionId, int] = {}
+    for entry in log.read():
+        match entry.event:
+            case ActionProposed(id=id_, action=RunCell(code=code)):
+                codes[id_] = code
+            case ActionProposed(id=id_, action=CallTool() as call) if "path" in call.given:
+                codes[id_] = f"# {first_line(str(call.given['path']))}"
+            case ActionStarted(id=id_, cell=int(cell)):
+                numbers[id_] = cell
+            case ActionFinished(id=id_, outcome="ok", value=value) if id_ in codes:
+                yield numbers.get(id_, 0), codes[id_], value
+            case _:
+                pass

@@ -1,0 +1,96 @@
+"""SKILL.md: YAML between two lines of `---`, then the text for the model. Format: agentskills.io."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import cast
+
+from msgspec import Struct
+
+from pinfold.events import Json
+from pinfold.tools.declared.tables import Table, parse
+from pinfold.tools.results import BadTool
+
+SKILL = "SKILL.md"
+NAME_CHARS = 64
+DESCRIPTION_CHARS = 1024
+COMPATIBILITY_CHARS = 500
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_FRONT = re.compile(rb"\s*---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
+
+
+class SkillFile(Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    body: str = ""
+    license: str = ""
+    compatibility: str = ""
+    """What it needs, such as programs or a network."""
+    metadata: Mapping[str, str] = {}
+    allowed_tools: tuple[str, ...] = ()
+    """What it says it uses. It allows nothing: policy judges every call as always."""
+
+
+def check_name(name: str, source: str) -> str:
+    """The name, or BadTool."""
+    if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
+        raise BadTool(
+            f"{source}: {name[:80]!r} cannot be a skill's name: use up to {NAME_CHARS} small letters, digits and single "
+            "hyphens between them"
+        )
+    return name
+
+
+def parse_skill(data: bytes, folder: str, source: str = "") -> SkillFile:
+    """The file of the skill in the folder of that name. Raises BadTool: where, what and how to fix it, in one line."""
+    source = source or f"{folder}/{SKILL}"
+    found = _FRONT.match(data.removeprefix(b"\xef\xbb\xbf"))
+    if found is None:
+        raise BadTool(f"{source}: it must begin with `---`, then name and description, then `---`")
+    top = Table(source, "", parse(found[1], source))
+    name = check_name(top.text("name"), source)
+    if name != folder:
+        top.fault("name", f"it is {name!r} and must be that of its folder, {folder!r}")
+    description = " ".join(_bounded(top, "description", DESCRIPTION_CHARS).split())
+    if not description:
+        top.fault("description", "say in a sentence what the skill does and when to use it")
+    allowed: Json = top.take("allowed-tools") or ""
+    words = (
+        [str(one) for one in cast("list[Json]", allowed)]
+        if isinstance(allowed, list)
+        else str(allowed).replace(",", " ").split()
+    )
+    try:
+        body = data.removeprefix(b"\xef\xbb\xbf")[found.end() :].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadTool(f"{source}: it is not UTF-8; save it as such") from error
+    return SkillFile(
+        name=name,
+        description=description,
+        body=body.strip(),
+        license=top.text("license"),
+        compatibility=_bounded(top, "compatibility", COMPATIBILITY_CHARS),
+        metadata=top.texts("metadata"),
+        allowed_tools=tuple(words),
+    )
+
+
+def _bounded(top: Table, key: str, most: int) -> str:
+    text = top.text(key)
+    if len(text) > most:
+        top.fault(key, f"it has {len(text):,} characters; {most:,} is the most")
+    return text
+
+
+def format_skill(skill: SkillFile) -> str:
+    """The file of a skill."""
+    lines = ["---", f"name: {skill.name}", f"description: {_quote(skill.description)}"]
+    if skill.metadata:
+        lines += ["metadata:", *(f"  {key}: {_quote(value)}" for key, value in skill.metadata.items())]
+    return "\n".join([*lines, "---", "", skill.body.strip(), ""])
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
