@@ -46,5 +46,5 @@ def _estimate_tokens(piece: str) -> float:
     if piece.isspace():
         return 0
     if not piece.isascii():
-        return len(piece.encode()) / 2
+        return 3 if piece > "\uffff" else len(piece.encode()) / 2
     return 1 + max(0, len(piece) - 6) / 3 if piece.isalpha() else len(piece) / 2 if piece.isdigit() else 1
