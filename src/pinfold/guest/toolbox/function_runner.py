@@ -40,7 +40,7 @@ class _Touched:
     def note(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str | bytes):
             path = os.fsdecode(args[0])
-            if args[2] & _WRITES:
+            if args[2] & _WRITES and not path.startswith("/dev/"):
                 self._add(f"write {path}")
             elif not self._is_own(path):
                 self._add(f"read {path}")
