@@ -11,6 +11,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from anyio import to_thread
 from msgspec.structs import replace
 
 from pinfold.app.session.promotion import Request, prepare_promotion, run_skill_tests, skill_tool
@@ -203,9 +204,10 @@ async def try_hostile(port: int, path: str, files: dict[str, bytes], *, writable
 async def test_the_sandbox_alone_holds_a_hostile_function(tmp_path: Path, listener: tuple[int, list[str]]) -> None:
     port, heard = listener
     target = tmp_path / "out"
-    Path(f"{target}.secret").write_text("s")
-    with urlopen(f"http://127.0.0.1:{port}/control"):
-        assert heard == ["/control"]  # it can be reached from here
+    (tmp_path / "out.secret").write_text("s")
+    control = await to_thread.run_sync(urlopen, f"http://127.0.0.1:{port}/control")
+    control.close()
+    assert heard == ["/control"]  # it can be reached from here
     # The same tries work where they may: in the sandbox's own folder.
     assert await try_hostile(port, "out", {"out.secret": b"s"}, writable=True) == ["write", "read"]
     assert await try_hostile(port, str(target), {}, writable=False) == []

@@ -16,7 +16,7 @@ from pinfold import Agent, Approval
 from pinfold.app.trust.project_files import read_project_files
 from pinfold.app.trust.skills import find_skills, install_skill, skills_folder, trust_skill
 from pinfold.app.trust.workspace_trust import trust
-from pinfold.events import Noticed, SessionOpened
+from pinfold.events import Event, Noticed, SessionOpened
 from pinfold.model import ScriptedModel
 from pinfold.model.protocol import InText
 from pinfold.model.scripted import KeptReply
@@ -157,8 +157,14 @@ async def test_a_change_of_a_promoted_file_takes_the_tool_away_until_it_is_trust
 
 async def prompt_of(agent: Agent) -> str:
     """What the model was told first."""
-    live = agent._live  # pyright: ignore
-    return next(entry.event.prompt for entry in live.log.read() if isinstance(entry.event, SessionOpened))
+    return next(event.prompt for event in events_of(agent) if isinstance(event, SessionOpened))
+
+
+def events_of(agent: Agent) -> list[Event]:
+    """All of the session."""
+    live = agent._live  # pyright: ignore[reportPrivateUsage]
+    assert live
+    return [entry.event for entry in live.log.read()]
 
 
 def put_skill(workspace: Path, name: str = "pdf-forms", **more: bytes) -> Path:
@@ -233,7 +239,7 @@ async def test_a_broken_skill_is_one_line_and_the_others_work(workspace: Path, s
     (skills_folder() / "bad/SKILL.md").write_text("---\nname: [\n")
     async with agent_of(workspace, script(calls("read_skill", name="good"))) as agent:
         events = await turn(agent)
-        notices = [entry.event.text for entry in agent._live.log.read() if isinstance(entry.event, Noticed)]  # pyright: ignore
+        notices = [event.text for event in events_of(agent) if isinstance(event, Noticed)]
     assert seen(events) == ["Do it so."]
     (notice,) = [one for one in notices if "skill" in one]
     assert notice.startswith("the skill bad is ignored: bad/SKILL.md: it must begin with")

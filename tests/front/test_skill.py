@@ -13,7 +13,7 @@ from tests.conftest import Ran
 
 from pinfold.app.trust.skills import skills_folder
 
-pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Ran]
 SOURCE = '''\
 def double(x: int) -> int:

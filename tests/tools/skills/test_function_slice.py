@@ -7,6 +7,8 @@ import pytest
 from pinfold.tools import BadTool
 from pinfold.tools.skills import calls_in_cells, calls_in_docstring, check_source, read_signature, slice_function
 
+pytestmark = pytest.mark.unit
+
 SOURCE = '''\
 from __future__ import annotations
 import os, math

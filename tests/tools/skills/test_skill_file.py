@@ -11,6 +11,8 @@ from skills_ref import validate
 from pinfold.tools import BadTool
 from pinfold.tools.skills import LINE_TOKENS, SKILL, SkillFile, format_skill, parse_skill, skills_prompt
 
+pytestmark = pytest.mark.unit
+
 FULL = b"""\
 ---
 name: pdf-forms

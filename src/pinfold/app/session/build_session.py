@@ -191,7 +191,6 @@ def build_runner(
         about_to_read=about_to_read,
     )
     skills = SessionSkills(ground.provider, log, inside=inside, ensure_session=ensure_session, folder=spec.skills)
-    ignored = skills.load(spec.workspace, toolbox.loaded.obeyed)
     own += skills.tools()
     own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
     tools, faults = build_tools(
@@ -199,12 +198,10 @@ def build_runner(
     )
     shown = select_shown_tools(small=small, handed=names)
     registry = Registry(tools, enable=config.tools.enable, disable=config.tools.disable, shown=shown)
-    faults += (*ignored, *skills.register(registry))
-    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
-        registry.put(server, served)
-    if servers:
-        servers.register(registry)
-    shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "servers": servers, "spec": spec}
+    faults += skills.register(registry, spec.workspace, toolbox.loaded.obeyed)
+    _put_servers(registry, toolbox, servers)
+    shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}
+    shared |= {"servers": servers, "skills": skills}
     judging = ActionPolicy(
         **shared,
         inside=inside,
@@ -213,7 +210,6 @@ def build_runner(
         grants=Grants(),
         guards=_guards(config.run),
         flows=toolbox.flows,
-        skills=skills,
     )
     runner = SandboxActionRunner(
         **shared,
@@ -221,12 +217,18 @@ def build_runner(
         log=log,
         judging=judging,
         catalogue=Catalogue(registry, servers, skills.write_files),
-        skills=skills,
         output=config.limits,
         glances=small,
         closing=(skills.close, *((databases.close,) if databases else ())),
     )
     return runner, faults
+
+
+def _put_servers(registry: Registry, toolbox: ToolOptions, servers: SessionServers | None) -> None:
+    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    if servers:
+        servers.register(registry)
 
 
 _PROMPT = """\

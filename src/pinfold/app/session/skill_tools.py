@@ -60,30 +60,24 @@ class SessionSkills:
         if self._alone:
             await self._alone.close()
 
-    def load(self, workspace: Path, obeyed: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Find them. Returns a line for each that cannot be used. Raises ConfigError."""
+    def register(self, registry: Registry, workspace: Path, obeyed: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Find them, and add the functions among them as tools. Returns a line for each that cannot be used. Raises ConfigError."""
+        self._registry = registry
         if not (config_dir() / "skills").is_dir() and not any(name.startswith(".agents/skills/") for name in obeyed):
             return ()
         from pinfold.app.trust.skills import find_skills
 
         faults: list[str] = []
         for one in find_skills(workspace, obeyed):
-            if one.state == "trusted":
-                self._skills[one.name] = one
-            else:
+            if one.state != "trusted":
                 why = one.problem or f"it is {one.state}; see and allow: pinfold skill trust {one.name}"
                 faults.append(f"the skill {one.name} is ignored: {why}")
-        return tuple(faults)
-
-    def register(self, registry: Registry) -> tuple[str, ...]:
-        """Add the functions among them as tools. Returns a line for each that cannot be one."""
-        self._registry = registry
-        faults: list[str] = []
-        for one in self._skills.values():
+                continue
             try:
                 self._add(one)
+                self._skills[one.name] = one
             except BadTool as error:
-                faults.append(f"the skill {one.name} is no tool: {error}")
+                faults.append(f"the skill {one.name} is ignored: {error}")
         return tuple(faults)
 
     def _add(self, skill: Skill) -> None:
