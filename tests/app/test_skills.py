@@ -243,3 +243,20 @@ async def test_a_broken_skill_is_one_line_and_the_others_work(workspace: Path, s
     assert seen(events) == ["Do it so."]
     (notice,) = [one for one in notices if "skill" in one]
     assert notice.startswith("the skill bad is ignored: bad/SKILL.md: it must begin with")
+
+
+async def test_the_lite_sandbox_reads_skills_as_files_and_calls_functions_as_tools(
+    workspace: Path, script: Script, cell: Any
+) -> None:
+    install_skill("pdf-forms", {"SKILL.md": skill_text("pdf-forms")})
+    (workspace / "rsi_calculator.py").write_text(RSI)
+    look = cell("import glob, os\nprint(open(os.environ['PINFOLD_SITE'] + '/.skills/pdf-forms/SKILL.md').read())")
+    model = script(look, calls("promote_skill", **PROMOTE, examples=[CALL]), calls("calculate_rsi", **CALL))
+    async with Agent(
+        model=model, workspace=workspace, sandbox="landlock", ephemeral=True, approve=Asked(True), allow_unmasked=True
+    ) as agent:
+        text, _, result = seen(await turn(agent))
+        told = await prompt_of(agent)
+    assert "Do it so." in text
+    assert "/.skills/NAME/SKILL.md" in told
+    assert result == "[85.71428571428571]"

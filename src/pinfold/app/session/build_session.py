@@ -216,7 +216,7 @@ def build_runner(
         provider=ground.provider,
         log=log,
         judging=judging,
-        catalogue=Catalogue(registry, servers, skills.write_files),
+        catalogue=Catalogue(registry, servers),
         output=config.limits,
         glances=small,
         closing=(skills.close, *((databases.close,) if databases else ())),
@@ -267,7 +267,8 @@ class ModelSwitcher:
             lines.append(f"{catalogue}\n")
         if self.runner.skills:
             has_mounts = self.runner.provider.capabilities.mounts
-            lines.append(self.runner.skills.prompt(SKILLS if has_mounts else str(spec.skills)))
+            place = SKILLS if has_mounts else str(spec.skills)
+            lines.append(self.runner.skills.prompt(place, can_call=self.runner.has_servers))
         told = (_SMALL if is_small else _PROMPT).format(workspace=spec.workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
         return told + wanted + (form.describe_schema() if form else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -43,11 +43,8 @@ class UnstartedServers(Protocol):
 
 
 class Catalogue:
-    def __init__(
-        self, registry: Registry, late: UnstartedServers | None = None, write_skills: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, registry: Registry, late: UnstartedServers | None = None) -> None:
         self._registry = registry
-        self._write_skills = write_skills
         self.late = late
         self._written: dict[str, str] = {}
         self._writing = Lock()
@@ -69,8 +66,6 @@ class Catalogue:
                     file.write_text(source, encoding="utf-8", errors="backslashreplace")
                     file.chmod(0o644)  # a session of root's runs under an id of its own
                     self._written[module] = source
-            if self._write_skills:
-                self._write_skills()
 
     async def answer(self, args: Mapping[str, Json]) -> Answer:
         match args:

@@ -91,8 +91,8 @@ class SessionSkills:
         if made := skill_tool(skill, self._alone, self._inside):
             self._registry.add(made)
 
-    def prompt(self, place: str) -> str:
-        """What the model is told of them at first."""
+    def prompt(self, place: str, *, can_call: bool) -> str:
+        """What the model is told of them at first. `can_call`: code can call tools in this sandbox."""
         if not self._skills:
             return ""
         from pinfold.app.session.promotion import CALL, TOOL
@@ -101,19 +101,14 @@ class SessionSkills:
         found = [one for one in self._skills.values() if one.place == "project" or TOOL not in one.described.metadata]
         functions = [one.described for one in self._skills.values() if one not in found]
         calls = [(one.metadata.get(CALL, one.metadata[TOOL]), one.description) for one in functions]
-        return skills_prompt([(one.name, one.described.description) for one in found], calls, place)
+        return skills_prompt([(one.name, one.described.description) for one in found], calls, place, can_call=can_call)
 
-    def write_files(self) -> None:
-        """Put their files where code finds them. Blocks."""
-        for one in list(self._skills.values()):
-            if self._folder is None or one.digest in self._written:
-                continue
-            for name, data in one.files.items():
-                path = self._folder / one.name / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
-                path.chmod(0o644)  # a session of root's runs under an id of its own
-            self._written.add(one.digest)
+    async def write_files(self) -> None:
+        """Put their files where code finds them."""
+        new = [one for one in self._skills.values() if one.digest not in self._written]
+        if new and self._folder is not None:
+            await to_thread.run_sync(_write_files, self._folder, new)
+            self._written.update(one.digest for one in new)
 
     def tools(self) -> list[Tool[..., Any]]:
         async def read_skill(name: str, file: str = "") -> str:
@@ -123,7 +118,7 @@ class SessionSkills:
                 name: Of the skill; empty lists all.
                 file: Its path in the skill, such as references/forms.md.
             """
-            await to_thread.run_sync(self.write_files)
+            await self.write_files()
             return self._read(name, file)
 
         async def promote_skill(
@@ -230,6 +225,18 @@ class SessionSkills:
         name = promotion.tool
         words = f"{name} is a tool now, here and in later sessions: call {name}, or `from servers.skills import {name}`"
         return Result(text=words, value=name, notices=(f"Kept as your skill {skill.name}: {folder}",))
+
+
+def _write_files(folder: Path, skills: list[Skill]) -> None:
+    for skill in skills:
+        for name, data in skill.files.items():
+            path = folder / skill.name / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            # A session of root's runs under an id of its own.
+            path.chmod(0o644)
+            for above in path.relative_to(folder).parents:
+                (folder / above).chmod(0o755)
 
 
 class _Wanted(NamedTuple):

@@ -13,13 +13,18 @@ _INTRODUCTION = (
     "Skills: before a task that one fits, read it: `from servers.skills import read_skill; read_skill(NAME)`. "
     "Its files are in {place}/NAME.\n"
 )
+_IN_FILES = "Skills: before a task that one fits, read {place}/NAME/SKILL.md.\n"
 _FUNCTIONS = "Functions you made before: `from servers.skills import NAME`.\n"
+_AS_TOOLS = "Functions you made before, as tools:\n"
 _PIECES = re.compile(r"[A-Za-z]+|\d+|\s+|.", re.DOTALL)
 
 
-def skills_prompt(skills: Sequence[tuple[str, str]], functions: Sequence[tuple[str, str]], place: str) -> str:
+def skills_prompt(
+    skills: Sequence[tuple[str, str]], functions: Sequence[tuple[str, str]], place: str, *, can_call: bool = True
+) -> str:
     """Each with its description; empty if there are none. `place`: where code finds the folders of skills."""
-    return _section(_INTRODUCTION.format(place=place), skills) + _section(_FUNCTIONS, functions)
+    heading = (_INTRODUCTION if can_call else _IN_FILES).format(place=place)
+    return _section(heading, skills) + _section(_FUNCTIONS if can_call else _AS_TOOLS, functions)
 
 
 def _section(heading: str, described: Sequence[tuple[str, str]]) -> str:

@@ -60,7 +60,7 @@ def read_signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Signatur
     if given.vararg or given.kwarg or given.posonlyargs:
         raise BadTool(f"{name} takes arguments that have no name to pass them by; name each one")
     docstring = ast.get_docstring(function) or ""
-    described = read_docstring(docstring)
+    described = read_docstring(docstring.partition(">>>")[0])
     if not described.text.strip():
         raise BadTool(f"{name} has no docstring; say in a sentence what it does: the model chooses by it")
     defaults = [None] * (len(given.args) - len(given.defaults)) + list(given.defaults) + list(given.kw_defaults)
