@@ -14,14 +14,13 @@ import pytest
 from anyio import to_thread
 from msgspec.structs import replace
 
-from pinfold.app.session.promotion import Request, prepare_promotion, run_skill_tests, skill_tool
-from pinfold.app.session.skill_sandbox import SkillSandbox
+from pinfold.app.session.promotion import Request, SkillSandbox, prepare_promotion, run_skill_tests, skill_tool
 from pinfold.app.trust.skills import find_skill, install_skill
 from pinfold.events import Json
 from pinfold.sandbox import provider_named
 from pinfold.tools import BUILT_IN, BadCall, BadTool
 from pinfold.tools.builtin.programs import ask
-from pinfold.tools.skills import RecordedCall
+from pinfold.tools.skills.recorded_calls import RecordedCall
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 DOC = '    """Does what its name says."""\n'

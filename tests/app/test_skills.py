@@ -250,10 +250,10 @@ async def test_the_lite_sandbox_reads_skills_as_files_and_calls_functions_as_too
 ) -> None:
     install_skill("pdf-forms", {"SKILL.md": skill_text("pdf-forms")})
     (workspace / "rsi_calculator.py").write_text(RSI)
-    look = cell("import glob, os\nprint(open(os.environ['PINFOLD_SITE'] + '/.skills/pdf-forms/SKILL.md').read())")
+    look = cell("import os\nprint(open(os.environ['PINFOLD_SITE'] + '/.skills/pdf-forms/SKILL.md').read())")
     model = script(look, calls("promote_skill", **PROMOTE, examples=[CALL]), calls("calculate_rsi", **CALL))
     async with Agent(
-        model=model, workspace=workspace, sandbox="landlock", ephemeral=True, approve=Asked(True), allow_unmasked=True
+        model=model, workspace=workspace, sandbox="landlock", ephemeral=True, approve=Asked(True)
     ) as agent:
         text, _, result = seen(await turn(agent))
         told = await prompt_of(agent)

@@ -9,7 +9,7 @@ from bench.tokens.o200k import encoding
 from skills_ref import validate
 
 from pinfold.tools import BadTool
-from pinfold.tools.skills import LINE_TOKENS, SKILL, SkillFile, format_skill, parse_skill, skills_prompt
+from pinfold.tools.skills.skill_file import LINE_TOKENS, SKILL, SkillFile, format_skill, parse_skill, skills_prompt
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ from pinfold.app.trust.skills import Skill, find_skills, install_skill
 from pinfold.events import Json, PinfoldError, new_session_id, parse_json
 from pinfold.sandbox import Provider
 from pinfold.tools import BUILT_IN
-from pinfold.tools.skills import SKILL, SkillFile, check_name, format_skill
+from pinfold.tools.skills.skill_file import SKILL, SkillFile, check_name, format_skill
 
 _SOURCE_BYTES = 1 << 20
 _BODY = """\
@@ -67,11 +67,6 @@ async def promote_file(path: Path, function: str, tool: str, effects: str, examp
     own = [one.parsed.metadata.get(TOOL, "") for one in find_skills(None) if one.parsed]
     async with _open_provider() as provider:
         return await prepare_promotion(request, {*BUILT_IN, *own}, provider)
-
-
-def keep_promotion(promotion: Promotion) -> Path:
-    """Raises ConfigError."""
-    return install_skill(promotion.skill, promotion.files)
 
 
 async def check_skill(skill: Skill) -> list[tuple[str, str]]:

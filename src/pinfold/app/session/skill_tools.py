@@ -21,8 +21,7 @@ from pinfold.tools import BadCall, BadTool, Registry, Result, Tool, tool
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
-    from pinfold.app.session.promotion import Promotion, Request
-    from pinfold.app.session.skill_sandbox import SkillSandbox
+    from pinfold.app.session.promotion import Promotion, Request, SkillSandbox
     from pinfold.app.trust.skills import Skill
 
 SERVER = "skills"
@@ -84,8 +83,7 @@ class SessionSkills:
         # Only the user's own: a project adds words, never tools.
         if skill.place == "project" or self._registry is None:
             return
-        from pinfold.app.session.promotion import skill_tool
-        from pinfold.app.session.skill_sandbox import SkillSandbox
+        from pinfold.app.session.promotion import SkillSandbox, skill_tool
 
         self._alone = self._alone or SkillSandbox(self._provider)
         if made := skill_tool(skill, self._alone, self._inside):
@@ -96,7 +94,7 @@ class SessionSkills:
         if not self._skills:
             return ""
         from pinfold.app.session.promotion import CALL, TOOL
-        from pinfold.tools.skills import skills_prompt
+        from pinfold.tools.skills.skill_file import skills_prompt
 
         found = [one for one in self._skills.values() if one.place == "project" or TOOL not in one.described.metadata]
         functions = [one.described for one in self._skills.values() if one not in found]
@@ -186,7 +184,9 @@ class SessionSkills:
     async def _request(self, wanted: _Wanted) -> Request:
         """Raises BadCall, BadTool."""
         from pinfold.app.session.promotion import Request
-        from pinfold.tools.skills import calls_in_cells, read_signature, slice_function
+        from pinfold.tools.skills.function_slice import slice_function
+        from pinfold.tools.skills.recorded_calls import calls_in_cells
+        from pinfold.tools.skills.signature import read_signature
 
         try:
             data = await (await self._ensure_session()).get(wanted.file)

@@ -20,7 +20,7 @@ from pinfold.app.trust.project_files import SKILLS, ProjectFile, ProjectFiles, r
 from pinfold.app.trust.workspace_trust import is_trusted
 from pinfold.text import printable_line
 from pinfold.tools import BadTool
-from pinfold.tools.skills import SKILL, SkillFile, check_name, parse_skill
+from pinfold.tools.skills.skill_file import SKILL, SkillFile, check_name, parse_skill
 
 MOST = 200
 """Skills in one place."""

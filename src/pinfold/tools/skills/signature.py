@@ -21,13 +21,9 @@ _NAMES: Mapping[str, Any] = {
     "bool": bool,
     "list": list[Any],
     "dict": dict[str, Any],
-    "List": list[Any],
-    "Dict": dict[str, Any],
     "Any": Any,
     "None": None,
 }
-_LISTS = ("list", "List", "Sequence", "Iterable", "Collection")
-_DICTS = ("dict", "Dict", "Mapping")
 _TAKEN = "use str, int, float, bool, list[...], dict[str, ...], Literal[...] or a union of them"
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -127,14 +123,12 @@ def _generic(name: str, inner: ast.expr, what: str, is_result: bool) -> Any:
         values = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if len(values) == len(parts):
             return cast("Any", Literal)[tuple(values)]
-    elif name in _LISTS and len(parts) == 1:
+    elif name in ("list", "List") and len(parts) == 1:
         return types.GenericAlias(list, (_type_of(parts[0], what, is_result=is_result),))
-    elif name in _DICTS and len(parts) == 2 and _type_of(parts[0], what) is str:
+    elif name in ("dict", "Dict") and len(parts) == 2 and _type_of(parts[0], what) is str:
         return types.GenericAlias(dict, (str, _type_of(parts[1], what, is_result=is_result)))
     elif name == "Optional" and len(parts) == 1:
         return _union([_type_of(parts[0], what, is_result=is_result), None])
-    elif name == "Union":
-        return _union([_type_of(part, what, is_result=is_result) for part in parts])
     raise BadTool(f"{what} has the type {name}[{ast.unparse(inner)}], which JSON cannot give; {_TAKEN}")
 
 

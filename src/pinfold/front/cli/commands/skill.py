@@ -10,7 +10,7 @@ import anyio
 import click
 
 from pinfold.app import ConfigError, current_folder
-from pinfold.app.clients import check_skill, create_skill, keep_promotion, promote_file
+from pinfold.app.clients import check_skill, create_skill, promote_file
 from pinfold.app.trust import (
     Skill,
     find_skill,
@@ -139,7 +139,9 @@ def promote_command(file: Path, function: str, yes: bool, **given: Any) -> None:
     promotion = anyio.run(promote_file, file, function, given["tool"], given["effects"], given["examples"])
     _print(promotion.shows.encode())
     _confirm(f"Keep {promotion.tool} as a tool of yours?", yes)
-    tell(f"kept {keep_promotion(promotion)}; the agent can call {promotion.tool} from its next session on")
+    tell(
+        f"kept {install_skill(promotion.skill, promotion.files)}; the agent can call {promotion.tool} from its next session on"
+    )
 
 
 def _show_files(skill: Skill) -> None:
