@@ -20,7 +20,6 @@ from pinfold.events import Json
 from pinfold.sandbox import provider_named
 from pinfold.tools import BUILT_IN, BadCall, BadTool
 from pinfold.tools.builtin.programs import ask
-from pinfold.tools.skills.recorded_calls import RecordedCall
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 DOC = '    """Does what its name says."""\n'
@@ -145,9 +144,16 @@ async def test_a_function_that_was_never_called_is_not_promoted_and_a_recorded_v
     with pytest.raises(BadTool, match="no call of f with plain values is on record"):
         await promote(source)
     with pytest.raises(BadTool, match="gave 5 in cell 3, and gives 2"):
-        await promote(source, recorded=[RecordedCall(args={"x": 1}, origin="cell 3", shown="5")])
-    promotion = await promote(source, recorded=[RecordedCall(args={"x": 1}, origin="cell 3", shown="2")])
+        await promote(source, cells=[(3, "f(1)", "5")])
+    promotion = await promote(source, cells=[(3, "f(1)", "2")])
     assert "made(x=1) = 2  (cell 3)" in promotion.shows
+
+
+async def test_a_call_with_a_secret_is_not_kept() -> None:
+    source = "def f(x: str) -> int:\n" + DOC + "    return len(x)\n"
+    with pytest.raises(BadTool, match="a call on record holds what looks like a secret"):
+        await promote(source, cells=[(1, "f('ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6')", None)])
+    await promote(source, cells=[(1, "f('plain')", None)])
 
 
 @pytest.fixture

@@ -191,8 +191,7 @@ def build_runner(
         about_to_read=about_to_read,
     )
     skills = SessionSkills(ground.provider, log, inside=inside, ensure_session=ensure_session, folder=spec.skills)
-    own += skills.tools()
-    own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
+    own += skills.tools() + plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, cast
 
 import anyio
@@ -18,12 +19,19 @@ from pinfold.events import Json
 from pinfold.sandbox import CommandOutcome, Limits, Provider, Session, Spec
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.providers.auto import Auto
-from pinfold.text import cap_text, first_line, join_names
+from pinfold.text import cap_text, first_line, join_names, redact
 from pinfold.tools import BadCall, BadTool, Result, Tool
-from pinfold.tools.builtin.programs import Reply, ask
+from pinfold.tools.builtin.programs import ask
 from pinfold.tools.ports import Inside
 from pinfold.tools.skills.function_slice import slice_function
-from pinfold.tools.skills.recorded_calls import RecordedCall, calls_in_docstring, read_calls, write_calls
+from pinfold.tools.skills.recorded_calls import (
+    Cell,
+    RecordedCall,
+    calls_in_cells,
+    calls_in_docstring,
+    read_calls,
+    write_calls,
+)
 from pinfold.tools.skills.signature import Signature, read_signature
 from pinfold.tools.skills.skill_file import SKILL, SkillFile, format_skill
 from pinfold.tools.skills.source_check import EFFECTS, Effects, check_source
@@ -58,20 +66,12 @@ class SkillSandbox:
         self._session: Session | None = None
         self._one_at_a_time = anyio.Lock()
 
-    async def command(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        stdin: bytes = b"",
-        workdir: str = "",
-        env: Mapping[str, str] | None = None,
-    ) -> CommandOutcome:
+    async def command(self, argv: Sequence[str], **given: Any) -> CommandOutcome:
         """Raises BadCall where there is no sandbox, SandboxUnavailable."""
         async with self._one_at_a_time:
             session = self._session = self._session or await self._open()
-            given = {"PATH": "/usr/bin:/bin", **(env or {})}
-            return await session.command(argv, timeout_s=timeout_s, stdin=stdin, workdir=workdir, env=given)
+            given.setdefault("env", {"PATH": "/usr/bin:/bin"})
+            return await session.command(argv, **given)
 
     async def _open(self) -> Session:
         folder = self._folder = self._folder or TemporaryFolder("workspace")
@@ -97,21 +97,23 @@ class SkillSandbox:
 class Request(Struct, frozen=True, kw_only=True):
     """What is to be promoted."""
 
-    source: str
+    source: str = ""
     """Of the whole file."""
     file: str
     function: str
     tool: str
     effects: str = "none"
     examples: Sequence[Json] = ()
-    recorded: Sequence[RecordedCall] = ()
-    """Calls of the session."""
+    cells: Sequence[Cell] = ()
+    """Of the session."""
 
 
 class Promotion(Struct, frozen=True, kw_only=True):
     """Checked and tried; nothing is written yet."""
 
     request: Request
+    asked: Request | None = None
+    """The same as the call had it."""
     skill: str
     tool: str
     files: Mapping[str, bytes]
@@ -143,11 +145,9 @@ async def prepare_promotion(request: Request, taken: Collection[str], provider: 
         metadata={TOOL: tool, FUNCTION: name, CALL: _short_call(tool, signature), _EFFECTS: effects},
         body=_body(tool, signature, script),
     )
-    files = {
-        SKILL: format_skill(described).encode(),
-        script: cut.source.encode(),
-        CALLS: write_calls(tests),
-    }
+    files = {SKILL: format_skill(described).encode(), script: cut.source.encode(), CALLS: write_calls(tests)}
+    if redact(files[CALLS].decode()) != files[CALLS].decode():
+        raise BadTool("a call on record holds what looks like a secret; call it with another value")
     along = f" It takes along {join_names(cut.needs, 12)}." if cut.needs else ""
     tried = [f"  {_show_call(tool, one.args)} = {_short(one.returns)}  ({one.origin})" for one in tests]
     shows = "\n".join(
@@ -170,27 +170,16 @@ def _short_call(tool: str, signature: Signature) -> str:
 
 
 def _body(tool: str, signature: Signature, script: str) -> str:
-    return "\n".join(
-        [
-            f"# {tool}",
-            "",
-            f"A function, called as the tool `{tool}` or from code: `from servers.skills import {tool}`.",
-            "",
-            "```python",
-            f"{tool}{signature.written}",
-            "```",
-            "",
-            signature.docstring,
-            "",
-            f"Its source is `{script}`. `{CALLS}` holds calls with their results, which `pinfold skill test` runs.",
-        ]
-    )
+    call = f"A function, called as the tool `{tool}` or from code: `from servers.skills import {tool}`."
+    files = f"Its source is `{script}`. `{CALLS}` holds calls with their results, which `pinfold skill test` runs."
+    return f"# {tool}\n\n{call}\n\n```python\n{tool}{signature.written}\n```\n\n{signature.docstring}\n\n{files}"
 
 
 def _collect_calls(request: Request, signature: Signature) -> list[RecordedCall]:
     parameters = tuple(one.name for one in signature.arguments)
     needed = {one.name for one in signature.arguments if one.is_required}
-    calls = [*calls_in_docstring(signature.docstring, request.function, parameters), *request.recorded]
+    calls = calls_in_docstring(signature.docstring, request.function, parameters)
+    calls += calls_in_cells(request.cells, request.function, parameters, PurePath(request.file).name)
     for example in request.examples:
         if not isinstance(example, dict):
             raise BadTool(
@@ -256,8 +245,9 @@ async def call_function(
     """The outcome of each call. Raises BadCall where it cannot be run, or touched what it did not declare."""
     given = {"source": source, "function": function, "calls": list(calls), "repeat": repeat}
     reply = await ask(inside, "function_runner", "call", given, timeout_s=CALL_S)
-    for touched in _texts(reply, "touched"):
-        kind, _, what = touched.partition(" ")
+    seen = reply.get("touched")
+    for touched in cast("list[Json]", seen) if isinstance(seen, list) else []:
+        kind, _, what = str(touched).partition(" ")
         if effects == "none" or kind not in ("read", "write"):
             words = {"read": "reads", "write": "writes", "process": "starts a process:"}.get(kind, "tries the network:")
             raise BadCall(f"{words} {first_line(what, _SHOWN)}, which its effects ({effects}) do not declare")
@@ -266,11 +256,6 @@ async def call_function(
     if len(found) != len(calls) or not all(isinstance(one, dict) for one in found):
         raise BadCall("gave no answer that can be read")
     return cast("list[dict[str, Json]]", found)
-
-
-def _texts(reply: Reply, name: str) -> list[str]:
-    value = reply.get(name)
-    return [str(one) for one in cast("list[Json]", value)] if isinstance(value, list) else []
 
 
 def _show_call(name: str, args: Mapping[str, Json]) -> str:

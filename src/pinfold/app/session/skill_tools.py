@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from pinfold.tools.ports import Inside
 if TYPE_CHECKING:
     from pinfold.app.session.promotion import Promotion, Request, SkillSandbox
     from pinfold.app.trust.skills import Skill
+    from pinfold.tools.skills.recorded_calls import Cell
 
 SERVER = "skills"
 _SKILL = "SKILL.md"
@@ -51,8 +52,8 @@ class SessionSkills:
         self._skills: dict[str, Skill] = {}
         self._written: set[str] = set()
         self._alone: SkillSandbox | None = None
-        self._prepared: dict[str, Promotion] = {}
-        """What a person was shown, by the arguments of the call."""
+        self._shown: Promotion | None = None
+        """What a person was shown last."""
         self._registry: Registry | None = None
 
     async def close(self) -> None:
@@ -62,6 +63,8 @@ class SessionSkills:
     def register(self, registry: Registry, workspace: Path, obeyed: Mapping[str, bytes]) -> tuple[str, ...]:
         """Find them, and add the functions among them as tools. Returns a line for each that cannot be used. Raises ConfigError."""
         self._registry = registry
+        if self._folder is not None and self._folder.is_dir():
+            shutil.rmtree(self._folder, ignore_errors=True)  # what an earlier process left may be trusted no longer
         if not (config_dir() / "skills").is_dir() and not any(name.startswith(".agents/skills/") for name in obeyed):
             return ()
         from pinfold.app.trust.skills import find_skills
@@ -135,8 +138,10 @@ class SessionSkills:
                 effects: none, or files if it reads or writes files of the workspace.
                 examples: Arguments of calls that must work, if none was made in this session.
             """
-            wanted = _Wanted(file_path, function_name, tool_name or function_name, effects, examples or [])
-            return await to_thread.run_sync(self._keep, self._prepared.pop(wanted.key, None))
+            given = {"file_path": file_path, "function_name": function_name, "tool_name": tool_name}
+            wanted = _read_request({**given, "effects": effects, "examples": examples})
+            shown, self._shown = self._shown, None
+            return await to_thread.run_sync(self._keep, shown if shown and shown.asked == wanted else None)
 
         made: list[Tool[..., Any]] = [
             tool(effect="pure", reach="nothing")(read_skill),
@@ -168,46 +173,28 @@ class SessionSkills:
         """What a person sees before they agree to a promotion. Raises NotShown with the reason why there is nothing to agree to."""
         from pinfold.app.session.promotion import prepare_promotion
 
-        wanted = _Wanted.of(args)
+        wanted = _read_request(args)
+        known, self._shown = self._shown, None
         try:
-            request = await self._request(wanted)
-            assert self._registry is not None
-            known = self._prepared.get(wanted.key)
+            request = await self._add_source(wanted)
             if known is None or known.request != request:
-                known = await prepare_promotion(request, self._registry.names, self._provider)
-            self._prepared[wanted.key] = known
+                taken = self._registry.names if self._registry else ()
+                known = await prepare_promotion(request, taken, self._provider)
         except (BadTool, BadCall, ConfigError) as error:
-            self._prepared.pop(wanted.key, None)
             raise NotShown(f"{wanted.function} cannot be promoted: {error}") from error
+        self._shown = replace(known, asked=wanted)
         return known.shows
 
-    async def _request(self, wanted: _Wanted) -> Request:
-        """Raises BadCall, BadTool."""
-        from pinfold.app.session.promotion import Request
-        from pinfold.tools.skills.function_slice import slice_function
-        from pinfold.tools.skills.recorded_calls import calls_in_cells
-        from pinfold.tools.skills.signature import read_signature
-
+    async def _add_source(self, wanted: Request) -> Request:
+        """With the file as it is now, and the session's cells. Raises BadCall."""
         try:
-            data = await (await self._ensure_session()).get(wanted.file)
-            source = data.decode("utf-8")
+            source = (await (await self._ensure_session()).get(wanted.file)).decode("utf-8")
         except FileRefused as error:
             raise BadCall(str(error)) from error
         except UnicodeDecodeError as error:
             raise BadCall(f"{wanted.file} is not UTF-8 text") from error
-        file = PurePosixPath(wanted.file).name
-        signature = read_signature(slice_function(source, wanted.function, file).function)
-        parameters = tuple(one.name for one in signature.arguments)
         cells = await to_thread.run_sync(lambda: list(_list_cells(self._log)))
-        return Request(
-            source=source,
-            file=file,
-            function=wanted.function,
-            tool=wanted.tool,
-            effects=wanted.effects,
-            examples=wanted.examples,
-            recorded=calls_in_cells(cells, wanted.function, parameters, file),
-        )
+        return replace(wanted, source=source, cells=cells)
 
     def _keep(self, promotion: Promotion | None) -> Result:
         """Write exactly what a person was shown. Raises BadCall."""
@@ -239,33 +226,21 @@ def _write_files(folder: Path, skills: list[Skill]) -> None:
                 (folder / above).chmod(0o755)
 
 
-class _Wanted(NamedTuple):
-    """The arguments of `promote_skill`, in the one form in which calls are compared."""
+def _read_request(args: Mapping[str, Json]) -> Request:
+    """From the arguments of `promote_skill`, without the source."""
+    from pinfold.app.session.promotion import Request
 
-    file: str
-    function: str
-    tool: str
-    effects: str
-    examples: list[Json]
-
-    @classmethod
-    def of(cls, args: Mapping[str, Json]) -> _Wanted:
-        name = str(args.get("function_name", ""))
-        examples: Json = args.get("examples")
-        return cls(
-            str(args.get("file_path", "")),
-            name,
-            str(args.get("tool_name") or name),
-            str(args.get("effects") or "none"),
-            cast("list[Json]", examples) if isinstance(examples, list) else [],
-        )
-
-    @property
-    def key(self) -> str:
-        return json.dumps(self, sort_keys=True, default=repr)
+    name, examples = str(args.get("function_name", "")), args.get("examples")
+    return Request(
+        file=str(args.get("file_path", "")),
+        function=name,
+        tool=str(args.get("tool_name") or name),
+        effects=str(args.get("effects") or "none"),
+        examples=cast("list[Json]", examples) if isinstance(examples, list) else [],
+    )
 
 
-def _list_cells(log: Log) -> Iterator[tuple[int, str, str | None]]:
+def _list_cells(log: Log) -> Iterator[Cell]:
     """The cells that went well: number, code and value; a file that a tool has written counts as a cell that names it."""
     codes: dict[ActionId, str] = {}
     numbers: dict[ActionId, int] = {}

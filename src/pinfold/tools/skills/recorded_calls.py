@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,10 @@ MOST = 50
 _LONGEST = 4000
 """Characters of a result that are compared."""
 _MAX_BYTES = 256 << 10
+
+
+Cell: TypeAlias = tuple[int, str, str | None]
+"""Its number, its code, and the text of its last expression."""
 
 
 class RecordedCall(Struct, frozen=True, kw_only=True):
@@ -60,10 +65,8 @@ def calls_in_docstring(docstring: str, name: str, parameters: tuple[str, ...]) -
     return found
 
 
-def calls_in_cells(
-    cells: Iterable[tuple[int, str, str | None]], name: str, parameters: tuple[str, ...], file: str
-) -> list[RecordedCall]:
-    """From cells that went well: number, code, and the text of the last expression.
+def calls_in_cells(cells: Iterable[Cell], name: str, parameters: tuple[str, ...], file: str) -> list[RecordedCall]:
+    """From cells that went well.
 
     A cell that defines the function, or names its file, may have changed it: calls before that no longer count.
     """
