@@ -43,7 +43,10 @@ CALL = "pinfold-call"
 _EFFECTS = "pinfold-effects"
 """Keys of a promoted skill's metadata."""
 CALLS = "tests/calls.json"
-_EFFECT_WORDS: Mapping[Effects, str] = {"none": "none", "files": "reads and writes files of the workspace"}
+_EFFECT_WORDS: Mapping[Effects, str] = {
+    "none": "none; it runs in a sandbox of its own, without network",
+    "files": "reads and writes files of the workspace; it runs in the session's sandbox",
+}
 _SHOWN = 200
 """Characters of a call in a question."""
 _DESCRIPTION = 500
@@ -153,7 +156,7 @@ async def prepare_promotion(request: Request, taken: Collection[str], provider: 
     shows = "\n".join(
         [
             f"A new tool {tool}{signature.written}, from {request.file}, kept as your skill {skill!r}.{along}",
-            f"Effects: {_EFFECT_WORDS[effects]}. It runs in a sandbox without network.",
+            f"Effects: {_EFFECT_WORDS[effects]}.",
             "",
             cut.source.rstrip(),
             "",
