@@ -142,13 +142,17 @@ def test_calls_of_cells_are_recorded_with_plain_arguments_and_the_value_of_the_l
     cells = [
         (1, "f(0)", "0"),
         (2, "open('a.py', 'w').write('def f(x): ...')", "15"),
-        (3, "values = [1, 2]\nprint(f(values))\nm.f(x=3)", "9"),
+        (3, "values = [1, 2]\nprint(f(values))\na.f(x=3)", "9"),
         (4, "f(unknown)", "1"),
         (5, "%magic f(4)", None),
+        (6, "grows = []\ngrows.append(1)\nf(grows)", "1"),
+        (7, "try:\n    f(7)\nexcept ValueError:\n    pass\nother.f(8)\ndef g():\n    return f(9)", "1"),
+        (8, "assert f(10) == 1", None),
     ]
     found = calls_in_cells(cells, "f", ("x",), "a.py")
     assert [(one.args, one.origin, one.shown) for one in found] == [
         ({"x": [1, 2]}, "cell 3", None),
+        ({"x": 10}, "cell 8", None),
         ({"x": 3}, "cell 3", "9"),
     ]
 

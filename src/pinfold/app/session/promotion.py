@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.paths import write_whole
-from pinfold.app.trust.skills import Skill
+from pinfold.app.trust.skills import Skill, skills_folder
 from pinfold.events import Json
 from pinfold.sandbox import CommandOutcome, Limits, Provider, Session, Spec
 from pinfold.sandbox.kernel.folders import TemporaryFolder
@@ -141,6 +141,8 @@ async def prepare_promotion(request: Request, taken: Collection[str], provider: 
     skill = tool.strip("_").replace("_", "-").lower()
     while "--" in skill:
         skill = skill.replace("--", "-")
+    if (skills_folder() / skill).exists():
+        raise BadTool(f"you already have a skill {skill!r}; choose another name for the tool")
     script = f"scripts/{tool}.py"
     described = SkillFile(
         name=skill,

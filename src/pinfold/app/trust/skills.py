@@ -158,7 +158,8 @@ def install_skill(name: str, files: Mapping[str, bytes]) -> Path:
     folder = private_dir(skills_folder()) / name
     if folder.exists():
         raise ConfigError(f"you already have a skill {name!r}; remove it first: pinfold skill remove {name}")
-    making = private_dir(skills_folder() / f".{name}")
+    making = skills_folder() / f".{name}"
+    shutil.rmtree(making, ignore_errors=True)  # of an earlier try that was cut off
     try:
         for path, data in files.items():
             private_dir((making / path).parent)
