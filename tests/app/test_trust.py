@@ -55,7 +55,7 @@ def test_all_that_would_be_obeyed_is_found_and_nothing_else(workspace: Path) -> 
         "CLAUDE.md": "tells the model, in 1 lines: Use spaces.",
         "pinfold.toml": "sets run.max_steps = 3",
         ".mcp.json": "names 1 MCP server:",
-        ".agents/skills/wading/SKILL.md": "tells the model when it is asked for: How to wade.",
+        ".agents/skills/wading/SKILL.md": "adds a skill: How to wade.",
         ".agents/commands/look.md": "adds a command: Look around.",
         "tools/heron.yaml": "adds a tool:",
         ".env": "gives OPENAI_API_KEY",

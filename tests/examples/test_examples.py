@@ -380,3 +380,16 @@ def test_without_the_data_environment_one_line_says_what_to_do(
     assert re.fullmatch(
         r"(matplotlib|pandas) is not here: `\./pinfold env build` makes the data environment, once\.?\n?", told
     )
+
+
+def test_a_function_of_one_session_is_a_tool_of_the_next(example: Callable[[str], Path], do: Do) -> None:
+    place = example("promoted-skill")
+    done = do(place / "run.py")
+    assert done.returncode == 0, done.stderr
+    kept = (place / "work/config/pinfold/skills/calculate-rsi/scripts/calculate_rsi.py").read_text(encoding="utf-8")
+    assert kept.startswith("def calculate_rsi(prices: list[float], period: int = 14) -> list[float]:")
+    assert kept in done.stdout  # what is kept is what was shown
+    assert "calculate_rsi(prices=[100, 102, 101, 103, 105], period=14) = [85.71428571428571]  (cell 2)" in done.stdout
+    prices, names = [44.3, 44.1, 44.2, 43.6, 44.3, 44.8, 45.1], dict[str, Any]()
+    exec(kept, names)
+    assert done.stdout.splitlines()[-1] == f"Agent: RSI: {names['calculate_rsi'](prices, 6)[0]:.1f}"

@@ -17,6 +17,7 @@ from pinfold.text import first_line, join_names, join_numbers, presentable, pres
 
 if TYPE_CHECKING:
     from pinfold.app.diagnostics import SystemMap
+    from pinfold.app.trust import Skill
 
 WIDTH = 80
 _GAP = 2
@@ -89,6 +90,15 @@ def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WID
 def _full_name(tool: Mapping[str, Json]) -> str:
     name, server = _field(tool, "name"), _field(tool, "server")
     return f"{server}.{name}" if server and not name.startswith(f"{server}.") else name
+
+
+def skill_rows(skills: Sequence[Skill]) -> Iterator[tuple[Json, str]]:
+    """Each skill as data and as a line."""
+    rows = [(one.name, one.place, one.state, one.problem or one.described.description) for one in skills]
+    for (name, place, state, words), line in zip(
+        rows, columns(rows, width=shutil.get_terminal_size().columns), strict=True
+    ):
+        yield {"name": name, "place": place, "state": state, "description": words}, line
 
 
 def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> list[str]:

@@ -95,6 +95,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 DATASETS = "/mnt/datasets"
 SERVERS = "/mnt/servers"
+SKILLS = "/mnt/skills"
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -124,6 +125,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     """Read-only, at `data_places` where the provider has mounts, else at its own path."""
     servers: Path | None = None
     """A folder of the host's, read-only at /mnt/servers where the provider has mounts; else nowhere."""
+    skills: Path | None = None
+    """As `servers`, at /mnt/skills."""
     site: Path | None = None
     """A folder of the host's, read-only at its own path inside: each folder in it is on the session's import path,
     after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""

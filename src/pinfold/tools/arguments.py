@@ -158,7 +158,7 @@ def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.B
     """Made without pydantic where every type is plain: importing it takes 0.1 s."""
     properties: dict[str, Json] = {}
     for argument in arguments:
-        told = _plain(argument.hint)
+        told = schema_of_type(argument.hint)
         if told is None or not _is_json(argument.default):
             return _by_pydantic(model())
         if argument.default is None and set(told) == {"anyOf"} and len(told["anyOf"]) == 2:
@@ -176,10 +176,10 @@ def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.B
 
 def schema_of_result(function: Callable[..., object], title: str) -> dict[str, Json] | None:
     """Of the type it says it returns; None where it says nothing, or only pydantic could tell."""
-    return _plain(_hints(function, title).get("return", Any)) or None
+    return schema_of_type(_hints(function, title).get("return", Any)) or None
 
 
-def _plain(hint: Hint) -> dict[str, Json] | None:
+def schema_of_type(hint: Hint) -> dict[str, Json] | None:
     """The schema of a type that needs no pydantic to be understood."""
     if isinstance(hint, type) and hint in _SCALARS:
         return {"type": _SCALARS[hint]}
@@ -189,16 +189,16 @@ def _plain(hint: Hint) -> dict[str, Json] | None:
         return {"type": "null"}
     origin, parts = typing.get_origin(hint), list(typing.get_args(hint))
     if origin is Annotated:
-        return _plain(parts[0]) if all(isinstance(note, str) for note in parts[1:]) else None
+        return schema_of_type(parts[0]) if all(isinstance(note, str) for note in parts[1:]) else None
     if origin is Literal and len(parts) > 1 and all(type(part) is str for part in parts):
         return {"enum": list(parts), "type": "string"}
     if union := members(hint):
-        told = [_plain(member) for member in union]
+        told = [schema_of_type(member) for member in union]
         # None last, as pydantic has it.
         return {"anyOf": told} if None not in told and type(None) not in union[:-1] else None
-    if origin is list and (inner := _plain(parts[0])) is not None:
+    if origin is list and (inner := schema_of_type(parts[0])) is not None:
         return {"items": inner, "type": "array"}
-    if origin is dict and parts[0] is str and (inner := _plain(parts[1])) is not None:
+    if origin is dict and parts[0] is str and (inner := schema_of_type(parts[1])) is not None:
         return {"additionalProperties": inner or True, "type": "object"}
     return None
 

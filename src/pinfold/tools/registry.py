@@ -97,6 +97,13 @@ class Registry:
         for tool in self._put[server]:
             self._add(tool)
 
+    def add(self, tool: AnyTool) -> None:
+        """One more of our own. Raises BadTool where its name is taken."""
+        if tool.name in self._every:
+            raise BadTool(f"two tools are called {tool.name!r}; give one another name")
+        self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
+        self._add(tool)
+
     def _add(self, tool: AnyTool) -> None:
         self._every[tool.name] = None
         if self._is_on(tool.name):

@@ -17,6 +17,7 @@ from pinfold.app.session.mcp.files import load_servers, user_file
 from pinfold.app.session.mcp.pins import FilePins
 from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.skills import install_skill, skills_folder
 from pinfold.app.trust.workspace_trust import trust
 from pinfold.events import (
     ActionStarted,
@@ -172,6 +173,18 @@ async def test_each_command_of_help_fits_a_line_and_is_there(workspace: Path) ->
         assert {*COMMANDS} == {*named}
         for name in named:
             assert f"/{name}" in await chat.type(f"/help {name}")
+
+
+async def test_skills_are_listed_with_their_trust_and_shown(workspace: Path) -> None:
+    async with talking(workspace, saying("hello")) as (chat, _):
+        assert "No skills. Make one" in await chat.type("/skills")
+        install_skill("wading", {"SKILL.md": b"---\nname: wading\ndescription: How to wade.\n---\nSlowly.\n"})
+        assert "wading  yours  trusted  How to wade." in await chat.type("/skills")
+        assert "Slowly." in await chat.type("/skills wading")
+        (skills_folder() / "wading/more.md").write_text("other")
+        assert "changed" in (said := await chat.type("/skills"))
+        assert "pinfold skill trust NAME" in said
+        assert "no skill is called 'nothing'" in await chat.type("/skills nothing")
 
 
 async def test_another_process_answers_for_a_session_that_it_owns(workspace: Path) -> None:

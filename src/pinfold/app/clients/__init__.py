@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         entries_of,
         entries_on_disk,
     )
+    from pinfold.app.clients.skill_commands import check_skill, create_skill, promote_file
     from pinfold.app.clients.task_queue import QueuedTask, TaskQueue, interrupt_task, run_queue
     from pinfold.app.clients.task_runner import Task, TaskResult
     from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands

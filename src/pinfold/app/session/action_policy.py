@@ -25,6 +25,7 @@ from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
+    from pinfold.app.session.skill_tools import SessionSkills
     from pinfold.net import Destination
 
 SHOWN = 200_000
@@ -35,6 +36,9 @@ _SAYS = 200
 """Characters of what a tool says of itself that are shown with a question."""
 SHELL = "shell"
 QUESTION = "ask_user"
+PROMOTE = "promote_skill"
+_PROMOTING = "a function would become a tool of yours, in this and all later sessions{}"
+_OUTSIDE = ". This session has read outside text, so read the code with care"
 NO_TUNNELS = (
     "this session has read your files and outside text, so its code gets no more connections; "
     "use the tool fetch, which shows what is sent, or start with --allow-host {}"
@@ -56,6 +60,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     servers: SessionServers | None = None
     """Of MCP."""
     flows: Flows = field(default_factory=Flows)
+    skills: SessionSkills | None = None
 
     def __post_init__(self) -> None:
         self.is_untrusted = False
@@ -93,9 +98,13 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             again = decide(grants=given.grants | {verdict.pattern}, taint=taint)
             if isinstance(again, Ask):
                 verdict = replace(verdict, pattern=again.pattern if again.is_flow else "", is_flow=again.is_flow)
-        if self.servers and tool and tool.held and not isinstance(verdict, Deny):
-            return _ask_about_change(tool, self.servers)
-        return verdict
+        return verdict if tool is None or isinstance(verdict, Deny) else self._ask_in_every_mode(tool) or verdict
+
+    def _ask_in_every_mode(self, tool: Tool[..., Any]) -> Verdict | None:
+        """For what a person must see each time, whatever they granted."""
+        if tool.name == PROMOTE and self.skills:
+            return Ask(reason=_PROMOTING.format(_OUTSIDE if self.is_untrusted else ""), rule="a new tool")
+        return _ask_about_change(tool, self.servers) if self.servers and tool.held else None
 
     def effect(self, action: Action) -> Effect:
         """A shell command is only believed to read, unless it is held to it."""
@@ -177,6 +186,8 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         if find_protected_file(action, self.spec.workspace):
             return plan_edit(action, self.spec.workspace).diff()
         tool = self.registry.get(action.tool)
+        if tool and tool.name == PROMOTE and self.skills:
+            return await self.skills.preview(action.given)
         if tool and tool.held and self.servers:
             return f"{self.servers.show_difference(tool.server)}\n\n{_arguments(action)}"
         from pinfold.tools.builtin.files import WRITES, preview

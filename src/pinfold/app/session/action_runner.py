@@ -43,6 +43,7 @@ from pinfold.tools import BadCall, Registry, ToolFailed
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
+    from pinfold.app.session.skill_tools import SessionSkills
 
 logger = logging.getLogger(__name__)
 _READING = ("files", "workspace", "protected", "outside", "host")
@@ -60,6 +61,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     """Of MCP."""
     catalogue: Catalogue | None = None
     """What code finds in `servers`."""
+    skills: SessionSkills | None = None
     output: LimitsConfig = LimitsConfig()
     state: Callable[[], State] = State
     """The session's state, once it is there."""
@@ -165,6 +167,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         if self.catalogue and self.spec.servers and reads and (not is_cell or "/mnt" in action.code):
             is_met = self.judging.has_met_outside_text
             await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
+        if self.skills and reads:
+            await self.skills.write_files()
         # What an action is a part of has seen to its way out.
         async with nullcontext() if self.way.is_running else self._track_egress(what, reads=reads):
             with action_scope(what):

@@ -27,6 +27,7 @@ from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.memory_tools import memory_tools, open_memory
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.plan_tools import plan_tools
+from pinfold.app.session.skill_tools import SessionSkills
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
 from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, format_instructions
@@ -37,6 +38,7 @@ from pinfold.events import Json, SessionOpened
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.policy import Guards, strict
 from pinfold.sandbox import Mount, Provider, Session, Spec, is_built_in, provider_named
+from pinfold.sandbox.contract import SKILLS
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.launcher import look_in
@@ -122,6 +124,7 @@ def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
         limits=options.limits,
         site=ground.site,
         servers=ground.site / ".servers" if ground.site else None,
+        skills=ground.site / ".skills" if ground.site else None,
         view=options.view,
         state=log.folder / "state" if log.folder else None,
     )
@@ -187,17 +190,17 @@ def build_runner(
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )
-    own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
+    skills = SessionSkills(ground.provider, log, inside=inside, ensure_session=ensure_session, folder=spec.skills)
+    own += skills.tools() + plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )
     shown = select_shown_tools(small=small, handed=names)
     registry = Registry(tools, enable=config.tools.enable, disable=config.tools.disable, shown=shown)
-    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
-        registry.put(server, served)
-    if servers:
-        servers.register(registry)
-    shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "servers": servers, "spec": spec}
+    faults += skills.register(registry, spec.workspace, toolbox.loaded.obeyed)
+    _put_servers(registry, toolbox, servers)
+    shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}
+    shared |= {"servers": servers, "skills": skills}
     judging = ActionPolicy(
         **shared,
         inside=inside,
@@ -215,9 +218,16 @@ def build_runner(
         catalogue=Catalogue(registry, servers),
         output=config.limits,
         glances=small,
-        closing=(databases.close,) if databases else (),
+        closing=(skills.close, *((databases.close,) if databases else ())),
     )
     return runner, faults
+
+
+def _put_servers(registry: Registry, toolbox: ToolOptions, servers: SessionServers | None) -> None:
+    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    if servers:
+        servers.register(registry)
 
 
 _PROMPT = """\
@@ -254,6 +264,10 @@ class ModelSwitcher:
         lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in spec.mounts]
         if self.runner.has_servers and not is_small and (catalogue := self.runner.registry.catalogue()):
             lines.append(f"{catalogue}\n")
+        if self.runner.skills:
+            has_mounts = self.runner.provider.capabilities.mounts
+            place = SKILLS if has_mounts else str(spec.skills)
+            lines.append(self.runner.skills.prompt(place, can_call=self.runner.has_servers))
         told = (_SMALL if is_small else _PROMPT).format(workspace=spec.workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
         return told + wanted + (form.describe_schema() if form else "")

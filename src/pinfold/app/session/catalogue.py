@@ -21,6 +21,7 @@ OWN_MODULES: Mapping[str, str] = {
     "web": "Pages of the web",
     "memory": "Notes that outlive the session",
     "project": "The plan, its tasks and the lab notebook",
+    "skills": "Instructions for certain tasks, and functions that were kept as tools",
     "sql": "The user's databases, read only",
     "system": "Commands, packages, time, arithmetic, questions to the user",
     "tools": "The user's own tools",

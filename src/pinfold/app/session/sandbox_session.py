@@ -65,7 +65,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
     async def ensure_session(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
-            for folder in filter(None, (self.spec.site, self.spec.servers)):
+            for folder in filter(None, (self.spec.site, self.spec.servers, self.spec.skills)):
                 folder.mkdir(exist_ok=True)
                 folder.chmod(0o755)  # a session of root's runs under an id of its own, and must be able to read it
             if self.spec.view:

@@ -10,6 +10,15 @@ if TYPE_CHECKING:
     from pinfold.app.trust.mcp_reach import describe_server, grant_reach
     from pinfold.app.trust.project_files import SERVERS, ProjectFiles, read_project_files
     from pinfold.app.trust.secrets import SecretListing, Secrets, host_pattern
+    from pinfold.app.trust.skills import (
+        Skill,
+        find_skill,
+        find_skills,
+        install_skill,
+        read_skill_folder,
+        remove_skill,
+        trust_skill,
+    )
     from pinfold.app.trust.untrusted_files import clean, find_untrusted
     from pinfold.app.trust.workspace_trust import TrustStatus, forget, question, trust, trust_status
 

@@ -26,7 +26,8 @@ SETTINGS = "pinfold.toml"
 SERVERS = ".mcp.json"
 VARIABLES = ".env"
 _FILES = (*INSTRUCTIONS, SETTINGS, SERVERS, VARIABLES)
-_SKILLS = ".agents"
+_AGENTS = ".agents"
+SKILLS = ".agents/skills"
 TOOLS = "tools"
 FILE_BYTES = 256 << 10
 ALL_BYTES = 4 << 20
@@ -106,6 +107,24 @@ def read_project_files(workspace: Path) -> ProjectFiles:
     return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
 
 
+def read_folder(folder: Path) -> ProjectFiles:
+    """Every file below a folder, as a skill has them: named from there, links among them only within it."""
+    reading = _FileCollector()
+    try:
+        with _open(folder.parent) as top:
+            found = list(islice(_files_below(top, folder.name, _DEEP, ("",)), MOST + 1))
+        with _open(folder) as inside:
+            for name in found[:MOST]:
+                reading.add_file(inside, name.partition("/")[2])
+        if len(found) > MOST:
+            reading.odd[folder.name] = f"there are more than {MOST} files"
+    except UnsafeFile as error:
+        reading.odd[folder.name] = str(error)
+    except OSError as error:
+        reading.odd[folder.name] = f"it cannot be read: {error.strerror}"
+    return ProjectFiles(workspace=folder, files=tuple(reading.files), odd=reading.odd)
+
+
 @contextmanager
 def _open(folder: Path) -> Generator[int]:
     top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -139,7 +158,7 @@ class _FileCollector:
 
 def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
     yield from _FILES
-    for folder, deep, endings in ((_SKILLS, _DEEP, ("",)), (TOOLS, 0, (".yaml", ".yml"))):
+    for folder, deep, endings in ((_AGENTS, _DEEP, ("",)), (TOOLS, 0, (".yaml", ".yml"))):
         try:
             found = _files_below(top, folder, deep, endings)
             yield from islice(found, MOST)
@@ -151,7 +170,7 @@ def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
             odd[folder] = str(error)
         except NotADirectoryError:
             # A file or a link. Of that name, only `.agents` is surely meant for us.
-            if folder == _SKILLS:
+            if folder == _AGENTS:
                 odd[folder] = "it is no folder"
         except OSError as error:
             odd[folder] = f"it cannot be read: {error.strerror}"

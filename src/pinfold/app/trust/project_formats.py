@@ -104,6 +104,8 @@ def _summarize_line(name: str, data: bytes) -> str:
             return _summarize_variables(data)
         case _ if name.startswith(f"{FOLDER}/"):
             return f"adds a command: {parse_command(name, data, '').words[:_FIRST]}"
+        case _ if name.startswith(".agents/skills/") and name.endswith("/SKILL.md"):
+            return f"adds a skill: {parse_command(name, data, '').words[:_FIRST]}"
         case _:
             return f"tells the model when it is asked for: {first}"
 

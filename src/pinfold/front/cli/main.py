@@ -40,6 +40,7 @@ _COMMANDS = {
     "model": ("installation", "List, download and serve local models."),
     "env": ("installation", "Build and show the Python environment cells run in."),
     "extras": ("installation", "List and install optional parts of Pinfold."),
+    "skill": ("skill", "Skills: instructions and functions the agent can use."),
     "trust": ("trust", "Let the agent follow a folder's instructions."),
     "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
     "secret": ("trust", "Store secrets for tools and requests."),

@@ -14,7 +14,7 @@ from typing import Self, TypeAlias
 
 from msgspec import Struct, field
 
-from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
+from pinfold.sandbox.contract import DATASETS, SERVERS, SKILLS, Mount, SandboxUnavailable
 from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.contents import folders_above, is_fresh
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
@@ -30,7 +30,7 @@ _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var"
 _INSIDE = (*_SYSTEM[1:-1], "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 """Where nothing may be mounted from: a session has its own, or must have none."""
 _WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
-_OWN_PLACES = (DATASETS, SERVERS)
+_OWN_PLACES = (DATASETS, SERVERS, SKILLS)
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
 _LONGEST = 3800

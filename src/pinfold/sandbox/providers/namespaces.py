@@ -16,7 +16,16 @@ from typing import TypeAlias
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox.contract import SERVERS, Capabilities, Limits, SandboxUnavailable, Session, Spec, data_places
+from pinfold.sandbox.contract import (
+    SERVERS,
+    SKILLS,
+    Capabilities,
+    Limits,
+    SandboxUnavailable,
+    Session,
+    Spec,
+    data_places,
+)
 from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.guards.file_guard import FileGuard
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Listings, find_guarded_paths, why_not_mountable
@@ -109,7 +118,7 @@ def mounts_of(spec: Spec, listings: Listings | None = None) -> list[MountPoint]:
     check_mounts(spec)
     if spec.egress and not spec.egress.is_socket():
         raise SandboxUnavailable(f"{spec.egress} is no socket: start the proxy that is the way out first")
-    ours = {SERVERS: spec.servers, str(spec.site): spec.site, EGRESS_SOCKET: spec.egress}
+    ours = {SERVERS: spec.servers, SKILLS: spec.skills, str(spec.site): spec.site, EGRESS_SOCKET: spec.egress}
     return [
         MountPoint(spec.workspace, str(spec.workspace), writable=spec.writable, steers=True, listings=listings),
         *(MountPoint(it.path, str(it.path), writable=it.writable, steers=it.writable) for it in spec.mounts),

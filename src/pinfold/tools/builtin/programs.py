@@ -12,7 +12,9 @@ from pinfold.text import cap_text, first_line
 from pinfold.tools.ports import Inside, Ran
 from pinfold.tools.results import BadCall
 
-Program: TypeAlias = Literal["file_reader", "file_writer", "patcher", "file_finder", "text_search", "tables"]
+Program: TypeAlias = Literal[
+    "file_reader", "file_writer", "patcher", "file_finder", "text_search", "tables", "function_runner"
+]
 _TOOLBOX = files("pinfold") / "guest" / "toolbox"
 _PARTS: Mapping[Program, tuple[str, ...]] = {
     "file_reader": ("program_io", "texts", "file_reader"),
@@ -21,6 +23,7 @@ _PARTS: Mapping[Program, tuple[str, ...]] = {
     "file_finder": ("program_io", "texts", "file_finder"),
     "text_search": ("program_io", "texts", "text_search"),
     "tables": ("program_io", "texts", "sources", "tables"),
+    "function_runner": ("program_io", "function_runner"),
 }
 # One program of several files: a package that is on no disk.
 _START = """\
@@ -74,8 +77,8 @@ class Reply:
 
 async def ask(inside: Inside, program: Program, do: str, given: Mapping[str, Json], *, timeout_s: float) -> Reply:
     """Raises BadCall with what the program says is wrong, or with what is wrong with it."""
-    # Without site-packages a start is twice as fast; only tables need them.
-    flags = ["-I"] if program == "tables" else ["-I", "-S"]
+    # Without site-packages a start is twice as fast; only these two need them.
+    flags = ["-I"] if program in ("tables", "function_runner") else ["-I", "-S"]
     request = plain_json({"do": do, "with": given}).encode()
     ran = await inside.command(["python3", *flags, "-c", source(program)], timeout_s=timeout_s, stdin=request)
     return _read(ran, timeout_s)

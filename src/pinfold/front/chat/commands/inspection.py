@@ -1,4 +1,4 @@
-"""/vars, /tools, /cost, /sent, /thinking, /output and /mcp: what is in the session."""
+"""/vars, /tools, /cost, /sent, /thinking, /output, /skills and /mcp: what is in the session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from pinfold.events import FLOW
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.chat.renderers.transcript import LineSanitizer
-from pinfold.front.pages import annotations_page, cost_page, egress_page, servers_page, tools_page, variables_page
+from pinfold.front.pages import (
+    annotations_page,
+    cost_page,
+    egress_page,
+    servers_page,
+    skill_rows,
+    tools_page,
+    variables_page,
+)
 from pinfold.text import cap_text, presentable
 
 _LOOKED_AT = 8 << 20
@@ -109,6 +117,22 @@ def _pager() -> Sequence[str] | None:
     if not argv or shutil.which(argv[0]) is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     return argv
+
+
+async def skills_command(chat: ChatContext, rest: str) -> None:
+    from pinfold.app.trust import find_skill, find_skills
+
+    if rest:
+        skill = await anyio.to_thread.run_sync(find_skill, rest, chat.workspace)
+        chat.write_note(skill.problem or f"{skill.name} is {skill.state}; files: {', '.join(skill.files)}")
+        chat.write_lines(presentable(skill.files.get("SKILL.md", b"").decode("utf-8", "replace")).splitlines())
+        return
+    found = await anyio.to_thread.run_sync(find_skills, chat.workspace)
+    chat.write_lines(line for _, line in skill_rows(found))
+    if not found:
+        chat.write_note("No skills. Make one: pinfold skill new NAME; or ask the agent to keep a function as a tool.")
+    if any(one.state in ("untrusted", "changed") for one in found):
+        chat.write_note("The agent sees trusted skills only: pinfold skill trust NAME.")
 
 
 async def mcp_command(chat: ChatContext, rest: str) -> None:

@@ -95,6 +95,7 @@ _TABLE: tuple[tuple[Group, str, str, str, str, str], ...] = (
     ("look", "diff", "[all|CELL]", "how files changed: short, whole, or by a cell", "files", "cells"),
     ("look", "open", "[FILE | N]", "open a file, or figure N, in its program", "files", "files"),
     ("look", "tools", "[WORDS]", "list tools that code can call", "inspection", ""),
+    ("look", "skills", "[NAME]", "list skills, or show one", "inspection", ""),
     ("look", "mcp", "[trust SERVER]", "list MCP servers and problems; trust one", "inspection", "servers"),
     ("look", "cost", "", "tokens and dollars, by model", "inspection", ""),
     ("look", "sent", "", "what was sent from this machine, and where to", "inspection", ""),

@@ -1,0 +1,258 @@
+"""The skills of a session: told to the model, read by it, and made from its functions. Tools of `servers.skills`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
+
+from anyio import to_thread
+from msgspec.structs import replace
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import config_dir
+from pinfold.engine import NotShown
+from pinfold.events import ActionFinished, ActionId, ActionProposed, ActionStarted, CallTool, Json, RunCell
+from pinfold.log import Log
+from pinfold.sandbox import FileRefused, Provider, Session
+from pinfold.text import cap_text, first_line, join_names
+from pinfold.tools import BadCall, BadTool, Registry, Result, Tool, tool
+from pinfold.tools.ports import Inside
+
+if TYPE_CHECKING:
+    from pinfold.app.session.promotion import Promotion, Request, SkillSandbox
+    from pinfold.app.trust.skills import Skill
+    from pinfold.tools.skills.recorded_calls import Cell
+
+SERVER = "skills"
+_SKILL = "SKILL.md"
+
+FILE_CHARS = 60_000
+"""Of one file of a skill that is read."""
+
+
+class SessionSkills:
+    """Those that are trusted. `folder`: of the host's, where code of the session finds their files."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        log: Log,
+        *,
+        inside: Inside,
+        ensure_session: Callable[[], Awaitable[Session]],
+        folder: Path | None,
+    ) -> None:
+        self._provider = provider
+        self._log = log
+        self._inside = inside
+        self._ensure_session = ensure_session
+        self._folder = folder
+        self._skills: dict[str, Skill] = {}
+        self._written: set[str] = set()
+        self._alone: SkillSandbox | None = None
+        self._shown: Promotion | None = None
+        """What a person was shown last."""
+        self._registry: Registry | None = None
+
+    async def close(self) -> None:
+        if self._alone:
+            await self._alone.close()
+
+    def register(self, registry: Registry, workspace: Path, obeyed: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Find them, and add the functions among them as tools. Returns a line for each that cannot be used. Raises ConfigError."""
+        self._registry = registry
+        if self._folder is not None and self._folder.is_dir():
+            shutil.rmtree(self._folder, ignore_errors=True)  # what an earlier process left may be trusted no longer
+        if not (config_dir() / "skills").is_dir() and not any(name.startswith(".agents/skills/") for name in obeyed):
+            return ()
+        from pinfold.app.trust.skills import find_skills
+
+        faults: list[str] = []
+        for one in find_skills(workspace, obeyed):
+            if one.state != "trusted":
+                why = one.problem or f"it is {one.state}; see and allow: pinfold skill trust {one.name}"
+                faults.append(f"the skill {one.name} is ignored: {why}")
+                continue
+            try:
+                self._add(one)
+                self._skills[one.name] = one
+            except BadTool as error:
+                faults.append(f"the skill {one.name} is ignored: {error}")
+        return tuple(faults)
+
+    def _add(self, skill: Skill) -> None:
+        # Only the user's own: a project adds words, never tools.
+        if skill.place == "project" or self._registry is None:
+            return
+        from pinfold.app.session.promotion import SkillSandbox, skill_tool
+
+        self._alone = self._alone or SkillSandbox(self._provider)
+        if made := skill_tool(skill, self._alone, self._inside):
+            self._registry.add(made)
+
+    def prompt(self, place: str, *, can_call: bool) -> str:
+        """What the model is told of them at first. `can_call`: code can call tools in this sandbox."""
+        if not self._skills:
+            return ""
+        from pinfold.app.session.promotion import CALL, TOOL
+        from pinfold.tools.skills.skill_file import skills_prompt
+
+        found = [one for one in self._skills.values() if one.place == "project" or TOOL not in one.described.metadata]
+        functions = [one.described for one in self._skills.values() if one not in found]
+        calls = [(one.metadata.get(CALL, one.metadata[TOOL]), one.description) for one in functions]
+        return skills_prompt([(one.name, one.described.description) for one in found], calls, place, can_call=can_call)
+
+    async def write_files(self) -> None:
+        """Put their files where code finds them."""
+        new = [one for one in self._skills.values() if one.digest not in self._written]
+        if new and self._folder is not None:
+            await to_thread.run_sync(_write_files, self._folder, new)
+            self._written.update(one.digest for one in new)
+
+    def tools(self) -> list[Tool[..., Any]]:
+        async def read_skill(name: str, file: str = "") -> str:
+            """Read a skill: its instructions, or one of its files.
+
+            Args:
+                name: Of the skill; empty lists all.
+                file: Its path in the skill, such as references/forms.md.
+            """
+            await self.write_files()
+            return self._read(name, file)
+
+        async def promote_skill(
+            file_path: str,
+            function_name: str,
+            tool_name: str = "",
+            effects: str = "none",
+            examples: list[dict[str, Any]] | None = None,
+        ) -> Result:
+            """Keep a function that works as a tool, for this and all later sessions. The user is asked.
+
+            Args:
+                file_path: The file of the workspace that defines it, with type hints and a docstring.
+                function_name: A function at its top level, which needs nothing but that file and installed packages.
+                tool_name: Of the tool; that of the function unless given.
+                effects: none, or files if it reads or writes files of the workspace.
+                examples: Arguments of calls that must work, if none was made in this session.
+            """
+            given = {"file_path": file_path, "function_name": function_name, "tool_name": tool_name}
+            wanted = _read_request({**given, "effects": effects, "examples": examples})
+            shown, self._shown = self._shown, None
+            return await to_thread.run_sync(self._keep, shown if shown and shown.asked == wanted else None)
+
+        made: list[Tool[..., Any]] = [
+            tool(effect="pure", reach="nothing")(read_skill),
+            tool(effect="once", reach="outside")(promote_skill),
+        ]
+        return [replace(one, server=SERVER) for one in made]
+
+    def _read(self, name: str, file: str) -> str:
+        """Raises BadCall."""
+        if not name:
+            lines = [f"{one.name}: {one.described.description}" for one in self._skills.values()]
+            return "\n".join(lines) or "(no skills)"
+        skill = self._skills.get(name) or self._skills.get(name.replace("_", "-"))
+        if skill is None:
+            raise BadCall(f"no skill is called {name[:64]!r}; there are {join_names(list(self._skills), 12) or 'none'}")
+        path = str(PurePosixPath(file or _SKILL))
+        if path not in skill.files:
+            raise BadCall(f"{skill.name} has no file {file[:200]!r}; it has {join_names(list(skill.files), 20)}")
+        if path != _SKILL:
+            return cap_text(skill.files[path].decode("utf-8", "replace"), FILE_CHARS)
+        others = [one for one in skill.files if one != _SKILL]
+        more = f"\n\n[Its other files: {join_names(others, 20)}]" if others else ""
+        narrows = (
+            f"\n\n[It uses only: {' '.join(skill.described.allowed_tools)}]" if skill.described.allowed_tools else ""
+        )
+        return cap_text(skill.described.body, FILE_CHARS) + narrows + more
+
+    async def preview(self, args: Mapping[str, Json]) -> str:
+        """What a person sees before they agree to a promotion. Raises NotShown with the reason why there is nothing to agree to."""
+        from pinfold.app.session.promotion import prepare_promotion
+
+        wanted = _read_request(args)
+        known, self._shown = self._shown, None
+        try:
+            request = await self._add_source(wanted)
+            if known is None or known.request != request:
+                taken = self._registry.names if self._registry else ()
+                known = await prepare_promotion(request, taken, self._provider)
+        except (BadTool, BadCall, ConfigError) as error:
+            raise NotShown(f"{wanted.function} cannot be promoted: {error}") from error
+        self._shown = replace(known, asked=wanted)
+        return known.shows
+
+    async def _add_source(self, wanted: Request) -> Request:
+        """With the file as it is now, and the session's cells. Raises BadCall."""
+        try:
+            source = (await (await self._ensure_session()).get(wanted.file)).decode("utf-8")
+        except FileRefused as error:
+            raise BadCall(str(error)) from error
+        except UnicodeDecodeError as error:
+            raise BadCall(f"{wanted.file} is not UTF-8 text") from error
+        cells = await to_thread.run_sync(lambda: list(_list_cells(self._log)))
+        return replace(wanted, source=source, cells=cells)
+
+    def _keep(self, promotion: Promotion | None) -> Result:
+        """Write exactly what a person was shown. Raises BadCall."""
+        from pinfold.app.trust.skills import install_skill, read_skill_folder
+
+        if promotion is None:
+            raise BadCall("nobody has seen what would be kept; call it again")
+        try:
+            folder = install_skill(promotion.skill, promotion.files)
+            skill = replace(read_skill_folder(folder), state="trusted")
+            self._add(skill)
+        except (ConfigError, BadTool) as error:
+            raise BadCall(str(error)) from error
+        self._skills[skill.name] = skill
+        name = promotion.tool
+        words = f"{name} is a tool now, here and in later sessions: call {name}, or `from servers.skills import {name}`"
+        return Result(text=words, value=name, notices=(f"Kept as your skill {skill.name}: {folder}",))
+
+
+def _write_files(folder: Path, skills: list[Skill]) -> None:
+    for skill in skills:
+        for name, data in skill.files.items():
+            path = folder / skill.name / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            # A session of root's runs under an id of its own.
+            path.chmod(0o644)
+            for above in path.relative_to(folder).parents:
+                (folder / above).chmod(0o755)
+
+
+def _read_request(args: Mapping[str, Json]) -> Request:
+    """From the arguments of `promote_skill`, without the source."""
+    from pinfold.app.session.promotion import Request
+
+    name, examples = str(args.get("function_name", "")), args.get("examples")
+    return Request(
+        file=str(args.get("file_path", "")),
+        function=name,
+        tool=str(args.get("tool_name") or name),
+        effects=str(args.get("effects") or "none"),
+        examples=cast("list[Json]", examples) if isinstance(examples, list) else [],
+    )
+
+
+def _list_cells(log: Log) -> Iterator[Cell]:
+    """The cells that went well: number, code and value; a file that a tool has written counts as a cell that names it."""
+    codes: dict[ActionId, str] = {}
+    numbers: dict[ActionId, int] = {}
+    for entry in log.read():
+        match entry.event:
+            case ActionProposed(id=id_, action=RunCell(code=code)):
+                codes[id_] = code
+            case ActionProposed(id=id_, action=CallTool() as call) if "path" in call.given:
+                codes[id_] = f"# {first_line(str(call.given['path']))}"
+            case ActionStarted(id=id_, cell=int(cell)):
+                numbers[id_] = cell
+            case ActionFinished(id=id_, outcome="ok", value=value) if id_ in codes:
+                yield numbers.get(id_, 0), codes[id_], value
+            case _:
+                pass

@@ -1,0 +1,162 @@
+"""`pinfold skill`: instructions and functions that the agent can use, yours and those of a project."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from pinfold.app import ConfigError, current_folder
+from pinfold.app.clients import check_skill, create_skill, promote_file
+from pinfold.app.trust import (
+    Skill,
+    find_skill,
+    find_skills,
+    install_skill,
+    read_skill_folder,
+    remove_skill,
+    trust_skill,
+)
+from pinfold.front.cli.terminal import is_terminal, show, show_rows, tell
+from pinfold.front.flags import PATH
+from pinfold.front.pages import skill_rows
+from pinfold.text import exact
+
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group("skill")
+def skill_command() -> None:
+    """Skills: instructions and functions that the agent can use.
+
+    Yours are kept with your configuration, a project's in .agents/skills. The agent sees only those that you trust, and a
+    change to any file of one ends the trust.
+    """
+
+
+@skill_command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per skill.")
+def list_command(as_json: bool) -> None:
+    """List your skills and those of this folder."""
+    found = find_skills(current_folder())
+    show_rows(skill_rows(found), as_json=as_json, nothing="No skills. Make one: pinfold skill new NAME")
+
+
+@skill_command.command("show")
+@click.argument("name")
+@click.argument("file", default="SKILL.md")
+def show_command(name: str, file: str) -> None:
+    """Show a skill, or one FILE of it."""
+    skill = find_skill(name, current_folder())
+    if file not in skill.files:
+        raise ConfigError(f"{name} has no file {file!r}; it has {', '.join(skill.files) or 'none'}")
+    _print(skill.files[file])
+    tell(f"{name} is {skill.state}{f': {skill.problem}' if skill.problem else ''}; files: {', '.join(skill.files)}")
+
+
+@skill_command.command("new")
+@click.argument("name")
+@click.option("--description", default="Say what it does and when to use it.", help="What it does and when to use it.")
+@click.option("--here", is_flag=True, help="Make it in .agents/skills of this folder.")
+def new_command(name: str, description: str, here: bool) -> None:
+    """Make a skill to be filled in."""
+    folder = create_skill(name, description, here=here)
+    trust = f"pinfold trust {current_folder()}" if here else f"pinfold skill trust {name}"
+    tell(f"made {folder}; write its SKILL.md, then let the agent use it: {trust}")
+
+
+@skill_command.command("add")
+@click.argument("folder", type=PATH)
+@_yes
+def add_command(folder: Path, yes: bool) -> None:
+    """Copy the skill in FOLDER to yours, and trust it."""
+    skill = read_skill_folder(folder)
+    if skill.state == "broken":
+        raise ConfigError(f"{folder} is no skill: {skill.problem}")
+    _show_files(skill)
+    _confirm(f"Add {skill.name}, and let the agent follow it?", yes)
+    tell(f"added {install_skill(skill.name, skill.files)}")
+
+
+@skill_command.command("remove")
+@click.argument("name")
+def remove_command(name: str) -> None:
+    """Delete one of your skills."""
+    remove_skill(name)
+    tell(f"{name} is deleted")
+
+
+@skill_command.command("trust")
+@click.argument("name")
+@_yes
+def trust_command(name: str, yes: bool) -> None:
+    """Let the agent use a skill of yours, as its files are now."""
+    skill = find_skill(name, current_folder())
+    if skill.place == "project":
+        words = (
+            "is trusted"
+            if skill.state == "trusted"
+            else f"is trusted with its folder: pinfold trust {current_folder()}"
+        )
+        tell(f"{name} {words}")
+        return
+    if skill.state == "trusted":
+        tell(f"{name} is trusted")
+        return
+    _show_files(skill)
+    _confirm(f"Let the agent follow {name}?", yes)
+    trust_skill(skill)
+    tell(f"{name} is trusted until one of its files changes")
+
+
+@skill_command.command("test")
+@click.argument("name")
+def test_command(name: str) -> int:
+    """Run a skill's recorded calls, and its scripts with --help, in a fresh sandbox; exit with 1 if one fails."""
+    skill = find_skill(name, current_folder())
+    if skill.state != "trusted":
+        raise ConfigError(f"{name} is {skill.state}; {skill.problem or f'see and allow: pinfold skill trust {name}'}")
+    tested = anyio.run(check_skill, skill)
+    for what, wrong in tested:
+        show(f"{'fails' if wrong else 'ok   '}  {what}{f': {wrong}' if wrong else ''}")
+    if not tested:
+        tell(f"{name} has no recorded calls and no scripts to test")
+    return 1 if any(wrong for _, wrong in tested) else 0
+
+
+@skill_command.command("promote")
+@click.argument("file", type=PATH)
+@click.argument("function")
+@click.option("--name", "tool", default="", help="Of the tool; that of the function unless given.")
+@click.option("--effects", type=click.Choice(["none", "files"]), default="none", help="What it does besides returning.")
+@click.option("--example", "examples", multiple=True, metavar="JSON", help="Arguments of a call that must work.")
+@_yes
+def promote_command(file: Path, function: str, yes: bool, **given: Any) -> None:
+    """Keep FUNCTION of FILE as a tool. It is cut out, checked, and tried in a fresh sandbox without network."""
+    promotion = anyio.run(promote_file, file, function, given["tool"], given["effects"], given["examples"])
+    _print(promotion.shows.encode())
+    _confirm(f"Keep {promotion.tool} as a tool of yours?", yes)
+    tell(
+        f"kept {install_skill(promotion.skill, promotion.files)}; the agent can call {promotion.tool} from its next session on"
+    )
+
+
+def _show_files(skill: Skill) -> None:
+    for name, data in skill.files.items():
+        show(f"--- {name}")
+        _print(data)
+
+
+def _print(data: bytes) -> None:
+    click.echo(exact(data.decode("utf-8", "replace")).rstrip())
+
+
+def _confirm(question: str, yes: bool) -> None:
+    if yes:
+        return
+    if not is_terminal(sys.stdin):
+        raise click.UsageError("there is no terminal to ask on; use --yes once you have read it")
+    click.confirm(question, abort=True, err=True)

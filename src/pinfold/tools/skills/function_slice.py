@@ -1,0 +1,212 @@
+"""Cuts one function out of a file with all it needs of that file: imports, other functions, classes and constants."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from pinfold.text import join_names
+from pinfold.tools.results import BadTool
+
+_GIVEN = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_CHANGES = frozenset(
+    (
+        "append",
+        "extend",
+        "insert",
+        "remove",
+        "pop",
+        "clear",
+        "sort",
+        "reverse",
+        "add",
+        "discard",
+        "update",
+        "setdefault",
+    )
+)
+"""Methods that change what they are called on."""
+
+
+class FunctionSlice(Struct, frozen=True, kw_only=True):
+    source: str
+    function: ast.FunctionDef | ast.AsyncFunctionDef
+    needs: tuple[str, ...]
+    """Names of the file that came with it."""
+
+
+def slice_function(source: str, name: str, file: str) -> FunctionSlice:
+    """Raises BadTool: why the function cannot stand alone, and what to change."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        where = f" line {error.lineno}:" if isinstance(error, SyntaxError) and error.lineno else ""
+        words = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise BadTool(f"{file}:{where} it is not valid Python: {words}") from error
+    bound = _bindings(tree)
+    function = next((one for one in bound.get(name, ()) if isinstance(one, _DEFINITIONS)), None)
+    if function is None or isinstance(function, ast.ClassDef):
+        raise BadTool(_why_not_found(tree, name, file))
+    needed: dict[str, ast.stmt] = {}
+    _collect(name, bound, needed, source, file)
+    _refuse_changed_globals(needed)
+    kept = [_import_of(one, needed) for one in dict.fromkeys(needed.values())]
+    future = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+    ordered = sorted({*future, *kept}, key=lambda one: (one.lineno, one.col_offset))
+    text = _join(ordered, source)
+    return FunctionSlice(source=text, function=function, needs=tuple(one for one in needed if one != name))
+
+
+def _why_not_found(tree: ast.Module, name: str, file: str) -> str:
+    for outer in ast.walk(tree):
+        if isinstance(outer, _DEFINITIONS):
+            for inner in ast.walk(outer):
+                if inner is not outer and isinstance(inner, _DEFINITIONS) and inner.name == name:
+                    return f"{name} lies inside {outer.name}; move it to the top level of {file}"
+    names = [one.name for one in tree.body if isinstance(one, ast.FunctionDef)]
+    return f"{file} has no function {name!r}" + (f"; it has {join_names(names, 8)}" if names else "")
+
+
+def _bindings(tree: ast.Module) -> Mapping[str, list[ast.stmt]]:
+    """Each name of the top level with all statements that bind it, those inside of others included."""
+    bound: dict[str, list[ast.stmt]] = {}
+    for statement in tree.body:
+        for name in _bound_by(statement):
+            bound.setdefault(name, []).append(statement)
+    return bound
+
+
+def _bound_by(statement: ast.stmt) -> Iterator[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            yield from ((one.asname or one.name).partition(".")[0] for one in names)
+        case _:
+            # Names only: what is bound in a function below is not bound here.
+            for node in _walk_without_scopes(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+                    yield node.id
+                elif isinstance(node, (*_DEFINITIONS, *_IMPORTS)):
+                    yield from _bound_by(node)
+
+
+def _walk_without_scopes(node: ast.AST) -> Iterator[ast.AST]:
+    for below in ast.iter_child_nodes(node):
+        yield below
+        if not isinstance(below, (*_DEFINITIONS, ast.Lambda)):
+            yield from _walk_without_scopes(below)
+
+
+def _collect(
+    name: str, bound: Mapping[str, list[ast.stmt]], needed: dict[str, ast.stmt], source: str, file: str
+) -> None:
+    """Put the statement that binds a name, and those of all it uses, into `needed`."""
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name in needed or (name in _GIVEN and name not in bound):
+            continue
+        statements = bound.get(name, [])
+        if not statements:
+            stars = "*" in bound
+            why = "it may come from `import *`; import it by name" if stars else "define it there, or pass it in"
+            raise BadTool(f"{name!r} is used and not defined in {file}; {why}")
+        statement = statements[0]
+        if len(statements) > 1 or isinstance(statement, ast.AugAssign | ast.Delete):
+            lines = join_names([str(one.lineno) for one in statements], 4)
+            raise BadTool(f"{name!r} is bound more than once in {file} (lines {lines}); bind it once")
+        if not isinstance(statement, (*_DEFINITIONS, *_IMPORTS, ast.Assign, ast.AnnAssign)):
+            raise BadTool(f"{name!r} is bound inside a larger statement at line {statement.lineno}; bind it by itself")
+        if isinstance(statement, ast.ImportFrom) and statement.level:
+            raise BadTool(f"{name!r} comes by a relative import; define it in {file} itself")
+        needed[name] = statement
+        waiting += sorted(_used_by(statement, source))
+
+
+def _used_by(statement: ast.stmt, source: str) -> set[str]:
+    """Names of the module that a statement reads."""
+    if isinstance(statement, _IMPORTS):
+        return set()
+    top = symtable.symtable(_join([statement], source), "<function>", "exec")
+    used = {one.get_name() for one in top.get_symbols() if one.is_referenced()}
+    waiting = list(top.get_children())
+    while waiting:
+        table = waiting.pop()
+        used |= {one.get_name() for one in table.get_symbols() if one.is_global()}
+        waiting += table.get_children()
+    return used
+
+
+def _refuse_changed_globals(needed: Mapping[str, ast.stmt]) -> None:
+    """A call must not leave anything behind for the next one."""
+    names = {name for name, one in needed.items() if isinstance(one, ast.Assign | ast.AnnAssign)}
+    for statement in {*needed.values()}:
+        if not isinstance(statement, _DEFINITIONS):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Global):
+                raise BadTool(
+                    f"{statement.name} changes the global {node.names[0]!r} (line {node.lineno}); return it instead"
+                )
+            target = _changed(node)
+            if target in names and target not in _locals(statement):
+                raise BadTool(
+                    f"{statement.name} changes {target!r}, which belongs to the module (line {getattr(node, 'lineno', 0)}); "
+                    "make it a local variable"
+                )
+
+
+def _changed(node: ast.AST) -> str:
+    """The name of what a node changes in place; empty if it changes nothing."""
+    match node:
+        case (
+            ast.Subscript(value=value, ctx=ast.Store() | ast.Del())
+            | ast.Attribute(value=value, ctx=ast.Store() | ast.Del())
+        ):
+            changed = value
+        case ast.Call(func=ast.Attribute(value=value, attr=method)) if method in _CHANGES:
+            changed = value
+        case _:
+            return ""
+    while isinstance(changed, ast.Subscript | ast.Attribute):
+        changed = changed.value
+    return changed.id if isinstance(changed, ast.Name) else ""
+
+
+def _locals(function: ast.AST) -> set[str]:
+    stored = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+
+
+def _import_of(statement: ast.stmt, needed: Mapping[str, ast.stmt]) -> ast.stmt:
+    """An import without the names that are not used."""
+    if not isinstance(statement, _IMPORTS):
+        return statement
+    mine = {name for name, one in needed.items() if one is statement}
+    names = [one for one in statement.names if (one.asname or one.name).partition(".")[0] in mine]
+    cut = ast.Import(names) if isinstance(statement, ast.Import) else ast.ImportFrom(statement.module, names, 0)
+    return ast.copy_location(cut, statement)
+
+
+def _join(statements: list[ast.stmt], source: str) -> str:
+    """The statements as they are written, two empty lines around definitions."""
+    parts: list[str] = []
+    lines = source.splitlines(keepends=True)
+    for one in statements:
+        if isinstance(one, _IMPORTS):
+            text = ast.unparse(one)
+        elif isinstance(one, _DEFINITIONS):
+            first = min([one.lineno, *(mark.lineno for mark in one.decorator_list)])
+            text = "".join(lines[first - 1 : one.end_lineno]).rstrip()
+        else:
+            text = ast.get_source_segment(source, one) or ast.unparse(one)
+        is_apart = bool(parts) and (isinstance(one, _DEFINITIONS) or parts[-1].startswith(("def ", "class ", "@")))
+        parts.append(f"\n\n{text}" if is_apart else text)
+    return "\n".join(parts) + "\n"

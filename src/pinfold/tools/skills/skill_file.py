@@ -1,0 +1,145 @@
+"""SKILL.md: YAML between two lines of `---`, then the text for the model (agentskills.io); and its line of the prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from pinfold.events import Json
+from pinfold.tools.declared.tables import Table, parse
+from pinfold.tools.results import BadTool
+
+SKILL = "SKILL.md"
+NAME_CHARS = 64
+DESCRIPTION_CHARS = 1024
+COMPATIBILITY_CHARS = 500
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_FRONT = re.compile(rb"\s*---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
+
+LINE_TOKENS = 40
+"""Of the line of one skill, at most; a longer description is cut."""
+LISTED = 40
+"""Skills that the prompt lists."""
+_INTRODUCTION = (
+    "Skills: before a task that one fits, read it: `from servers.skills import read_skill; read_skill(NAME)`. "
+    "Its files are in {place}/NAME.\n"
+)
+_IN_FILES = "Skills: before a task that one fits, read {place}/NAME/SKILL.md.\n"
+_FUNCTIONS = "Functions you made before: `from servers.skills import NAME`.\n"
+_AS_TOOLS = "Functions you made before, as tools:\n"
+_PIECES = re.compile(r"[A-Za-z]+|\d+|\s+|.", re.DOTALL)
+
+
+class SkillFile(Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    body: str = ""
+    license: str = ""
+    compatibility: str = ""
+    """What it needs, such as programs or a network."""
+    metadata: Mapping[str, str] = {}
+    allowed_tools: tuple[str, ...] = ()
+    """What it says it uses. It allows nothing: policy judges every call as always."""
+
+
+def check_name(name: str, source: str) -> str:
+    """The name, or BadTool."""
+    if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
+        raise BadTool(
+            f"{source}: {name[:80]!r} cannot be a skill's name: use up to {NAME_CHARS} small letters, digits and single "
+            "hyphens between them"
+        )
+    return name
+
+
+def parse_skill(data: bytes, folder: str, source: str = "") -> SkillFile:
+    """The file of the skill in the folder of that name. Raises BadTool: where, what and how to fix it, in one line."""
+    source = source or f"{folder}/{SKILL}"
+    found = _FRONT.match(data.removeprefix(b"\xef\xbb\xbf"))
+    if found is None:
+        raise BadTool(f"{source}: it must begin with `---`, then name and description, then `---`")
+    top = Table(source, "", parse(found[1], source))
+    name = check_name(top.text("name"), source)
+    if name != folder:
+        top.fault("name", f"it is {name!r} and must be that of its folder, {folder!r}")
+    description = " ".join(_bounded(top, "description", DESCRIPTION_CHARS).split())
+    if not description:
+        top.fault("description", "say in a sentence what the skill does and when to use it")
+    allowed: Json = top.take("allowed-tools") or ""
+    words = (
+        [str(one) for one in cast("list[Json]", allowed)]
+        if isinstance(allowed, list)
+        else str(allowed).replace(",", " ").split()
+    )
+    try:
+        body = data.removeprefix(b"\xef\xbb\xbf")[found.end() :].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadTool(f"{source}: it is not UTF-8; save it as such") from error
+    return SkillFile(
+        name=name,
+        description=description,
+        body=body.strip(),
+        license=top.text("license"),
+        compatibility=_bounded(top, "compatibility", COMPATIBILITY_CHARS),
+        metadata=top.texts("metadata"),
+        allowed_tools=tuple(words),
+    )
+
+
+def _bounded(top: Table, key: str, most: int) -> str:
+    text = top.text(key)
+    if len(text) > most:
+        top.fault(key, f"it has {len(text):,} characters; {most:,} is the most")
+    return text
+
+
+def format_skill(skill: SkillFile) -> str:
+    """The file of a skill."""
+    lines = ["---", f"name: {skill.name}", f"description: {_quote(skill.description)}"]
+    if skill.metadata:
+        lines += ["metadata:", *(f"  {key}: {_quote(value)}" for key, value in skill.metadata.items())]
+    return "\n".join([*lines, "---", "", skill.body.strip(), ""])
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def skills_prompt(
+    skills: Sequence[tuple[str, str]], functions: Sequence[tuple[str, str]], place: str, *, can_call: bool = True
+) -> str:
+    """Each with its description; empty if there are none. `place`: where code finds the folders of skills."""
+    heading = (_INTRODUCTION if can_call else _IN_FILES).format(place=place)
+    return _section(heading, skills) + _section(_FUNCTIONS if can_call else _AS_TOOLS, functions)
+
+
+def _section(heading: str, described: Sequence[tuple[str, str]]) -> str:
+    lines = [_line(f"- {name}: ", description) for name, description in described[:LISTED]]
+    if (more := len(described) - LISTED) > 0:
+        lines.append(f'- and {more} more: read_skill("") lists all\n')
+    return heading + "".join(lines) if lines else ""
+
+
+def _line(start: str, description: str) -> str:
+    """Cut to its size."""
+    room = LINE_TOKENS - 2.0  # for the sign that it was cut, and the end of the line
+    kept = ""
+    for piece in _PIECES.findall(start + description):
+        room -= _estimate_tokens(piece)
+        if room < 0:
+            return f"{kept.rstrip()}…\n"
+        kept += piece
+    return f"{kept}\n"
+
+
+def _estimate_tokens(piece: str) -> float:
+    """More than a tokenizer of today makes of a word, a number or a sign, as a rule."""
+    if piece.isspace():
+        return 0
+    if not piece.isascii():
+        return 3 if piece > "\uffff" else len(piece.encode()) / 2
+    return 1 + max(0, len(piece) - 6) / 3 if piece.isalpha() else len(piece) / 2 if piece.isdigit() else 1
