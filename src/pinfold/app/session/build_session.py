@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from pinfold.app.session.catalogue import Catalogue
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.environment import install_tool, python_for_cells
 from pinfold.app.session.mcp.server_requests import ServerContext
-from pinfold.app.session.memory_tools import memory_tools, open_memory
+from pinfold.app.session.memory_tools import MemoryContext, memory_tools
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.plan_tools import plan_tools
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
@@ -181,11 +180,15 @@ def build_runner(
     own = [install_tool(spec.site, ground.python, folders)] if spec.site and ground.python else []
     own += databases.tools() if databases else []
     own += memory_tools(
-        partial(open_memory, spec.workspace, log.session),
-        log,
-        can_write=spec.writable and (toolbox.remembers or log.folder is not None),
-        is_untrusted=lambda: judging.is_untrusted,
-        about_to_read=about_to_read,
+        MemoryContext(
+            workspace=spec.workspace,
+            log=log,
+            config=config,
+            can_write=spec.writable and (toolbox.remembers or log.folder is not None),
+            is_untrusted=lambda: judging.is_untrusted,
+            current_cell=lambda: runner.state().cells or None,
+            about_to_read=about_to_read,
+        )
     )
     own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
     tools, faults = build_tools(
