@@ -44,7 +44,8 @@ class Database:
             raise MemoryUnusable(f"{self.file} cannot be opened: {error}; fix its permissions") from error
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA secure_delete = ON")
+            if write:
+                connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             self._prepare(connection, write=write)

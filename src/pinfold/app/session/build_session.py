@@ -39,7 +39,7 @@ from pinfold.sandbox import Mount, Provider, Session, Spec, is_built_in, provide
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.launcher import look_in
-from pinfold.tools import Registry, as_tool
+from pinfold.tools import Registry, Tool, as_tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -157,6 +157,18 @@ def _guards(run: RunConfig) -> Guards:
     return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
 
 
+def _build_registry(
+    tools: list[Tool[..., Any]], toolbox: ToolOptions, servers: SessionServers | None, *, shown: tuple[str, ...]
+) -> Registry:
+    switches = toolbox.loaded.config.tools
+    registry = Registry(tools, enable=switches.enable, disable=switches.disable, shown=shown)
+    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    if servers:
+        servers.register(registry)
+    return registry
+
+
 def build_runner(
     options: Options, spec: Spec, log: Log, ground: ResolvedSandbox, *, small: bool, servers: SessionServers | None
 ) -> tuple[SandboxActionRunner, tuple[str, ...]]:
@@ -194,12 +206,7 @@ def build_runner(
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )
-    shown = select_shown_tools(small=small, handed=names)
-    registry = Registry(tools, enable=config.tools.enable, disable=config.tools.disable, shown=shown)
-    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
-        registry.put(server, served)
-    if servers:
-        servers.register(registry)
+    registry = _build_registry(tools, toolbox, servers, shown=select_shown_tools(small=small, handed=names))
     shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "servers": servers, "spec": spec}
     judging = ActionPolicy(
         **shared,

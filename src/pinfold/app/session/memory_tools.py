@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from anyio.to_thread import run_sync
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pinfold.app.config.schema import Config
-    from pinfold.memory import Note, PastMessage
+    from pinfold.memory import Memory, Note, PastMessage
 
 T = TypeVar("T")
 SERVER = "memory"
@@ -41,10 +40,9 @@ _RETURNS = {
     "forget": {"type": "null"},
 }
 _OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
-    "recall": dict.fromkeys(("query", "q", "text", "content", "question"), "words")
-    | dict.fromkeys(("top_k", "k", "max_results"), "limit"),
+    "recall": {"query": "words", "q": "words", "text": "words", "question": "words", "top_k": "limit", "k": "limit"},
     "memories": {"n": "limit"},
-    "remember": dict.fromkeys(("content", "note", "memory", "fact", "value", "data", "information"), "text"),
+    "remember": {"content": "text", "note": "text", "memory": "text", "fact": "text", "value": "text", "data": "text"},
     "forget": {"note_id": "id", "number": "id"},
 }
 """What other agents call the arguments."""
@@ -66,9 +64,20 @@ class MemoryContext(Struct, frozen=True, kw_only=True):
 
 
 def memory_tools(context: MemoryContext) -> list[Tool[..., Any]]:
-    # Modules that hold the notes are loaded when they are first used.
-    memory = partial(open_memory, context.workspace, context.log.session)
+    made = [*_reading_tools(context), *(_writing_tools(context) if context.can_write else ())]
+    return [
+        replace(
+            one,
+            name=f"{SERVER}.{one.name}",
+            server=SERVER,
+            returns=_RETURNS[one.name],
+            aliases=_OTHER_NAMES[one.name],
+        )
+        for one in made
+    ]
 
+
+def _reading_tools(context: MemoryContext) -> list[Tool[..., Any]]:
     async def recall(words: str | int, limit: int = 5, conversations: bool = False, superseded: bool = False) -> Result:
         """Find notes of earlier sessions by their words, best first; or show the whole result of a cell of this session again.
 
@@ -98,7 +107,16 @@ def memory_tools(context: MemoryContext) -> list[Tool[..., Any]]:
 
     async def memories(limit: int = 20) -> Result:
         """List the latest notes of earlier sessions, those of this workspace first."""
-        return await _show(context, await _call_memory(lambda: memory().latest(limit)), [])
+        notes = await _call_memory(lambda: open_memory(context.workspace).latest(limit))
+        return await _show(context, notes, [])
+
+    as_read = tool(effect="pure", reach="outside", parallel_safe=True)
+    return [as_read(recall), as_read(memories)]
+
+
+def _writing_tools(context: MemoryContext) -> list[Tool[..., Any]]:
+    def memory() -> Memory:
+        return open_memory(context.workspace, context.log.session)
 
     async def remember(
         text: str, tags: list[str] | None = None, scope: Literal["workspace", "global"] = "workspace", replaces: int = 0
@@ -129,23 +147,9 @@ def memory_tools(context: MemoryContext) -> list[Tool[..., Any]]:
         await _call_memory(lambda: memory().forget(id, trusted=trusted))
         return Result(text=f"note {id} is forgotten", value=None)
 
-    made: list[Tool[..., Any]] = [
-        tool(effect="pure", reach="outside", parallel_safe=True)(recall),
-        tool(effect="pure", reach="outside", parallel_safe=True)(memories),
-    ]
-    if context.can_write:
-        # Nothing but Pinfold's own notes is touched, and nothing leaves: there is nothing to ask about.
-        made += [tool(effect="keyed", reach="nothing")(remember), tool(effect="keyed", reach="nothing")(forget)]
-    return [
-        replace(
-            one,
-            name=f"{SERVER}.{one.name}",
-            server=SERVER,
-            returns=_RETURNS[one.name],
-            aliases=_OTHER_NAMES[one.name],
-        )
-        for one in made
-    ]
+    # Nothing but Pinfold's own notes is touched, and nothing leaves: there is nothing to ask about.
+    as_write = tool(effect="keyed", reach="nothing")
+    return [as_write(remember), as_write(forget)]
 
 
 def _recall_result(log: Log, which: str | int) -> Result:
