@@ -17,7 +17,7 @@ _MEANING = 1 / 3
 """What a rank by meaning counts against the same rank by words; more makes it worse on LoCoMo."""
 _RANK = 10
 """Damps differences between the first ranks when the two are joined."""
-_SCORED = 2000
+_SCORED = 1000
 """Matches that are scored; scoring is what takes the time."""
 _QUERY_WORDS = 24
 """Words of a query that count; more make it slower, not better."""

@@ -27,7 +27,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 @click.group("memory")
 def memory_command() -> None:
-    """Notes that the agent keeps across sessions. They stay on this machine."""
+    """Notes that the agent keeps across sessions, on this machine."""
 
 
 @memory_command.command("list")
