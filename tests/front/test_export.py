@@ -89,10 +89,14 @@ def _displays(pinfold: Pinfold, workspace: Path) -> None:
     assert (done.code, (workspace / "one.png").read_bytes()[:4]) == (0, b"\x89PNG")
     assert pinfold("sessions", "show", name, "--display", "1", "--mime", "text/plain").out == "a picture"
     assert "the session has 1" in pinfold("sessions", "show", name, "--display", "2").err
-    found = pinfold("sessions", "search", "UNSORTED", "please sort")
+    found = pinfold("sessions", "search", "--exact", "UNSORTED", "please sort")
     assert [line.split()[0] for line in found.out.splitlines()][1:3] == ["you", "code"]
-    (one,) = [json.loads(line) for line in pinfold("sessions", "search", "--json", "sorted**").out.splitlines()]
+    (one,) = [
+        json.loads(line) for line in pinfold("sessions", "search", "--exact", "--json", "sorted**").out.splitlines()
+    ]
     assert (one["title"], [match["place"] for match in one["matches"]]) == (name, ["agent"])
+    assert name in pinfold("sessions", "search", "which", "were", "unsorted").out
+    assert pinfold("sessions", "search", "heron").code == 1
 
 
 def test_a_notebooks_failure_is_told_by_its_error_and_not_by_the_hint_under_it(

@@ -13,10 +13,11 @@ from pinfold.app import OutboundTotal
 from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
 from pinfold.app.storage import SessionNode, SessionTree
 from pinfold.events import BlobId, FileChange, Json, Rewindable
-from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
+from pinfold.text import first_line, homely, join_names, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.diagnostics import SystemMap
+    from pinfold.app.session import Note
     from pinfold.app.trust import Skill
 
 WIDTH = 80
@@ -159,6 +160,28 @@ def _minute(kin: SessionNode) -> str:
 
 def title_of(kin: SessionNode) -> str:
     return first_line(presentable(kin.title), 60) or "(untitled)"
+
+
+def notes_page(notes: Sequence[Note], *, width: int = WIDTH) -> list[str]:
+    """A line for each: number, day, where it is recalled, what to know of it, and its text."""
+    return columns(((str(note.id), note.at[:10], note.scope, _remark(note), note.text) for note in notes), width=width)
+
+
+def _remark(note: Note) -> str:
+    return f"replaced by {note.superseded_by}" if note.superseded_by else "" if note.trusted else "untrusted"
+
+
+def note_fields(note: Note) -> list[tuple[str, str]]:
+    """What is known of a note besides its text."""
+    fields = {
+        "written": f"{note.at[:16].replace('T', ' ')} UTC",
+        "by": f"session {note.session}" + (f", cell {note.cell}" if note.cell else "") if note.session else "",
+        "recalled": "in every folder" if note.scope == "global" else f"in {homely(note.workspace)}",
+        "tags": ", ".join(note.tags),
+        "trust": "" if note.trusted else "untrusted: its session had read outside text",
+        "replaced": f"by note {note.superseded_by}" if note.superseded_by else "",
+    }
+    return [(name, value) for name, value in fields.items() if value]
 
 
 def branches_page(history: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:

@@ -3,7 +3,7 @@
 from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.errors import BadBundle, BlobMissing, Damage, LogError, LogUnreadable, LogUnwritable
 from pinfold.log.portable import export_bundle, import_file
-from pinfold.log.search import Match, Summary, matches, summarise
+from pinfold.log.search import Match, Place, Said, Summary, matches, read_said, summarise
 from pinfold.log.store import Batch, Log, Subscription
 
 __all__ = [
@@ -17,11 +17,14 @@ __all__ = [
     "LogUnreadable",
     "LogUnwritable",
     "Match",
+    "Place",
+    "Said",
     "Subscription",
     "Summary",
     "blob_id",
     "export_bundle",
     "import_file",
     "matches",
+    "read_said",
     "summarise",
 ]

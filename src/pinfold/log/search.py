@@ -63,7 +63,53 @@ def matches(folder: Path, words: Sequence[str]) -> list[Match]:
     return [] if missing else found
 
 
-def _texts(event: Event, blobs: Blobs) -> Iterable[tuple[Place, str]]:
+class Said(Struct, frozen=True, kw_only=True):
+    """What a session's log holds after some event, as far as it is text to be found."""
+
+    messages: tuple[tuple[int, str, Place, str], ...] = ()
+    """Number and time of the event, the place, the text."""
+    last: int
+    """The last event that was read."""
+    workspace: str = ""
+    untrusted: bool = False
+    """The session has read outside text."""
+
+
+def read_said(folder: Path, after: int) -> Said:
+    """What was said after an event; of a fork, only what was said in it. Raises sqlite3.Error for a store that is none."""
+    messages: list[tuple[int, str, Place, str]] = []
+    last, workspace, untrusted = after, "", False
+    kinds = (*_KINDS, "SessionOpened", "SessionForked")
+    query = (
+        f"SELECT seq, at, kind, body FROM events WHERE seq > ? AND kind IN ({','.join('?' * len(kinds))}) ORDER BY seq"  # noqa: S608
+    )
+    with reading(folder) as connection:
+        for seq, at, kind, body in connection.execute(query, (after, *kinds)):
+            last = seq
+            try:
+                event = decode(kind, body)
+            except BadEvent:
+                continue
+            match event:
+                case SessionOpened():
+                    workspace, untrusted = event.workspace, untrusted or event.untrusted or event.imported
+                case SessionForked(last=copied):
+                    messages = [one for one in messages if one[0] > copied]
+                case ActionFinished(untrusted=True):
+                    untrusted = True
+                case _:
+                    pass
+            for place, text in _texts(event, None):
+                if text.strip():
+                    messages.append((seq, at, place, text))
+        if not workspace:
+            opened = _find_event(connection, SessionOpened)
+            workspace = opened.workspace if opened else ""
+    return Said(messages=tuple(messages), last=last, workspace=workspace, untrusted=untrusted)
+
+
+def _texts(event: Event, blobs: Blobs | None) -> Iterable[tuple[Place, str]]:
+    """Long outputs as a whole if there are `blobs`."""
     match event:
         case SessionChanged(title=title):
             yield "title", title
@@ -77,7 +123,7 @@ def _texts(event: Event, blobs: Blobs) -> Iterable[tuple[Place, str]]:
             yield "call", f"{tool} {plain_json(args)}"
         case ActionFinished(observation=text, blobs=kept):
             with contextlib.suppress(BlobMissing, IndexError):
-                text = blobs.get(kept[0])[:_BLOB].decode("utf-8", "replace") or text
+                text = text if blobs is None else blobs.get(kept[0])[:_BLOB].decode("utf-8", "replace") or text
             yield "output", text
         case _:
             pass

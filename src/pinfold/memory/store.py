@@ -3,53 +3,63 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import sqlite3
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pinfold.events import PinfoldError
+from pinfold.memory.database import Database
+from pinfold.memory.ranking import TOKENIZER, rank
 
+if TYPE_CHECKING:
+    import sqlite3
+
+    from pinfold.memory.vectors import Embedder
+
+Scope: TypeAlias = Literal["workspace", "global"]
 NOTE_CHARS = 4000
 TAG_CHARS = 40
 MOST_TAGS = 8
-MOST_NOTES = 5000
+MOST_NOTES = 100_000
 MOST_UNTRUSTED = 500
 """Of these, written by sessions that had read outside text: they replace each other, never a trusted note."""
 MOST_RESULTS = 100
-_QUERY_WORDS = 24
-"""Words of a query that count; more make it slower, not better."""
-_WAIT_S = 10.0
-"""How long to wait for another process that writes."""
-_VERSION = 1
 _NEARER = 1.6
 """Ranking factor for notes of the same workspace."""
-_STOP_WORDS = """a an and are as at be by do does for from have how i in is it its me my of on or our that the their this to was we
-    what when where which who why with you your"""
-_SCHEMA = (
+_TO_VERSION_1 = (
     """CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, workspace TEXT NOT NULL,
     session TEXT NOT NULL, text TEXT NOT NULL, tags TEXT NOT NULL, trusted INTEGER NOT NULL)""",
     "CREATE INDEX notes_workspace ON notes (workspace)",
-    """CREATE VIRTUAL TABLE words USING fts5(text, tags, content='notes', content_rowid='id',
-    tokenize='porter unicode61 remove_diacritics 2', prefix='3 4')""",
-    """CREATE TRIGGER note_in AFTER INSERT ON notes BEGIN
-    INSERT INTO words(rowid, text, tags) VALUES (new.id, new.text, new.tags); END""",
-    """CREATE TRIGGER note_out AFTER DELETE ON notes BEGIN
-    INSERT INTO words(words, rowid, text, tags) VALUES ('delete', old.id, old.text, old.tags); END""",
 )
-_COLUMNS = "notes.id, notes.text, notes.tags, notes.at, notes.trusted, notes.session, notes.workspace"
+_TAKE_OUT = "INSERT INTO words(words, rowid, text, tags) VALUES ('delete', old.id, old.text, old.tags);"
+_DROP_VECTOR = "DELETE FROM vectors WHERE id = old.id;"
+_PUT_IN = "INSERT INTO words(rowid, text, tags) VALUES (new.id, new.text, new.tags);"
+_TO_VERSION_2 = (
+    # Notes of version 1 were recalled in every workspace, and still are.
+    "ALTER TABLE notes ADD COLUMN scope TEXT NOT NULL DEFAULT 'global'",
+    "ALTER TABLE notes ADD COLUMN cell INTEGER",
+    "ALTER TABLE notes ADD COLUMN superseded_by INTEGER",
+    "CREATE INDEX notes_session ON notes (session)",
+    "CREATE INDEX notes_beginning ON notes (substr(text, 1, 40))",
+    "CREATE TABLE vectors (id INTEGER PRIMARY KEY, model TEXT NOT NULL, vector BLOB NOT NULL)",
+    *(f"DROP TRIGGER IF EXISTS {name}" for name in ("note_in", "note_out")),
+    "DROP TABLE IF EXISTS words",  # it was made for prefixes
+    f"""CREATE VIRTUAL TABLE words USING fts5(text, tags, content='notes', content_rowid='id',
+    tokenize='{TOKENIZER}')""",
+    "INSERT INTO words(words) VALUES ('rebuild')",
+    f"CREATE TRIGGER note_in AFTER INSERT ON notes BEGIN {_PUT_IN} END",
+    f"CREATE TRIGGER note_out AFTER DELETE ON notes BEGIN {_TAKE_OUT} {_DROP_VECTOR} END",
+    f"CREATE TRIGGER note_changed AFTER UPDATE OF text ON notes BEGIN {_TAKE_OUT} {_PUT_IN} {_DROP_VECTOR} END",
+)
+_COLUMNS = "id, text, tags, at, trusted, session, cell, workspace, scope, superseded_by"
+_CURRENT = "notes.superseded_by IS NULL"
+_REACHABLE = "(:workspace IS NULL OR notes.scope = 'global' OR notes.workspace = :workspace)"
 
 
 class NoteRefused(PinfoldError):
-    """The caller's mistake: the note is too long, there are too many, or this session may not forget it."""
-
-
-class MemoryUnusable(PinfoldError):
-    """The file is damaged, was written by a newer Pinfold, or cannot be opened. The message says what to do."""
+    """The caller's mistake: the note is too long, there are too many, or this session may not change it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,143 +72,203 @@ class Note:
     trusted: bool
     """Written by a session that had read no outside text."""
     session: str
-    here: bool
-    """Written in the workspace that asks."""
+    cell: int | None
+    """The last cell of the session when it was written."""
+    workspace: str
+    """Where it was written."""
+    scope: Scope
+    """Where it is recalled: in its workspace, or everywhere."""
+    superseded_by: int | None
+    """The note that replaced it."""
 
 
 class Memory:
-    """The file is created with the first note."""
+    """The notes that one session, or with `workspace` None the user, can reach. The file is created with the first note.
 
-    def __init__(self, file: Path, workspace: str, session: str, clock: Callable[[], datetime] | None = None) -> None:
-        self._file = file
+    `embedder`: where given, notes are also found by their meaning.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        workspace: str | None,
+        session: str,
+        clock: Callable[[], datetime] | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self._database = Database(file, (_TO_VERSION_1, _TO_VERSION_2))
         self._workspace = workspace
         self._session = session
         self._clock = clock or (lambda: datetime.now(UTC))
+        self._embedder = embedder
 
-    def remember(self, text: str, tags: Iterable[str] = (), *, trusted: bool) -> int:
-        """Returns the note's number; an identical note is not stored twice. Raises NoteRefused, MemoryUnusable."""
-        words, marks = _check_note(text, tuple(tags))
-        with self._open(make=True) as connection:
+    def remember(
+        self,
+        text: str,
+        tags: Iterable[str] = (),
+        *,
+        trusted: bool,
+        scope: Scope = "workspace",
+        cell: int | None = None,
+        replaces: int | None = None,
+    ) -> int:
+        """Returns the note's number; an identical note is not stored twice. Raises NoteRefused, MemoryUnusable.
+
+        `replaces`: a note that is not recalled any more, because this one takes its place.
+        """
+        words, marks = _check_text(text), _check_tags(tuple(tags))
+        workspace = self._workspace or ""
+        with self._database.open(write=True) as connection:
+            if replaces is not None:
+                self._find_changeable(connection, replaces, trusted=trusted)
             known = connection.execute(
-                "SELECT id FROM notes WHERE text = ? AND tags = ? AND workspace = ? AND trusted = ?",
-                (words, marks, self._workspace, trusted),
+                """SELECT id FROM notes WHERE substr(text, 1, 40) = substr(?1, 1, 40) AND text = ?1 AND tags = ?2
+                AND workspace = ?3 AND trusted = ?4 AND scope = ?5 AND superseded_by IS NULL""",
+                (words, marks, workspace, trusted, scope),
             ).fetchone()
-            if known:
-                return known[0]
-            if not trusted:
-                connection.execute(
-                    "DELETE FROM notes WHERE id IN (SELECT id FROM notes WHERE NOT trusted ORDER BY id DESC LIMIT -1 OFFSET ?)",
-                    (MOST_UNTRUSTED - 1,),
-                )
-            if connection.execute("SELECT count(*) FROM notes").fetchone()[0] >= MOST_NOTES:
-                raise NoteRefused(f"there are {MOST_NOTES:,} notes already; forget some first")
-            at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
-            cursor = connection.execute(
-                "INSERT INTO notes (at, workspace, session, text, tags, trusted) VALUES (?, ?, ?, ?, ?, ?)",
-                (at, self._workspace, self._session, words, marks, trusted),
+            number = known[0] if known else None
+            if number is None:
+                _make_room(connection, trusted=trusted)
+                at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
+                number = connection.execute(
+                    """INSERT INTO notes (at, workspace, session, text, tags, trusted, scope, cell)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+                    (at, workspace, self._session, words, marks, trusted, scope, cell),
+                ).lastrowid
+                assert number is not None
+            if replaces not in (None, number):
+                connection.execute("UPDATE notes SET superseded_by = ? WHERE id = ?", (number, replaces))
+            return number
+
+    def recall(self, words: str, limit: int = 5, *, superseded: bool = False) -> list[Note]:
+        """Best first, those of this workspace before equals from elsewhere. Raises NoteRefused, MemoryUnusable.
+
+        With `superseded` also notes that others have replaced. An embedder that fails raises what it raises.
+        """
+        limit = _limit_count(limit)
+        if not words.strip() or not self._database.file.exists():
+            return []
+        visible = _REACHABLE if superseded else f"{_REACHABLE} AND {_CURRENT}"
+        near: list[int] = []
+        values = {"workspace": self._workspace}
+        if self._embedder:
+            from pinfold.memory.vectors import find_nearest
+
+            near = find_nearest(self._database, self._embedder, words, visible, values)
+        with self._database.open() as connection:
+            factor = f"CASE WHEN notes.workspace = :workspace THEN {_NEARER} ELSE 1 END"
+            best = rank(
+                connection, words, limit, table="notes", visible=visible, values=values, factor=factor, nearest=near
             )
-            assert cursor.lastrowid is not None
-            return cursor.lastrowid
+            return self._load(connection, best[: 2 * limit], visible)[:limit]
 
-    def recall(self, words: str, limit: int = 5) -> list[Note]:
-        """Best first, those of this workspace before equals from elsewhere. Raises NoteRefused, MemoryUnusable."""
-        query = build_query(words)
-        if not query or not self._file.exists():
-            return []
-        with self._open() as connection:
-            # A smaller bm25 is a better match.
-            rows = connection.execute(
-                f"""SELECT {_COLUMNS} FROM words JOIN notes ON notes.id = words.rowid WHERE words MATCH ?
-                ORDER BY bm25(words, 1.0, 2.0) * CASE WHEN notes.workspace = ? THEN {_NEARER} ELSE 1 END, notes.id DESC
-                LIMIT ?""",  # noqa: S608 - names and a number of our own
-                (query, self._workspace, _limit_count(limit)),
-            ).fetchall()
-        return [self._note(row) for row in rows]
-
-    def latest(self, limit: int = 20) -> list[Note]:
+    def latest(self, limit: int = 20, *, superseded: bool = False) -> list[Note]:
         """The newest first, those of this workspace before all others. Raises NoteRefused, MemoryUnusable."""
-        if not self._file.exists():
-            return []
-        with self._open() as connection:
-            rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM notes ORDER BY workspace = ? DESC, id DESC LIMIT ?",  # noqa: S608 - as above
-                (self._workspace, _limit_count(limit)),
-            ).fetchall()
-        return [self._note(row) for row in rows]
+        limit = min(_limit_count(limit), MOST_RESULTS)
+        visible = _REACHABLE if superseded else f"{_REACHABLE} AND {_CURRENT}"
+        return self._select(f"{visible} ORDER BY workspace = :workspace DESC, id DESC LIMIT :limit", limit=limit)
 
-    def forget(self, id: int, *, trusted: bool) -> None:  # noqa: A002 - it is the note's
+    def all(self) -> list[Note]:
+        """Every note that can be reached, superseded ones too, the oldest first. Raises MemoryUnusable."""
+        return self._select(f"{_REACHABLE} ORDER BY id")
+
+    def get(self, id: int) -> Note:  # noqa: A002 - it is the note's
+        """Raises NoteRefused, MemoryUnusable."""
+        found = self._select(f"{_REACHABLE} AND id = :id", id=id)
+        if not found:
+            raise NoteRefused(_no_note(id))
+        return found[0]
+
+    def edit(self, id: int, text: str) -> None:  # noqa: A002 - as above
+        """Change what a note says. It stays as trusted as it was. Raises NoteRefused, MemoryUnusable."""
+        words = _check_text(text)
+        with self._database.open(write=self._database.file.exists()) as connection:
+            self._find_changeable(connection, id, trusted=True)
+            connection.execute("UPDATE notes SET text = ? WHERE id = ?", (words, id))
+
+    def forget(self, id: int, *, trusted: bool) -> None:  # noqa: A002 - as above
         """An untrusted session may forget only untrusted notes and its own. Raises NoteRefused, MemoryUnusable."""
-        with self._open(make=self._file.exists()) as connection:
-            row = connection.execute("SELECT trusted, session FROM notes WHERE id = ?", (id,)).fetchone()
-            if row is None:
-                raise NoteRefused(f"there is no note {id}; memories() lists those there are")
-            if row[0] and not trusted and row[1] != self._session:
-                raise NoteRefused(
-                    f"note {id} is not this session's, which has read others' words; it can be forgotten in another one"
-                )
+        with self._database.open(write=self._database.file.exists()) as connection:
+            self._find_changeable(connection, id, trusted=trusted)
             connection.execute("DELETE FROM notes WHERE id = ?", (id,))
 
-    def _note(self, row: tuple[int, str, str, str, int, str, str]) -> Note:
-        id_, text, tags, at, trusted, session, workspace = row
-        marks, here = tuple(json.loads(tags)), workspace == self._workspace
-        return Note(id=id_, text=text, tags=marks, at=at, trusted=bool(trusted), session=session, here=here)
+    def _find_changeable(self, connection: sqlite3.Connection, id_: int, *, trusted: bool) -> None:
+        row = connection.execute(
+            f"SELECT trusted, session FROM notes WHERE id = :id AND {_REACHABLE}",  # noqa: S608 - an expression of our own
+            {"id": id_, "workspace": self._workspace},
+        ).fetchone()
+        if row is None:
+            raise NoteRefused(_no_note(id_))
+        if row[0] and not trusted and row[1] != self._session:
+            raise NoteRefused(
+                f"note {id_} is not this session's, which has read others' words; it can be changed in another one"
+            )
 
-    @contextmanager
-    def _open(self, *, make: bool = False) -> Generator[sqlite3.Connection]:
-        """One transaction, all or nothing."""
-        try:
-            if make:
-                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # Created with mode 0600; SQLite gives its side files the same mode.
-                os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            connection = sqlite3.connect(self._file, timeout=_WAIT_S, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
-            raise MemoryUnusable(f"{self._file} cannot be opened: {error}; fix its permissions") from error
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE" if make else "BEGIN")
-            self._prepare(connection, make=make)
-            yield connection
-            connection.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
-            raise MemoryUnusable(_describe_error(self._file, error)) from error
-        finally:
-            connection.close()
+    def _select(self, condition: str, **values: object) -> list[Note]:
+        if not self._database.file.exists():
+            return []
+        with self._database.open() as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM notes WHERE {condition}",  # noqa: S608 - as above
+                {**values, "workspace": self._workspace},
+            ).fetchall()
+        return [_note(row) for row in rows]
 
-    def _prepare(self, connection: sqlite3.Connection, *, make: bool) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > _VERSION:
-            raise MemoryUnusable(f"{self._file} was written by a newer Pinfold; update this one")
-        if version == 0:
-            if not make:
-                connection.execute("ROLLBACK")
-                connection.execute("BEGIN IMMEDIATE")
-            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
+    def _load(self, connection: sqlite3.Connection, ids: list[int], visible: str) -> list[Note]:
+        rows = connection.execute(
+            f"SELECT {_COLUMNS} FROM notes WHERE id IN (SELECT value FROM json_each(:ids)) AND {visible}",  # noqa: S608
+            {"ids": json.dumps(ids), "workspace": self._workspace},
+        ).fetchall()
+        found = {row[0]: _note(row) for row in rows}
+        return [found[id_] for id_ in ids if id_ in found]
 
 
-def build_query(words: str) -> str:
-    """An FTS5 query for any of the words or their prefixes; empty if there are none. Nothing in `words` acts as syntax."""
-    found = [word.casefold() for word in re.findall(r"\w+", words)]
-    common = {*_STOP_WORDS.split()}
-    telling = [word for word in found if word not in common] or found
-    # Prefixes of two letters match too much.
-    return " OR ".join(f'"{word}"{"*" * (len(word) > 2)}' for word in dict.fromkeys(telling[:_QUERY_WORDS]))
+def describe_note(note: Note) -> Mapping[str, object]:
+    """A note as a JSON object."""
+    return {name: getattr(note, name) for name in Note.__slots__} | {"tags": [*note.tags]}
 
 
-def _check_note(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
+def _note(row: tuple[int, str, str, str, int, str, int | None, str, Scope, int | None]) -> Note:
+    id_, text, tags, at, trusted, session, cell, workspace, scope, superseded_by = row
+    return Note(
+        id=id_,
+        text=text,
+        tags=tuple(json.loads(tags)),
+        at=at,
+        trusted=bool(trusted),
+        session=session,
+        cell=cell,
+        workspace=workspace,
+        scope=scope,
+        superseded_by=superseded_by,
+    )
+
+
+def _make_room(connection: sqlite3.Connection, *, trusted: bool) -> None:
+    if not trusted:
+        connection.execute(
+            "DELETE FROM notes WHERE id IN (SELECT id FROM notes WHERE NOT trusted ORDER BY id DESC LIMIT -1 OFFSET ?)",
+            (MOST_UNTRUSTED - 1,),
+        )
+    if connection.execute("SELECT count(*) FROM notes").fetchone()[0] >= MOST_NOTES:
+        raise NoteRefused(f"there are {MOST_NOTES:,} notes already; forget some first")
+
+
+def _check_text(text: str) -> str:
     words = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
     if not words:
         raise NoteRefused("there is nothing to remember; give a text")
     if len(words) > NOTE_CHARS:
         raise NoteRefused(f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: remember the gist")
+    return words
+
+
+def _check_tags(tags: tuple[str, ...]) -> str:
     marks = tuple(dict.fromkeys(tag.strip().casefold() for tag in tags if tag.strip()))
     if len(marks) > MOST_TAGS or any(len(mark) > TAG_CHARS for mark in marks):
         raise NoteRefused(f"at most {MOST_TAGS} tags of {TAG_CHARS} characters each")
     clean = [mark.encode("utf-8", "replace").decode("utf-8") for mark in marks]
-    return words, json.dumps(clean, ensure_ascii=False)
+    return json.dumps(clean, ensure_ascii=False)
 
 
 def _limit_count(limit: int) -> int:
@@ -207,9 +277,5 @@ def _limit_count(limit: int) -> int:
     return min(limit, MOST_RESULTS)
 
 
-def _describe_error(file: Path, error: sqlite3.DatabaseError) -> str:
-    if "locked" in str(error):
-        return f"{file} is in use by another process for longer than {_WAIT_S:g} s; try again"
-    if "full" in str(error):
-        return f"{file} cannot be written: {error}; make room on the disk"
-    return f"{file} cannot be used: {error}; if it is damaged, move it away, and a new one is made"
+def _no_note(id_: int) -> str:
+    return f"there is no note {id_} here; memories() lists those there are"

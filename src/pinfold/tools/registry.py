@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import join_names
 from pinfold.tools.arguments import Argument, drop_null
-from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
+from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names, split_verb
 from pinfold.tools.results import BadTool, Result, ToolFailed
 from pinfold.tools.tool import AnyTool, run
 
@@ -194,6 +194,8 @@ class Registry:
 
     def _resolve_call(self, name: str, args: Json) -> tuple[str, Json]:
         """A tool that is switched off still owns its name."""
+        if name not in self._every:
+            name, args = split_verb(name, args)
         found = [(one, self._meant_args(one, args)) for one in meant_tools(name, self._every)]
         match found:
             case []:

@@ -24,6 +24,8 @@ _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
 }
 _BARE = "input"
 """The name for a text that came instead of named arguments."""
+_VERBS = ("operation", "action", "command", "op")
+"""Arguments that say which tool of several is meant, where others have one tool for all: `memory` with `store`, `search`."""
 _REMARKS = frozenset({"description", "explanation", "language", "purpose", "reason", "reasoning", "thought", "title"})
 """Arguments that models add and no built-in tool uses."""
 _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
@@ -63,6 +65,17 @@ def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
     if same:
         return same if len(same) == 1 else ()
     return tuple(one for one in other_names(name) if one in known)
+
+
+def split_verb(name: str, given: Json) -> tuple[str, Json]:
+    """`memory.store` with the other arguments, for a tool `memory` that was called with the operation `store`."""
+    args = _parse_json(given) if isinstance(given, str) else given
+    if isinstance(args, Mapping):
+        args = cast("Mapping[str, Json]", args)
+        verb = next((key for key in _VERBS if isinstance(args.get(key), str)), None)
+        if verb and other_names(together := f"{name}.{args[verb]}".lower()):
+            return together, {key: value for key, value in args.items() if key != verb}
+    return name, given
 
 
 def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, str], given: Json) -> Json:

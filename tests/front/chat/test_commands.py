@@ -13,6 +13,7 @@ import pytest
 from tests.front.chat.headless_chat import Talking, calling, cell, events_of, saying, talking
 
 from pinfold.app import RemoteSession, SessionStore, fork
+from pinfold.app.session import open_memory
 from pinfold.app.session.mcp.files import load_servers, user_file
 from pinfold.app.session.mcp.pins import FilePins
 from pinfold.app.trust.grants import Grants
@@ -406,6 +407,31 @@ async def test_a_session_that_leaves_nothing_behind_has_its_commands_too(workspa
         assert "has no forks" in await chat.type("/branches")
         await chat.type("/undo")
         assert "No variables." in await chat.type("/vars")
+
+
+async def test_notes_are_listed_found_shown_and_forgotten(workspace: Path) -> None:
+    async with talking(workspace) as (chat, _):
+        assert "No notes yet" in await chat.type("/memory")
+        open_memory(workspace, "s_1").remember("the port is 8080", trusted=True)
+        open_memory(workspace, "s_1").remember("lunch is at noon", trusted=True, scope="global")
+        open_memory(Path("/elsewhere"), "s_2").remember("the port is 9090", trusted=True)
+        listed = await chat.type("/memory")
+        assert ("the port is 8080" in listed, "lunch is at noon" in listed, "9090" in listed) == (True, True, False)
+        found = await chat.type("/memory search which port?")
+        assert ("8080" in found, "lunch" in found) == (True, False)
+        assert "No note fits" in await chat.type("/memory search zebra")
+        assert "by        session s_1" in await chat.type("/memory show 1")
+        assert "note 1 is forgotten" in await chat.type("/memory forget 1")
+        assert "there is no note 1" in await chat.type("/memory forget 1")
+        assert "there is no note 3" in await chat.type("/memory forget 3"), "another folder's"
+        assert "use /memory" in await chat.type("/memory what")
+
+
+async def test_sessions_are_found_by_what_was_said_in_them(workspace: Path) -> None:
+    async with talking(workspace, saying("Seven giraffes.")) as (chat, _):
+        await chat.turn("count the animals")
+        assert "No session matches" in await chat.type("/sessions zebra")
+        assert "count the animals" in await chat.type("/sessions giraffe")
 
 
 async def test_the_plan_and_the_notebook_are_shown_changed_and_saved(workspace: Path) -> None:

@@ -149,6 +149,13 @@ class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     quota_gb: float = 10.0
 
 
+class MemoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Notes that outlive sessions."""
+
+    embeddings: str = ""
+    """Find notes by meaning too: `builtin` (offline; the extra `embeddings`), `openai:MODEL` or `http://HOST:PORT/v1#MODEL`. Notes and searches are sent to a server that is named here."""
+
+
 class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is kept of the workspace besides what undo keeps."""
 
@@ -183,6 +190,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sandbox: SandboxConfig = SandboxConfig()
     limits: LimitsConfig = LimitsConfig()
     sessions: SessionsConfig = SessionsConfig()
+    memory: MemoryConfig = MemoryConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     chat: ChatConfig = ChatConfig()
     log: LogConfig = LogConfig()

@@ -21,7 +21,7 @@ from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
 from pinfold.app.paths import config_dir, data_dir, state_dir
 from pinfold.app.session.build_session import ResolvedSandbox, build_runner
-from pinfold.app.session.memory_tools import memory_file
+from pinfold.app.session.notes import memory_file
 from pinfold.app.session.options import Options, new_session_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.trust.redacting_log import RedactingLog

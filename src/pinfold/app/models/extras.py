@@ -54,6 +54,7 @@ EXTRAS: Mapping[str, Extra] = {
     "server": Extra("pinfold model serve", ("starlette", "uvicorn")),
     "transformers": Extra("pinfold model serve with a Transformers folder", ("torch", "transformers")),
     "local": Extra("what runs `builtin`, beside Pinfold instead of fetched for it", ("xllamacpp",)),
+    "embeddings": Extra("notes found by meaning, offline", ("numpy", "onnxruntime", "tokenizers")),
     "keyring": Extra("secrets in the system's keyring", ("keyring",)),
 }
 

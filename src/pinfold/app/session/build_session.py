@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from pinfold.app.session.catalogue import Catalogue
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.environment import install_tool, python_for_cells
 from pinfold.app.session.mcp.server_requests import ServerContext
-from pinfold.app.session.memory_tools import memory_tools, open_memory
+from pinfold.app.session.memory_tools import MemoryContext, memory_tools
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.plan_tools import plan_tools
 from pinfold.app.session.skill_tools import SessionSkills
@@ -42,7 +41,7 @@ from pinfold.sandbox.contract import SKILLS
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.launcher import look_in
-from pinfold.tools import Registry, as_tool
+from pinfold.tools import Registry, Tool, as_tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -161,6 +160,18 @@ def _guards(run: RunConfig) -> Guards:
     return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
 
 
+def _build_registry(
+    tools: list[Tool[..., Any]], toolbox: ToolOptions, servers: SessionServers | None, *, shown: tuple[str, ...]
+) -> Registry:
+    switches = toolbox.loaded.config.tools
+    registry = Registry(tools, enable=switches.enable, disable=switches.disable, shown=shown)
+    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    if servers:
+        servers.register(registry)
+    return registry
+
+
 def build_runner(
     options: Options, spec: Spec, log: Log, ground: ResolvedSandbox, *, small: bool, servers: SessionServers | None
 ) -> tuple[SandboxActionRunner, tuple[str, ...]]:
@@ -184,21 +195,23 @@ def build_runner(
     own = [install_tool(spec.site, ground.python, folders)] if spec.site and ground.python else []
     own += databases.tools() if databases else []
     own += memory_tools(
-        partial(open_memory, spec.workspace, log.session),
-        log,
-        can_write=spec.writable and (toolbox.remembers or log.folder is not None),
-        is_untrusted=lambda: judging.is_untrusted,
-        about_to_read=about_to_read,
+        MemoryContext(
+            workspace=spec.workspace,
+            log=log,
+            config=config,
+            can_write=spec.writable and (toolbox.remembers or log.folder is not None),
+            is_untrusted=lambda: judging.is_untrusted,
+            current_cell=lambda: runner.state().cells or None,
+            about_to_read=about_to_read,
+        )
     )
     skills = SessionSkills(ground.provider, log, inside=inside, ensure_session=ensure_session, folder=spec.skills)
     own += skills.tools() + plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )
-    shown = select_shown_tools(small=small, handed=names)
-    registry = Registry(tools, enable=config.tools.enable, disable=config.tools.disable, shown=shown)
+    registry = _build_registry(tools, toolbox, servers, shown=select_shown_tools(small=small, handed=names))
     faults += skills.register(registry, spec.workspace, toolbox.loaded.obeyed)
-    _put_servers(registry, toolbox, servers)
     shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}
     shared |= {"servers": servers, "skills": skills}
     judging = ActionPolicy(
@@ -221,13 +234,6 @@ def build_runner(
         closing=(skills.close, *((databases.close,) if databases else ())),
     )
     return runner, faults
-
-
-def _put_servers(registry: Registry, toolbox: ToolOptions, servers: SessionServers | None) -> None:
-    for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
-        registry.put(server, served)
-    if servers:
-        servers.register(registry)
 
 
 _PROMPT = """\

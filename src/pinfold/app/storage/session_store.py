@@ -9,6 +9,7 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -19,14 +20,17 @@ from pinfold.app.session.options import IMPORTED
 from pinfold.app.storage.lock import claim, holder_of
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
-from pinfold.log import Damage, Log, LogUnreadable, Match, Summary, import_file, matches, summarise
+from pinfold.log import Damage, Log, LogUnreadable, Match, Place, Summary, import_file, matches, summarise
 from pinfold.sandbox.environment import find_unfinished
 from pinfold.sandbox.kernel.folders import in_use, remove_folder
-from pinfold.text import presentable_line
+from pinfold.text import first_line, presentable_line
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _DAYS = 36500.0
+_FOUND = 50
+"""Places that one search gives."""
+_LINE = 300
 _LISTED = 60
 """Names of a folder."""
 
@@ -73,7 +77,21 @@ class SessionStore:
         return sorted(found, key=lambda item: item.summary.last, reverse=True)
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
-        """Sessions in which every word stands, and where; the most recently used first."""
+        """Sessions by how well what was said, run or printed in them fits the words, the best first; and where that is."""
+        from pinfold.app.session.past_conversations import search_conversations
+
+        places: dict[str, list[Match]] = {}
+        for one in search_conversations(" ".join(words), _FOUND):
+            text = first_line(one.text.strip(), _LINE)
+            places.setdefault(one.session, []).append(Match(place=cast("Place", one.place), seq=one.seq, text=text))
+        found: list[tuple[StoredSession, list[Match]]] = []
+        for session, hits in places.items():
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                found.append((self._read_one(self.root / session), hits))
+        return found
+
+    def search_exactly(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
+        """Sessions in which every word stands, letter by letter, and where; the most recently used first."""
         found = [(self._read_one(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))]
         return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
 
@@ -135,6 +153,9 @@ class SessionStore:
         held.release()
         remove_folder(doomed)
         forget_scratch(session)
+        from pinfold.app.session.past_conversations import forget_conversations
+
+        forget_conversations([session])
 
     def collect(self, *, keep_days: float, quota_bytes: float) -> list[StoredSession]:
         """Remove what is too old, then the oldest until the rest fits. Returns what went.

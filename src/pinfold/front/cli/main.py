@@ -24,6 +24,7 @@ _COMMANDS = {
     "batch": ("batch", "Do many tasks from a file, some at a time."),
     "queue": ("queue", "Tasks that wait their turn: add, list, run, cancel."),
     "attach": ("queue", "Follow what a session is doing, until its turn ends."),
+    "memory": ("memory", "Notes the agent keeps: list, search, show, edit, forget, export."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
     "checkpoint": ("rewind", "Git checkpoints of a session: on, off, list, restore."),
     "resume": ("run", "Continue a session."),

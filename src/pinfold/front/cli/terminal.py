@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 import anyio
 import click
 
+from pinfold.app import ConfigError
 from pinfold.events import Json, plain_json
 from pinfold.front.progress import say
 from pinfold.text import presentable_line
@@ -61,3 +65,14 @@ async def set_on_signal(stopping: anyio.Event, words: str) -> None:
                 raise KeyboardInterrupt
             say(words)
             stopping.set()
+
+
+def run_editor(draft: Path) -> None:
+    """Let the user change a file in their editor. Raises ConfigError."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(editor), str(draft)], check=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the editor {editor!r} does not start; set EDITOR to one that does") from error
+    if done.returncode:
+        raise ConfigError(f"{editor} exited with {done.returncode}; nothing was changed")

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from pinfold.events import Json
+from pinfold.events import Json, decode_json
 from pinfold.tools.results import BadTool
 
 MOST = 50
@@ -41,7 +41,7 @@ def read_calls(data: bytes, source: str) -> tuple[RecordedCall, ...]:
     try:
         if len(data) > _MAX_BYTES:
             raise BadTool(f"{source}: it is larger than {_MAX_BYTES >> 10} kB")
-        return msgspec.json.decode(data, type=tuple[RecordedCall, ...])[:MOST]
+        return decode_json(data, tuple[RecordedCall, ...])[:MOST]
     except msgspec.MsgspecError as error:
         raise BadTool(f"{source}: it is not a list of calls: {error}") from error
 

@@ -100,6 +100,10 @@ def notebook(*_: object) -> Iterable[str]:
     return (*(f"{kind} " for kind in get_args(NoteKind)), "remove ")
 
 
+def memory(*_: object) -> Iterable[str]:
+    return ("search ", "show ", "forget ")
+
+
 def grants(*_: object) -> Iterable[str]:
     return ("revoke ",)
 

@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from pinfold.app import SessionStore, fork
 from pinfold.app.clients import SessionHistory, TurnRecord
-from pinfold.app.session import checkpoints_in
+from pinfold.app.session import checkpoints_in, search_conversations
 from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.events import Clear, Compact, Configure, Redo, Rename, Rewind, Rewindable, SessionId, Undo
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
@@ -86,6 +86,10 @@ async def sessions_command(chat: ChatContext, rest: str) -> None:
     words = rest.lower().split()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     found = [kin for kin in everyone if all(word in f"{kin.id} {kin.title} {kin.workspace}".lower() for word in words)]
+    if words:  # then those in which it was spoken of, the best match first
+        said = await anyio.to_thread.run_sync(lambda: search_conversations(rest, _SHOWN))
+        by_id = {kin.id: kin for kin in everyone}
+        found = [*dict.fromkeys([*found, *(by_id[SessionId(one.session)] for one in said if one.session in by_id)])]
     chat.write_lines(sessions_page(found[:_SHOWN], chat.session, width=chat.transcript.width, words=rest))
     if len(found) > _SHOWN:
         chat.write_note(f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")

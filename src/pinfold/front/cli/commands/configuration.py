@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import click
 
 from pinfold.app import ConfigError, config_schema, current_folder, load_config
 from pinfold.events import plain_json
-from pinfold.front.cli.terminal import show, tell
+from pinfold.front.cli.terminal import run_editor, show, tell
 from pinfold.front.progress import say
 
 _FIRST_WORDS = """\
@@ -95,7 +92,7 @@ def edit() -> None:
     with tempfile.TemporaryDirectory(prefix="pinfold-edit-") as folder:
         draft = Path(folder) / "config.toml"
         draft.write_bytes(before)
-        _run_editor(draft)
+        run_editor(draft)
         after = draft.read_bytes()
         if after == before:
             tell("nothing was changed")
@@ -109,16 +106,6 @@ def edit() -> None:
             aside.write_bytes(after)
             raise ConfigError(f"{error}; {path} is unchanged; your version is in {aside}") from error
     tell(f"{path} is changed")
-
-
-def _run_editor(draft: Path) -> None:
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        done = subprocess.run([*shlex.split(editor), str(draft)], check=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the editor {editor!r} does not start; set EDITOR to one that does") from error
-    if done.returncode:
-        raise ConfigError(f"{editor} exited with {done.returncode}; nothing was changed")
 
 
 @config_command.command("schema")

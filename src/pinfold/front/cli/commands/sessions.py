@@ -151,9 +151,11 @@ def _show_sent(gone: Iterable[OutboundTotal], *, as_json: bool) -> None:
 @sessions_command.command("search")
 @click.argument("words", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
-def search(words: tuple[str, ...], as_json: bool) -> int:
-    """Find sessions by what was said, run or printed in them. All words must occur; quote words to search a phrase."""
-    found = SessionStore().search(words)
+@click.option("--exact", is_flag=True, help="All words must occur as they are; quote words to search a phrase.")
+def search(words: tuple[str, ...], as_json: bool, exact: bool) -> int:
+    """Find sessions by what was said, run or printed in them, the best match first."""
+    store = SessionStore()
+    found = store.search_exactly(words) if exact else store.search(words)
     for item, hits in found:
         if as_json:
             click.echo(plain_json({**_fields(item), "matches": hits}))

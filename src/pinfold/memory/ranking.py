@@ -1,0 +1,112 @@
+"""Which texts fit a question best: words by BM25, and the company they are in. Texts are rows of a table with an FTS5 index `words`."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+CANDIDATES = 100
+"""Best matches whose company is looked at."""
+_NEIGHBOUR = 0.3
+"""Share of a text's score that the texts before and after it in the same session get; measured on LoCoMo."""
+_SESSION = 0.3
+"""Share of the best score in a session that each of its texts gets; measured on LoCoMo."""
+_MEANING = 1 / 3
+"""What a rank by meaning counts against the same rank by words; more makes it worse on LoCoMo."""
+_RANK = 10
+"""Damps differences between the first ranks when the two are joined."""
+_SCORED = 1000
+"""Matches that are scored; scoring is what takes the time."""
+_QUERY_WORDS = 24
+"""Words of a query that count; more make it slower, not better."""
+_STOP_WORDS = """a about after again all also am an and any anything are as at be because been before being between both but by can
+    could did didn do does doing don done during each ever every few for from get gets getting go goes going gone got had has
+    have having he her here hers him his how i if in into is it its just kind let like likely made make many may me might more
+    most much must my no not now of off on one only or other our out over own s said same say says she should so some
+    something such t than that the their them then there these they thing things think this those through to too type under up
+    us use used using very want was way we well were what when where which while who whom whose why will with would yet you
+    your"""
+TOKENIZER = "porter unicode61 remove_diacritics 2"
+
+
+def find_terms(words: str) -> list[str]:
+    """The words of a question that say something, in quotes, so that nothing in them acts as FTS5's syntax."""
+    found = [word.casefold() for word in re.findall(r"\w+", words)]
+    common = {*_STOP_WORDS.split()}
+    telling = [word for word in found if word not in common] or found
+    return [f'"{word}"' for word in dict.fromkeys(telling[:_QUERY_WORDS])]
+
+
+def _build_query(connection: sqlite3.Connection, terms: Sequence[str]) -> str:
+    """An FTS5 query for any of the terms; where too many texts match, for the rarest, which say most."""
+    counting = "SELECT count(*) FROM words WHERE words MATCH ?"
+    whole = " OR ".join(terms)
+    if connection.execute(counting, (whole,)).fetchone()[0] <= _SCORED:
+        return whole
+    counts = {term: connection.execute(counting, (term,)).fetchone()[0] for term in terms}
+    rarest = sorted((term for term in terms if counts[term]), key=counts.__getitem__)
+    sums = accumulate(counts[term] for term in rarest)
+    return " OR ".join(term for term, total in zip(rarest, sums, strict=True) if total <= _SCORED or term == rarest[0])
+
+
+def rank(
+    connection: sqlite3.Connection,
+    words: str,
+    limit: int,
+    *,
+    table: str,
+    visible: str,
+    values: Mapping[str, object],
+    factor: str = "1",
+    nearest: Sequence[int] = (),
+) -> list[int]:
+    """Ids of the texts that fit best, the best first; those of equal score newest first. Neighbours may not be visible.
+
+    `visible` and `factor` are SQL expressions over `table`, and `values` their parameters: which rows count, and how
+    much a row's own score does. A text without any of the words is never an addition: it only takes the place of a
+    worse one when there are more than `limit`. `nearest`: ids of texts that are near in meaning, the nearest first.
+    """
+    terms = find_terms(words)
+    if not terms:
+        return [*nearest]
+    hits: list[tuple[int, float, str, int | None, int | None]] = connection.execute(
+        f"""WITH hits AS MATERIALIZED (
+            SELECT {table}.id AS id, {table}.session AS session, -bm25(words, 1.0, 2.0) * {factor} AS score
+            FROM words JOIN {table} ON {table}.id = words.rowid
+            WHERE words MATCH :query AND {visible} ORDER BY score DESC, id DESC LIMIT {CANDIDATES})
+        SELECT id, score, session,
+            (SELECT max(id) FROM {table} WHERE session = hits.session AND id < hits.id),
+            (SELECT min(id) FROM {table} WHERE session = hits.session AND id > hits.id)
+        FROM hits""",  # noqa: S608 - expressions of our own
+        {**values, "query": _build_query(connection, terms)},
+    ).fetchall()
+    scores = _scores_in_company(hits)
+    if len(hits) <= limit:
+        matching = {hit[0] for hit in hits}
+        scores = {id_: score for id_, score in scores.items() if id_ in matching}
+    best = sorted(scores, key=lambda id_: (-scores[id_], -id_))
+    return _join_ranks(best, nearest) if nearest else best
+
+
+def _scores_in_company(hits: Sequence[tuple[int, float, str, int | None, int | None]]) -> dict[int, float]:
+    scores: dict[int, float] = {}
+    session_of: dict[int, str] = {}
+    best: dict[str, float] = {}
+    for id_, score, session, before, after in hits:
+        best[session] = max(best.get(session, 0.0), score)
+        for there, share in ((id_, 1.0), (before, _NEIGHBOUR), (after, _NEIGHBOUR)):
+            if there is not None:
+                scores[there] = scores.get(there, 0.0) + share * score
+                session_of[there] = session
+    return {id_: score + _SESSION * best[session_of[id_]] for id_, score in scores.items()}
+
+
+def _join_ranks(by_words: Sequence[int], by_meaning: Sequence[int]) -> list[int]:
+    """One list of two, by reciprocal ranks."""
+    scores: dict[int, float] = {}
+    for weight, ids in ((1.0, by_words), (_MEANING, by_meaning)):
+        for at, id_ in enumerate(ids, 1):
+            scores[id_] = scores.get(id_, 0.0) + weight / (_RANK + at)
+    return sorted(scores, key=lambda id_: -scores[id_])
