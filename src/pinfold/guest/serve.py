@@ -7,7 +7,7 @@ import signal
 import sys
 from json import dumps, loads
 
-from . import servers
+from . import agents, servers
 from .calls import Calls, set_current
 from .cells.bindings import is_trivial
 from .cells.import_hooks import take_loss_counts
@@ -56,6 +56,7 @@ class Server:
         self._interrupts = interrupts
         set_current(self._calls)
         servers.install()
+        agents.install()
         self._only_binds = False
         """The last cell did: it can be run again."""
         self._lost: set[str] = set()
@@ -105,6 +106,7 @@ class Server:
         source = body.decode("utf-8", "surrogatepass")
         cell: Any = header.get("cell")
         result = self._engine.run(source, begun, cell)
+        agents.store()
         reply: Header = {
             "id": header["id"],
             "status": result.status,

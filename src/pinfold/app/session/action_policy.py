@@ -10,6 +10,7 @@ from anyio import to_thread
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold.app.session.agent_tools import START
 from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
 from pinfold.app.session.protected_files import find_protected_file, plan_edit
 from pinfold.app.trust.grants import Grants
@@ -115,6 +116,8 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return Facts(effect="once", reach="workspace")
         if action.tool == NETWORK:
             return self._network(self.destination(action), "once")
+        if action.tool == START:
+            return Facts(effect="once", reach="nothing")  # what sub-agents do is judged in their own sessions
         tool = self.registry.get(action.tool)
         if self.servers and (facts := server_facts(action, tool, self.servers)):
             return facts

@@ -20,6 +20,7 @@ from pinfold.app.models.session_models import SessionModels, select_models
 from pinfold.app.paths import config_dir, input_of, up_dir, warm_dir
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.action_runner import SandboxActionRunner
+from pinfold.app.session.agent_tools import agent_tools, describe_definitions, load_definitions
 from pinfold.app.session.catalogue import Catalogue
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.environment import install_tool, python_for_cells
@@ -131,6 +132,8 @@ async def start_servers(
     options: ToolOptions, around: ServerContext, tasks: TaskGroup
 ) -> tuple[SessionServers | None, tuple[str, ...]]:
     """The MCP servers, which live among `tasks`, and a line for each that cannot be used. Raises ConfigError."""
+    if not options.starts_servers:
+        return None, ()
     if options.mcp is None and options.more_mcp is None and not (config_dir() / "mcp.json").exists():
         return None, ()
     from pinfold.app.session.mcp.files import load_servers
@@ -138,6 +141,10 @@ async def start_servers(
 
     named = load_servers(options.mcp, str(around.spec.workspace / SERVERS), options.more_mcp)
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
+
+
+def _can_fork(provider: Provider) -> bool:
+    return isinstance(provider, Auto) or (provider.capabilities.fork and provider.capabilities.calls)
 
 
 class _StoredResults:
@@ -187,6 +194,7 @@ def build_runner(
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )
+    own += agent_tools() if not options.is_child and _can_fork(ground.provider) else []
     own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
@@ -254,7 +262,10 @@ class ModelSwitcher:
         lines += [f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in spec.mounts]
         if self.runner.has_servers and not is_small and (catalogue := self.runner.registry.catalogue()):
             lines.append(f"{catalogue}\n")
-        told = (_SMALL if is_small else _PROMPT).format(workspace=spec.workspace, mounts="".join(lines))
+        if self.runner.registry.get("agents.run") and not is_small:
+            lines.append(describe_definitions(load_definitions(self._options.toolbox.loaded.obeyed).values()))
+        workspace = self._options.workspace_inside or spec.workspace
+        told = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
         return told + wanted + (form.describe_schema() if form else "")
 

@@ -23,6 +23,7 @@ OWN_MODULES: Mapping[str, str] = {
     "project": "The plan, its tasks and the lab notebook",
     "sql": "The user's databases, read only",
     "system": "Commands, packages, time, arithmetic, questions to the user",
+    "agents": "Sub-agents that work on a fork of this session",
     "tools": "The user's own tools",
 }
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -31,25 +31,30 @@ from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imp
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
-from pinfold.engine import Core, Engine, Hooks, OpenAction, State, fold
+from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, Performed, State, fold
 from pinfold.events import (
     FLOW,
     ActionFinished,
     ActionId,
     ActionStarted,
     BlobId,
+    CallTool,
     Entry,
     Event,
     Json,
     Noticed,
     SessionChanged,
     SessionId,
+    Usage,
 )
 from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards
 from pinfold.sandbox import SandboxUnavailable, Variable
 from pinfold.text import cap_text, first_line, join_numbers
+
+if TYPE_CHECKING:
+    from pinfold.app.session.agents import Agents
 
 logger = logging.getLogger(__name__)
 Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
@@ -118,6 +123,20 @@ class LiveSession:
     def is_untrusted(self) -> bool:
         """True if it has read outside text."""
         return self._engine.core.state.untrusted
+
+    @property
+    def spent(self) -> tuple[Usage, float | None]:
+        """What it has spent in all."""
+        state = self._engine.core.state
+        return state.usage, state.cost
+
+    def set_budget(self, budget: Budget) -> None:
+        """From the next turn on."""
+        self._engine.core.budget = budget
+
+    def mark_untrusted(self) -> None:
+        """It counts as having read outside text, as the session did that it comes from."""
+        self._runner.judging.has_met_outside_text = True
 
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
@@ -288,6 +307,21 @@ async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, u
     return (notice(found, runner.spec.workspace),) if found else ()
 
 
+def _agent_starter(
+    options: Options, runner: SandboxActionRunner, core: Core
+) -> Callable[[CallTool], Awaitable[Performed]]:
+    made: list[Agents] = []
+
+    async def start(action: CallTool) -> Performed:
+        if not made:
+            from pinfold.app.session.agents import Agents
+
+            made.append(Agents(runner=runner, options=options, core=core, open_child=open_session))
+        return await made[0].start(action)
+
+    return start
+
+
 def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
     asked = switching.asked
     core = Core(
@@ -309,6 +343,7 @@ def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State,
         form=options.form,
     )
     runner.state = lambda: core.state
+    runner.start_agents = None if options.is_child else _agent_starter(options, runner, core)
     return core
 
 

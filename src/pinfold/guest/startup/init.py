@@ -256,9 +256,7 @@ class Init:
             if view and self._kept.last_of(request["cells"]):
                 place = view["place"]
                 given = self._mount_view(view)
-            copy = self._kept.wake(
-                request["cells"], [*request["fds"], *given[:1]], BRANCH if request["now"] else FREED
-            )
+            copy = self._kept.wake(request["cells"], [*request["fds"], *given[:1]], BRANCH if request["now"] else FREED)
             if copy:
                 pidfd = os.pidfd_open(copy.pid)
                 self._branches[copy.pid] = place
