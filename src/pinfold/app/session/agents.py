@@ -13,7 +13,7 @@ from typing import Protocol
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
@@ -55,7 +55,7 @@ from pinfold.events import (
     new_turn_id,
     plain_json,
 )
-from pinfold.sandbox import Capabilities, Forkable, NotSupported, Session, Spec, UndoRefused
+from pinfold.sandbox import Capabilities, Forkable, NotSupported, SandboxUnavailable, Session, Spec, UndoRefused
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.tools import BadCall
 
@@ -229,6 +229,7 @@ class _Child(Struct, kw_only=True):
     task: AgentTask
     definition: AgentDefinition
     what: ActionContext
+    stop: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, session: Forkable) -> AgentRun:
         """Raises BadCall, NotSupported, UndoRefused if it cannot begin."""
@@ -248,7 +249,7 @@ class _Child(Struct, kw_only=True):
                 ends.callback(branch.release_view)
             ends.push_async_callback(branch.close)
             await self._begin(branch, run)
-            await self._drive(branch, run, has_files)
+            await self._drive_to_end(branch, run, has_files)
             await branch.close()
             if view:
                 await anyio.to_thread.run_sync(self._merge, run, view)
@@ -262,6 +263,21 @@ class _Child(Struct, kw_only=True):
         if outcome.status != "ok":
             last = (outcome.error or "").strip().split("\n")[-1]
             raise BadCall(last.removeprefix("NameError: ") or "the fork did not begin")
+
+    async def _drive_to_end(self, branch: Session, run: AgentRun, has_files: bool) -> None:
+        """A caller that is cancelled interrupts it, so that its log says how it ended."""
+
+        async def watch() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.stop.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            with anyio.CancelScope(shield=True):
+                await self._drive(branch, run, has_files)
+            group.cancel_scope.cancel()
 
     async def _drive(self, branch: Session, run: AgentRun, has_files: bool) -> None:
         """From the brief to its end. What goes wrong is in `run`."""
@@ -285,6 +301,9 @@ class _Child(Struct, kw_only=True):
                     live.mark_untrusted()
                 try:
                     await self._follow(live, run, text, options.budget)
+                    await branch.variables()  # raises where its process is gone, whatever the model made of that
+                except SandboxUnavailable as error:
+                    run.status, run.why = "failed", str(error)
                 finally:
                     run.untrusted = live.is_untrusted
                     run.usage, run.cost = live.spent
@@ -320,34 +339,25 @@ class _Child(Struct, kw_only=True):
         say = Say(turn=new_turn_id(), text=text)
         async with live.subscribe(0) as feed, anyio.create_task_group() as asking:
             await live.submit(say)
-            try:
-                async for item in feed:
-                    match item.event if isinstance(item, Entry) else item:
-                        case ModelReplied(turn=say.turn):
-                            run.steps += 1
-                            line = f"{run.name}: step {run.steps}, {live.spent[0].total:,} tokens\n"
-                            self.what.on_output("stderr", line)
-                        case ApprovalRequested(id=id_):
-                            asking.start_soon(self._pass_on_question, live, run.name, id_)
-                        case (
-                            TurnEnded(turn=say.turn) | TurnFailed(turn=say.turn) | TurnInterrupted(turn=say.turn) as end
-                        ):
-                            return end
-                        case _:
-                            pass
-            except anyio.get_cancelled_exc_class():
-                await self._interrupt(live, feed, say)
-                raise
+            asking.start_soon(self._interrupt, live, say)
+            async for item in feed:
+                match item.event if isinstance(item, Entry) else item:
+                    case ModelReplied(turn=say.turn):
+                        run.steps += 1
+                        self.what.on_output("stderr", f"{run.name}: step {run.steps}, {live.spent[0].total:,} tokens\n")
+                    case ApprovalRequested(id=id_):
+                        asking.start_soon(self._pass_on_question, live, run.name, id_)
+                    case TurnEnded(turn=say.turn) | TurnFailed(turn=say.turn) | TurnInterrupted(turn=say.turn) as end:
+                        asking.cancel_scope.cancel()
+                        return end
+                    case _:
+                        pass
         return None
 
-    @staticmethod
-    async def _interrupt(live: ChildSession, feed: AsyncIterator[Entry | Delta], say: Say) -> None:
-        """So that its log says how it ended."""
-        with anyio.CancelScope(shield=True), suppress(CommandRefused), anyio.move_on_after(_STOP_S):
+    async def _interrupt(self, live: ChildSession, say: Say) -> None:
+        await self.stop.wait()
+        with suppress(CommandRefused):
             await live.submit(Interrupt(target=say.turn))
-            async for item in feed:
-                if isinstance(item, Entry) and isinstance(item.event, TurnInterrupted | TurnEnded | TurnFailed):
-                    return
 
     async def _pass_on_question(self, live: ChildSession, name: str, id_: ActionId) -> None:
         """Ask in the session that started it, by the name of the sub-agent."""
