@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imp
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
-from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, Performed, State, fold
+from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, Performed, State, Verified, fold
 from pinfold.events import (
     FLOW,
     ActionFinished,
@@ -307,19 +307,27 @@ async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, u
     return (notice(found, runner.spec.workspace),) if found else ()
 
 
-def _agent_starter(
-    options: Options, runner: SandboxActionRunner, core: Core
-) -> Callable[[CallTool], Awaitable[Performed]]:
-    made: list[Agents] = []
+class _AgentStarter:
+    """Sub-agents, loaded when the first is started."""
 
-    async def start(action: CallTool) -> Performed:
-        if not made:
+    def __init__(self, options: Options, runner: SandboxActionRunner, core: Core) -> None:
+        self._options, self._runner, self._core = options, runner, core
+        self._agents: Agents | None = None
+
+    async def start(self, action: CallTool) -> Performed:
+        return await self._load().start(action)
+
+    async def verify(self, question: str, answer: str) -> Verified:
+        from pinfold.app.session.verifier import AnswerVerifier
+
+        return await AnswerVerifier(agents=self._load(), how=self._options.verify).verify(question, answer)
+
+    def _load(self) -> Agents:
+        if self._agents is None:
             from pinfold.app.session.agents import Agents
 
-            made.append(Agents(runner=runner, options=options, core=core, open_child=open_session))
-        return await made[0].start(action)
-
-    return start
+            self._agents = Agents(runner=self._runner, options=self._options, core=self._core, open_child=open_session)
+        return self._agents
 
 
 def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
@@ -343,7 +351,10 @@ def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State,
         form=options.form,
     )
     runner.state = lambda: core.state
-    runner.start_agents = None if options.is_child else _agent_starter(options, runner, core)
+    if not options.is_child:
+        starter = _AgentStarter(options, runner, core)
+        runner.start_agents = starter.start
+        core.verifier = starter if options.verify else None
     return core
 
 

@@ -235,6 +235,7 @@ def _options(
         notices=tuple(filter(None, (notice, loaded.notice, *said))),
         limits=config.sandbox.limits(config.limits),
         packages=config.sandbox.packages,
+        verify=config.run.verify,
         python=config.sandbox.python,
         budget=convert({**asdict(config.run), **asdict(config.budget)}, Budget),
         context=ContextLimits(
