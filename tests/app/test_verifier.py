@@ -16,17 +16,17 @@ from pinfold.app.session.options import Options
 from pinfold.app.session.toolbox import ToolOptions
 from pinfold.engine import fold
 from pinfold.events import Entry, Event, Noticed, Say, SessionId, TurnEnded, TurnFailed, new_turn_id
-from pinfold.log import Log
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Script = Callable[..., str]
 Cell = Callable[..., dict[str, Any]]
 
 
-async def answered(workspace: Path, model: str, **options: Any) -> tuple[str, list[str], Log]:
-    """The answer of a turn, the notices, and the log."""
+async def answered(workspace: Path, model: str, **options: Any) -> tuple[str, list[str], list[Entry]]:
+    """The answer of a turn, the notices, and all events."""
     given = Options(workspace=workspace, sandbox="namespaces", mode="auto", model=model, **options)
     events: list[Event] = []
+    log: list[Entry] = []
     async with open_session(None, SessionId("s_verified"), given) as live:
         async with live.subscribe(live.log.seq) as feed:
             await live.submit(Say(turn=new_turn_id(), text="How many?"))
@@ -34,10 +34,11 @@ async def answered(workspace: Path, model: str, **options: Any) -> tuple[str, li
                 events += [item.event] if isinstance(item, Entry) else []
                 if events and isinstance(events[-1], TurnEnded | TurnFailed):
                     break
-        assert fold(live.log.read()).turns[-1].is_checked is bool(options)
+        log += live.log.read()
+    assert fold(log).turns[-1].is_checked is bool(options)
     end = events[-1]
     assert isinstance(end, TurnEnded), end
-    return end.text, [event.text for event in events if isinstance(event, Noticed)], live.log
+    return end.text, [event.text for event in events if isinstance(event, Noticed)], log
 
 
 CHECK = """python3 -c 'import json, sys, os; given = json.load(sys.stdin); open("left.txt", "w").write("x")
@@ -90,5 +91,5 @@ async def test_a_sub_agent_called_verifier_checks_and_changes_nothing(
     model = script(cell("rows = [1, 2, 3]"), {"text": "2"}, {"expect": "there are 3 rows, not 2", "text": "3 then"})
     given, _, log = await answered(workspace, model, verify="model", toolbox=ToolOptions(loaded=loaded))
     assert given == text
-    assert fold(log.read()).usage.input_tokens == 7
+    assert fold(log).usage.input_tokens == 7
     assert not (workspace / "planted.txt").exists()

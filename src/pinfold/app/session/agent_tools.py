@@ -13,8 +13,8 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, read_limited
 from pinfold.app.trust.project_formats import AGENTS, AgentDefinition, parse_agent
 from pinfold.engine import Budget, Spent, State
-from pinfold.events import Json, Usage
-from pinfold.text import first_line
+from pinfold.events import BadEvent, Json, Usage, parse_json
+from pinfold.text import cap_text, first_line
 from pinfold.tools import BadCall, Tool, tool
 
 SERVER = "agents"
@@ -27,6 +27,8 @@ WRAP_UP_AT = 0.8
 """Share of its budget after which a sub-agent is told to end."""
 _FILE_BYTES = 64 << 10
 _BRIEF = 20_000
+_RECORDED = 4000
+"""Characters of an answer that the log of the session holds; that of the sub-agent has all."""
 _WORDS = 120
 AgentStatus: TypeAlias = Literal["done", "partial", "out_of_budget", "failed"]
 
@@ -78,12 +80,27 @@ class AgentRun(Struct, kw_only=True):
         usage = {"tokens": self.usage.total, "cost": self.cost, "steps": self.steps}
         return {**told, "keep": list(self.keep), "usage": usage}
 
+    def to_record(self) -> dict[str, Json]:
+        """For the log."""
+        names = ("name", "session", "status", "why", "files", "conflicts")
+        answer = cap_text(self.answer, _RECORDED)
+        return {**{name: getattr(self, name) for name in names}, "answer": answer, "line": self.line()}
+
     def line(self) -> str:
         """In one line, for who watches."""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         return f"{self.name}: {self.status}, {steps}, {self.usage.total:,} tokens" + (
             f" ({self.why})" if self.why else ""
         )
+
+
+def runs_in(observation: str) -> list[dict[str, Json]]:
+    """What is on record of the sub-agents of one call: name, session, status, answer, line. None if it is no such record."""
+    try:
+        told = convert(parse_json(observation), list[dict[str, Any]])
+    except (BadEvent, ValidationError):
+        return []
+    return [one for one in told if {"name", "session", "status", "line"} <= one.keys()]
 
 
 def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:

@@ -141,7 +141,7 @@ class Agents(Struct, kw_only=True):
         costs = [run.cost for run in runs]
         return Performed(
             outcome="ok",
-            observation=plain_json([{**run.to_json(), "line": run.line()} for run in runs]),
+            observation=plain_json([run.to_record() for run in runs]),
             whole=[run.to_json() for run in runs],
             usage=sum((run.usage for run in runs), Usage()),
             cost=None if None in costs else sum(cost or 0.0 for cost in costs),
