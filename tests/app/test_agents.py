@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +18,9 @@ from pinfold.app.session.approvals import Approval, Approve, answer_approvals
 from pinfold.app.session.live_session import LiveSession, open_session
 from pinfold.app.session.options import Options
 from pinfold.app.session.toolbox import ToolOptions
-from pinfold.app.storage.session_store import read_session
+from pinfold.app.storage.exports import build_transcript
+from pinfold.app.storage.exports.md import to_md
+from pinfold.app.storage.session_store import SessionStore, read_session
 from pinfold.engine import OpenAction
 from pinfold.events import (
     ActionFinished,
@@ -287,3 +290,36 @@ async def test_an_interrupt_of_the_session_interrupts_its_sub_agents(
     (child,) = (folder / "agents").iterdir()
     with read_session(child, SessionId(child.name)) as (log, _):
         assert isinstance([entry.event for entry in log.read()][-1], TurnInterrupted)
+
+
+async def test_exports_have_a_line_and_the_answer_of_each(
+    workspace: Path, tmp_path: Path, script: Script, cell: Cell
+) -> None:
+    model = script(cell("x = 1"), {"text": "the answer of the clerk"})
+    async with opened(workspace, tmp_path / "parent") as live:
+        await run(live, f"r = agents.run('x', name='clerk', model={model!r})")
+        page, _ = to_md(build_transcript(list(live.log.read()), live.log.blobs.get))
+    assert "sub-agent clerk: done, 2 steps, 0 tokens: the answer of the clerk" in page.decode()
+
+
+def test_a_session_whose_owner_is_killed_goes_on_and_has_the_logs_of_its_sub_agents(
+    workspace: Path, script: Script, cell: Cell, start: Callable[..., Any], pinfold: Callable[..., Any]
+) -> None:
+    asks = {"calls": [{"tool": "ask_user", "args": {"question": "How far?"}}]}
+    child = script(cell("found = 1; keep('found')"), asks, cell("while True: pass"), name="child")
+    parent = script(
+        cell("rows = [1, 2]"), cell(f"r = agents.run('x', model={child!r})"), {"text": "goes on"}, name="parent"
+    )
+    process = start("run", "go", "--model", parent, "--sandbox", "namespaces", "--json")
+    lines = iter(process.stdout.readline, "")
+    session = next(line for line in lines if '"session"' in line)
+    assert any("How far?" in line for line in lines)
+    process.kill()
+    process.wait()
+    name = json.loads(session)["session"]
+    ran = pinfold("resume", name, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.of_kind("TurnEnded")[-1]["text"] == "goes on"
+    (log,) = (SessionStore().folder_of(SessionId(name)) / "agents").iterdir()
+    with read_session(log, SessionId(log.name)) as (read, _):
+        assert "keep('found')" in str([entry.event for entry in read.read()])

@@ -33,7 +33,7 @@ from pinfold.app.session.observations import inventory
 from pinfold.app.session.options import Options
 from pinfold.app.trust.instructions import Instruction
 from pinfold.app.trust.project_formats import AgentDefinition
-from pinfold.engine import Budget, CommandRefused, Core, OpenAction, Performed, Spent
+from pinfold.engine import Budget, CommandRefused, Core, Model, OpenAction, Performed, Spent
 from pinfold.events import (
     ActionId,
     ApprovalRequested,
@@ -116,6 +116,14 @@ class _Fork(Struct, frozen=True, kw_only=True):
 
     async def open(self, spec: Spec) -> Session:  # noqa: ARG002
         return self.branch
+
+
+class _SharedModel:
+    """The model object of the session, which a sub-agent asks and does not close."""
+
+    def __init__(self, model: Model) -> None:
+        self.name, self.stream = model.name, model.stream
+        self.context = getattr(model, "context", None)
 
 
 class Agents(Struct, kw_only=True):
@@ -201,7 +209,7 @@ class Agents(Struct, kw_only=True):
             options,
             workspace=self.runner.spec.workspace,
             workspace_inside=getattr(branch, "workspace", ""),
-            model=task.model or definition.model or self.core.model.name,
+            model=task.model or definition.model or self._own_model(),
             mode="read-only" if is_bound else state.mode,
             sandbox=_Fork(name=self.runner.provider.name, branch=branch),
             title=task.name or definition.name or "agent",
@@ -218,6 +226,10 @@ class Agents(Struct, kw_only=True):
             is_child=True,
             notices=(),
         )
+
+    def _own_model(self) -> str | Model:
+        is_named = self.options.model is None or isinstance(self.options.model, str)
+        return self.core.model.name if is_named else _SharedModel(self.core.model)
 
     def _server_tools(self) -> tuple[object, ...]:
         names = self.runner.servers.names if self.runner.servers else ()

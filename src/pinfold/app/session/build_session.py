@@ -143,8 +143,9 @@ async def start_servers(
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
 
 
-def _can_fork(provider: Provider) -> bool:
-    return isinstance(provider, Auto) or (provider.capabilities.fork and provider.capabilities.calls)
+def _can_start_agents(options: Options, ground: ResolvedSandbox) -> bool:
+    has = ground.provider
+    return not options.is_child and (isinstance(has, Auto) or (has.capabilities.fork and has.capabilities.calls))
 
 
 class _StoredResults:
@@ -194,8 +195,8 @@ def build_runner(
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )
-    own += agent_tools() if not options.is_child and _can_fork(ground.provider) else []
     own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
+    own += agent_tools() if _can_start_agents(options, ground) else ()
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )

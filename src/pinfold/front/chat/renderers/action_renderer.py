@@ -245,7 +245,13 @@ class ActionRenderer:
         one = self._open.get(id_)
         if one and one.parent is None:  # output of a tool goes to the cell that called it
             one.stream.add(text)
-        elif one and one.parent and one.parent in self._open and isinstance(one.action, CallTool) and one.action.tool == START:
+        elif (
+            one
+            and one.parent
+            and one.parent in self._open
+            and isinstance(one.action, CallTool)
+            and one.action.tool == START
+        ):
             for line in presentable(text).splitlines():
                 name, _, how = line.partition(": ")
                 self._open[one.parent].agents[name] = how
