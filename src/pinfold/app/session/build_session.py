@@ -143,7 +143,7 @@ async def start_servers(
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
 
 
-def _can_start_agents(options: Options, ground: ResolvedSandbox) -> bool:
+def _can_have_agents(options: Options, ground: ResolvedSandbox) -> bool:
     has = ground.provider
     return not options.is_child and (isinstance(has, Auto) or (has.capabilities.fork and has.capabilities.calls))
 
@@ -187,7 +187,7 @@ def build_runner(
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
     databases = ConfiguredDatabases(config.data, folders, about_to_read) if config.data else None
     own = [install_tool(spec.site, ground.python, folders)] if spec.site and ground.python else []
-    own += databases.tools() if databases else []
+    own += [*(databases.tools() if databases else ()), *(agent_tools() if _can_have_agents(options, ground) else ())]
     own += memory_tools(
         partial(open_memory, spec.workspace, log.session),
         log,
@@ -196,7 +196,6 @@ def build_runner(
         about_to_read=about_to_read,
     )
     own += plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
-    own += agent_tools() if _can_start_agents(options, ground) else ()
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )
