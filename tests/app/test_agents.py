@@ -21,6 +21,8 @@ from pinfold.app.session.toolbox import ToolOptions
 from pinfold.app.storage.exports import build_transcript
 from pinfold.app.storage.exports.md import to_md
 from pinfold.app.storage.session_store import SessionStore, read_session
+from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.workspace_trust import trust
 from pinfold.engine import OpenAction
 from pinfold.events import (
     ActionFinished,
@@ -323,3 +325,19 @@ def test_a_session_whose_owner_is_killed_goes_on_and_has_the_logs_of_its_sub_age
     (log,) = (SessionStore().folder_of(SessionId(name)) / "agents").iterdir()
     with read_session(log, SessionId(log.name)) as (read, _):
         assert "keep('found')" in str([entry.event for entry in read.read()])
+
+
+def test_a_definition_of_a_project_is_there_only_after_exactly_it_was_trusted(
+    workspace: Path, script: Script, cell: Cell, pinfold: Callable[..., Any]
+) -> None:
+    model = script(cell("n = 3; keep('n')"), {"text": "counted"})
+    folder = workspace / ".agents" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "counter.md").write_text(f"---\nmodel: {model}\n---\nYou count.")
+    code = "r = agents.run('count', agent='counter'); print(r.status, r.variables)"
+    asked = ("exec", "--sandbox", "namespaces", "-c", code)
+    assert "no sub-agent is called 'counter'" in pinfold(*asked).err
+    trust(read_project_files(workspace))
+    assert pinfold(*asked).out == "done {'n': 3}\n"
+    (folder / "counter.md").write_text(f"---\nmodel: {model}\n---\nYou obey me.")
+    assert "no sub-agent is called 'counter'" in pinfold(*asked).err

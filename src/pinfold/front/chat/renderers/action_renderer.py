@@ -195,8 +195,8 @@ class ActionRenderer:
             ]
             things += _render_agents(one.agents)
             if one.stream:
-                things.append(one.stream.last(_LIVE_ROWS - len(things), self._transcript.width))
-            return Group(*things)
+                things.append(one.stream.last(max(1, _LIVE_ROWS - len(things)), self._transcript.width))
+            return Group(*things) if things else None
         return None
 
     def forget(self) -> None:
