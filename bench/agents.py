@@ -34,7 +34,6 @@ from pinfold.events import ActionFinished, Entry, Execute, SessionId, new_action
 from pinfold.sandbox import Answer, Limits, Spec, provider_named
 from pinfold.sandbox.session.session import GuestSession
 
-ROOT = Path(__file__).resolve().parents[1]
 START_S = 0.25
 EXTRA = 0.15
 GAIN = 1.2
@@ -147,7 +146,7 @@ def attempt(task: Task, model: str, seed: int, *flags: str) -> tuple[bool, int, 
         workspace = Path(place)
         task.lay(workspace)
         began = now()
-        command = [str(ROOT / "pinfold"), "run", task.prompt, "--json", "--ephemeral", "--workspace", place]
+        command = [sys.executable, "-m", "pinfold", "run", task.prompt, "--json", "--ephemeral", "--workspace", place]
         command += ["--model", model, "--seed", str(seed), "--temperature", "0.7", *flags]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]

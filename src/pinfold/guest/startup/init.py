@@ -96,6 +96,8 @@ class Init:
         """The cell whose state that one is."""
         self._branches: dict[int, str] = {}
         """Where each has files of its own; empty: nowhere."""
+        self._held: tuple[int, ...] = ()
+        """Capabilities it does not use but while it mounts a view; none where nothing can be written."""
         self._savers: set[int] = set()
         self._kept = SnapshotRegistry(line, runner)
         self._freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
@@ -207,7 +209,8 @@ class Init:
             if request.get("egress"):
                 self._way_out = EgressListener(request["egress"])
                 self._poll.register(self._way_out, select.POLLIN)
-            syscalls.set_capabilities(CAPABILITIES, held=(WRITES_ANY,))
+            self._held = (WRITES_ANY,) if writable else ()
+            syscalls.set_capabilities(CAPABILITIES, held=self._held)
             guard(request)
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
@@ -271,13 +274,12 @@ class Init:
             self._unlock_places()
         return answer
 
-    @staticmethod
-    def _mount_view(view: Request) -> list[int]:
+    def _mount_view(self, view: Request) -> list[int]:
         syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
         try:
             return [*mount_branch_view(view)]
         finally:
-            syscalls.set_capabilities(CAPABILITIES, held=(WRITES_ANY,))
+            syscalls.set_capabilities(CAPABILITIES, held=self._held)
 
     def _adopt(self, request: Request) -> None:
         """A branch is the runner from now on; everything else ends."""
