@@ -131,7 +131,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         performed = await self._perform_action(id, action, what)
         if not is_part:
             await self._check_for_outside_text()
-        if self.judging.has_met_outside_text:
+        if self.judging.has_met_outside_text or self.judging.is_parent_untrusted():
             performed = replace(performed, untrusted=True)
         if self.writer and performed.untrusted:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)

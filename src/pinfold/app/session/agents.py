@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
 
@@ -91,7 +92,10 @@ class ChildSession(Protocol):
 
     def set_budget(self, budget: Budget) -> None: ...
 
-    def mark_untrusted(self) -> None: ...
+    @property
+    def is_exposed(self) -> bool: ...
+
+    def share_taint(self, is_untrusted: Callable[[], bool], *, private: bool) -> None: ...
 
     def pending_approvals(self) -> Mapping[ActionId, OpenAction]: ...
 
@@ -144,8 +148,6 @@ class Agents(Struct, kw_only=True):
             runs = await self.run_all(read_tasks(action.given), what)
         except (BadCall, NotSupported, UndoRefused, ConfigError) as error:
             return Performed(outcome="error", observation=str(error))
-        if untrusted := any(run.untrusted for run in runs):
-            await self.runner.note_outside_text()
         costs = [run.cost for run in runs]
         return Performed(
             outcome="ok",
@@ -153,8 +155,23 @@ class Agents(Struct, kw_only=True):
             whole=[run.to_json() for run in runs],
             usage=sum((run.usage for run in runs), Usage()),
             cost=None if None in costs else sum(cost or 0.0 for cost in costs),
-            untrusted=untrusted,
+            untrusted=any(run.untrusted for run in runs),
         )
+
+    def is_untrusted(self) -> bool:
+        """The session has read outside text; what code of a sub-agent fetches goes through the session too."""
+        return self.runner.judging.has_met_outside_text or self.runner.state().untrusted
+
+    @property
+    def is_private(self) -> bool:
+        return self.runner.privacy.is_exposed or self.runner.state().private
+
+    async def take_taint(self, live: ChildSession) -> None:
+        """However a sub-agent ends, what it has read may lie in the sandbox that both share."""
+        if live.is_exposed:
+            self.runner.privacy.mark_exposed()
+        if live.is_untrusted and not self.is_untrusted():
+            await self.runner.note_outside_text()
 
     async def run_all(self, tasks: list[AgentTask], what: ActionContext) -> list[AgentRun]:
         """At most a few at once. Raises BadCall for a task that makes no sense, before any is started."""
@@ -198,10 +215,9 @@ class Agents(Struct, kw_only=True):
         loaded = options.toolbox.loaded
         tools = loaded.config.tools
         if definition.tools is not None:
-            allowed = [name for name in definition.tools if name in ("python", *self.runner.registry.names)]
-            tools = replace(tools, enable=tuple(allowed) or ("python",))
-        if tools.enable is not None and task.keep and "python" not in tools.enable:
-            tools = replace(tools, enable=(*tools.enable, "python"))
+            names = self.runner.registry.names
+            allowed = [name for name in names if any(fnmatchcase(name, wanted) for wanted in definition.tools)]
+            tools = replace(tools, enable=tuple(allowed))
         loaded = replace(loaded, config=replace(loaded.config, tools=tools))
         told = Instruction(path=f"the sub-agent {definition.name}", text=definition.prompt)
         is_bound = task.read_only or state.plan.locked
@@ -309,16 +325,16 @@ class _Child(Struct, kw_only=True):
                 variables=inventory(variables),
             )
             async with agents.open_child(place, SessionId(run.session), options) as live:
-                if agents.runner.judging.is_untrusted or agents.runner.state().untrusted:
-                    live.mark_untrusted()
+                live.share_taint(agents.is_untrusted, private=agents.is_private)
                 try:
                     await self._follow(live, run, text, options.budget)
                     await branch.variables()  # raises where its process is gone, whatever the model made of that
                 except SandboxUnavailable as error:
                     run.status, run.why = "failed", str(error)
                 finally:
-                    run.untrusted = live.is_untrusted
                     run.usage, run.cost = live.spent
+                    run.untrusted = live.is_untrusted
+                    await agents.take_taint(live)
         except (PinfoldError, OSError) as error:
             run.why = run.why or str(error)
             logger.info("sub-agent %s: %s", run.session, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -134,9 +134,16 @@ class LiveSession:
         """From the next turn on."""
         self._engine.core.budget = budget
 
-    def mark_untrusted(self) -> None:
-        """It counts as having read outside text, as the session did that it comes from."""
-        self._runner.judging.has_met_outside_text = True
+    @property
+    def is_exposed(self) -> bool:
+        """True if what it holds may include private data."""
+        return self._runner.is_exposed or self._engine.core.state.private
+
+    def share_taint(self, is_untrusted: Callable[[], bool], *, private: bool) -> None:
+        """It is a sub-agent's: it counts as having read what the session has that it comes from, now and later."""
+        self._runner.judging.is_parent_untrusted = is_untrusted
+        if private:
+            self._runner.privacy.mark_exposed()
 
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
