@@ -18,6 +18,7 @@ from pinfold.engine.ports import (
     Rewound,
     Spent,
     Stopped,
+    Verified,
 )
 from pinfold.engine.state import (
     OpenAction,
@@ -53,6 +54,7 @@ __all__ = [
     "Spent",
     "State",
     "Stopped",
+    "Verified",
     "changed_in_words",
     "compacted_in_words",
     "digest_of",

@@ -15,7 +15,7 @@ from pinfold.engine.breaker import Breaker
 from pinfold.engine.context import TokenGauge
 from pinfold.engine.fold import apply
 from pinfold.engine.hooks import Hooks
-from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model
+from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model, Verifier
 from pinfold.engine.state import State, Turn
 from pinfold.events import Entry, Event, Json, PinfoldError
 
@@ -102,6 +102,8 @@ class Core(Struct, kw_only=True, dict=True):
     """No user can be asked: what needs a decision is denied, on record."""
     form: Form | None = None
     """The required form of every answer; None: free text."""
+    verifier: Verifier | None = None
+    """Checks an answer before the turn ends; it may refuse one in each turn."""
     choose: Callable[[str], Choice] | None = None
     """The model of this name. Raises PinfoldError."""
     destination: Callable[[str], str] = str

@@ -136,6 +136,14 @@ def _apply_new_approach(state: State, event: ApproachChanged) -> State:
     turn = state.turn
     if turn is None or turn.id != event.turn:
         return state
+    if event.verdict:
+        if event.usage is not None:
+            state = _add_cost(state, turn.id, event.usage, event.cost)
+        turn = replace(state.turn or turn, is_checked=True)
+        if event.verdict == "refused":
+            told = UserMessage(text=f"[The answer was checked and refused. Go on, and correct it:\n{event.error}]")
+            turn = replace(turn, messages=(*turn.messages, told), answer=None, output="")
+        return replace(state, turn=turn)
     state = replace(state, private=state.private or event.private)
     how = f"Things are like this now:\n{event.look}" if event.look else "Look at the data first."
     first, last = turn.messages[0], turn.messages[-1]

@@ -80,6 +80,21 @@ class Form(Protocol):
         ...
 
 
+class Verified(Struct, frozen=True, kw_only=True):
+    """What came of the check of an answer."""
+
+    faults: str = ""
+    """Why it is refused; empty if it stands."""
+    notice: str = ""
+    """For the user: why it could not be checked."""
+    usage: Usage | None = None
+    cost: float | None = None
+
+
+class Verifier(Protocol):
+    async def verify(self, question: str, answer: str) -> Verified: ...
+
+
 class Ledger(Protocol):
     """What this user has spent today, in all sessions."""
 

@@ -143,6 +143,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     """Tools and models that were unavailable so far."""
     compactions: int = 0
     """Since its last finished action."""
+    is_checked: bool = False
+    """An answer was checked; the next one stands."""
     end: End | None = None
 
     @property

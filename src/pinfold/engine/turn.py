@@ -62,14 +62,40 @@ async def run_turn(core: Core, id_: TurnId) -> TurnEnded:
         turn = core.state.turn
         if turn is None:
             raise TurnStopped("the turn ended from outside")
-        if turn.answer is not None:
-            return _end_event(turn, _final_answer(core, turn, turn.answer))
-        if (printed := core.printed_by(turn)) is not None:
-            return _end_event(turn, printed, printed=True)
+        if end := _find_end(core, turn):
+            if await _is_accepted(core, turn, end.text):
+                return _find_end(core, core.state.turn or turn) or end
+            turn = core.state.turn or turn
         _check_budget(core, turn)
         if turn.is_failing or turn.is_stuck:
             turn = await _progress(core, turn)
         await ask(core, turn)
+
+
+def _find_end(core: Core, turn: Turn) -> TurnEnded | None:
+    if turn.answer is not None:
+        return _end_event(turn, _final_answer(core, turn, turn.answer))
+    if (printed := core.printed_by(turn)) is not None:
+        return _end_event(turn, printed, printed=True)
+    return None
+
+
+async def _is_accepted(core: Core, turn: Turn, answer: str) -> bool:
+    """Have the answer checked, once in a turn, as long as the model could still correct it."""
+    if core.verifier is None or turn.is_checked or turn.steps >= core.budget.max_steps:
+        return True
+    checked = await core.verifier.verify(turn.said, answer)
+    said = checked.notice or (f"The verifier refused the answer: {checked.faults}" if checked.faults else "")
+    verdict = ApproachChanged(
+        turn=turn.id,
+        error=checked.faults,
+        times=1,
+        verdict="refused" if checked.faults else "accepted",
+        usage=checked.usage,
+        cost=checked.cost,
+    )
+    await core.record(*([Noticed(text=said)] if said else []), verdict)
+    return not checked.faults
 
 
 def _end_event(turn: Turn, text: str, *, printed: bool = False) -> TurnEnded:

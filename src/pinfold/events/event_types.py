@@ -83,6 +83,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
+Checked: TypeAlias = Literal["", "accepted", "refused"]
 TaskStatus: TypeAlias = Literal["todo", "doing", "done", "dropped"]
 PlanState: TypeAlias = Literal["planning", "executing", "reviewing", "complete"]
 NoteKind: TypeAlias = Literal["hypothesis", "result", "decision"]
@@ -325,7 +326,7 @@ class ActionFinished(Outcome, frozen=True, kw_only=True, tag_field="kind", tag=T
 
 
 class ApproachChanged(_Event, frozen=True, kw_only=True):
-    """The same error kept coming: the model gets a fresh look at the state, or starts the turn over."""
+    """The same error kept coming: the model gets a fresh look at the state, or starts the turn over. Or the answer was checked."""
 
     turn: TurnId
     error: str
@@ -337,6 +338,11 @@ class ApproachChanged(_Event, frozen=True, kw_only=True):
     """The attempts were removed from the conversation; a SessionRewound before this means they were undone too."""
     private: bool = False
     """The model was given private data."""
+    verdict: Checked = ""
+    """Of the check of an answer; `error` holds the reasons of a refusal, which the model is told once."""
+    usage: Usage | None = None
+    """Tokens of the check."""
+    cost: float | None = None
 
 
 class TurnEnded(_Event, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ _SESSION = (
         type=click.Choice(["off", "strict"]),
         help="strict: refuse code that imports uncommon modules or runs text it has decoded.",
     ),
+    click.option("--verify", metavar="CMD", help="Check answers: model, or a command that exits with 0 to accept one."),
     click.option("--imports", metavar="A,B", help="Let code import only these modules."),
     click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell."),
     click.option("--max-steps", type=click.IntRange(min=1), help="Most model replies in one turn."),
@@ -116,6 +117,7 @@ _KEYS = {
     "run.max_cost": "max_cost",
     "run.max_seconds": "max_seconds",
     "run.guards": "guards",
+    "run.verify": "verify",
     "sandbox.provider": "sandbox",
     "sandbox.cell_s": "timeout",
 }

@@ -7,6 +7,7 @@ have programs run here: the thread that listens for the answers runs them.
 from __future__ import annotations
 
 import os
+import sys
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -53,10 +54,20 @@ class Calls:
         """Called after each answer: what a tool put in place is then there."""
         self.programs: Programs | None = None
         """Run while a call is waited for."""
+        self.fork: Callable[[int, Quiet], None] | None = None
+        """Leaves a copy of the state in the middle of a cell, for a branch. Does not return in the copy."""
 
     def open(self, request_id: object) -> None:
         """A cell begins, and the host answers its calls."""
         self._cell = Cell(request_id, self.channel)
+
+    def begin_anew(self) -> None:
+        """In a branch: the cell that ran, and threads that made calls, are not there."""
+        self._cell = None
+        self._frames = allocate_lock()
+        events = sys.modules.get("_asyncio")
+        if events is not None:
+            events._set_running_loop(None)  # noqa: SLF001 - there is no public way
 
     @property
     def open_cell(self) -> Cell | None:
@@ -237,6 +248,8 @@ class Calls:
             self._send_queued(cell)
         elif header.get("op") == "nested":  # else what was to be stopped has ended
             self._run_nested(cell, header, body, quiet)
+        elif header.get("op") == "branch" and self.fork is not None and get_ident() == self._main:
+            self.fork(int(str(header["state"])), quiet)  # signals go to the main thread, which a branch must have
 
     def _deliver(self, cell: Cell, header: Header, body: bytes) -> None:
         cell.unanswered -= 1

@@ -7,11 +7,11 @@ import signal
 import sys
 from json import dumps, loads
 
-from . import servers
+from . import agents, servers
 from .calls import Calls, set_current
 from .cells.bindings import is_trivial
 from .cells.import_hooks import take_loss_counts
-from .cells.interrupts import Interrupts
+from .cells.interrupts import Interrupts, Quiet
 from .cells.inventory import inventory
 from .cells.mime_bundle import BACKEND
 from .cells.packages import Site
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 PR_SET_PDEATHSIG = 1
 HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}
-LATE = ("interrupt", "answer", "nested", "stop")
+LATE = ("interrupt", "answer", "nested", "stop", "branch")
 """What came too late for its cell means nothing."""
 
 
@@ -52,8 +52,11 @@ class Server:
         self._engine = Engine(interrupts, Streams())
         self._calls = Calls(self._channel, interrupts)
         self._engine.finish = self._calls.finish
+        self._calls.fork = self._leave_branch
+        self._interrupts = interrupts
         set_current(self._calls)
         servers.install()
+        agents.install()
         self._only_binds = False
         """The last cell did: it can be run again."""
         self._lost: set[str] = set()
@@ -103,6 +106,7 @@ class Server:
         source = body.decode("utf-8", "surrogatepass")
         cell: Any = header.get("cell")
         result = self._engine.run(source, begun, cell)
+        agents.store()
         reply: Header = {
             "id": header["id"],
             "status": result.status,
@@ -142,12 +146,39 @@ class Server:
             from .saved.saver import save_and_end
 
             save_and_end(self._state(), channel)
+        self._take_over(channel, streams)
+
+    def _leave_branch(self, cell: int, quiet: Quiet) -> None:
+        """In the middle of a cell: leave a copy that serves by itself once it is woken, and never goes on with the cell."""
+        if self._copies is None:
+            return
+        with self._programs.starting:
+            woken = self._copies.leave_snapshot(cell, self._channel.fd, self._engine.namespace)
+        if woken is None:
+            return
+        try:
+            self._interrupts.begin()
+            quiet.unblock()
+            channel, *streams = woken[1]
+            self._calls.begin_anew()
+            self._take_over(channel, streams)
+            while self.serve_one():
+                pass
+        finally:
+            os._exit(0)
+
+    def _take_over(self, channel: int, streams: list[int]) -> None:
+        """`streams`: of a branch, its stdout and stderr, and the top of its own view of the files, if it has one."""
         self._channel.use(channel)
         self._engine.take_over()
         if streams:
-            self._engine.branch_off(*streams)
-            self._copies = None  # until it is adopted
-            self._adopted = copies
+            for view in streams[2:]:
+                os.fchdir(view)
+                os.close(view)
+                self._files = Files(os.getcwd())
+                self._programs = self._calls.programs = Programs(self._files.root, self._channel)
+            self._engine.branch_off(*streams[:2])
+            self._adopted, self._copies = self._copies, None  # until it is adopted
         self._channel.send(HELLO)
 
     def _answer(self, header: Header, body: bytes) -> None:

@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from importlib.machinery import ModuleSpec
 
+from . import agents
 from .calls import NO_ANSWERS, current, is_possible
 from .tool_calls.slots import ToolError, ToolRefused
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .calls import Calls
 
 NAME = "servers"
+AGENTS = "agents"
 ASK = "servers"
 """What the host answers by itself: no tool is called so."""
 SHOWN = "/mnt/servers/"
@@ -145,11 +147,13 @@ class _Finder:
     """Finds nothing but `servers` and what the host has in it."""
 
     def find_spec(self, name: str, path: Any = None, _target: object = None) -> ModuleSpec | None:
-        if name != NAME and not name.startswith("servers."):
+        if name not in (NAME, AGENTS) and not name.startswith("servers."):
             return None
         from importlib.machinery import PathFinder
 
         own = PathFinder.find_spec(name, path)
+        if name in (AGENTS, f"{NAME}.{AGENTS}"):
+            return None if own is not None and not str(own.origin).startswith(SHOWN) else _spec(name, _Agents())
         if own is not None and own.loader is not None and own.origin is not None:
             if not own.origin.startswith(SHOWN):  # else the same as text: what is there now, the host knows
                 return None
@@ -164,6 +168,15 @@ class _Finder:
 
 def _spec(name: str, loader: Any, *, is_package: bool = False) -> ModuleSpec:
     return ModuleSpec(name, loader, origin="Pinfold", is_package=is_package)
+
+
+class _Agents:
+    """Sub-agents are not made by the host."""
+
+    def create_module(self, _spec: ModuleSpec) -> None: ...
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__.update({"run": agents.run, "gather": agents.gather, "__doc__": agents.__doc__})
 
 
 class _Package:

@@ -8,7 +8,7 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
-from pinfold.sandbox.abilities import Freezable, GuardedSession, Savable
+from pinfold.sandbox.abilities import Forkable, Freezable, GuardedSession, Savable
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
@@ -45,6 +45,7 @@ __all__ = [
     "CommandOutcome",
     "Display",
     "FileRefused",
+    "Forkable",
     "Freezable",
     "GuardedSession",
     "Limits",

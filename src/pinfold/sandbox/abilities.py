@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from pinfold.sandbox.contract import Session
 
 
 @runtime_checkable
@@ -30,6 +33,23 @@ class Savable(Protocol):
 
     async def save(self) -> None:
         """As they are after the last cell that has ended, before this returns."""
+
+
+@runtime_checkable
+class Forkable(Session, Protocol):
+    """A session of which forks may have files of their own."""
+
+    async def fork(self, view: Path | None = None) -> Session:
+        """As `fork`; with `view`, an empty folder of the host's, the fork has files of its own, which `merge_view` takes from there."""
+        ...
+
+    @property
+    def workspace(self) -> str:
+        """Of such a fork: where its code finds them; else empty."""
+        ...
+
+    def release_view(self) -> None:
+        """Of such a fork: what it changed is not needed any more."""
 
 
 @runtime_checkable

@@ -41,6 +41,7 @@ from pinfold.events import (
     TurnId,
     TurnInterrupted,
     UserSpoke,
+    plain_json,
 )
 from pinfold.front.chat.renderers.event_renderer import LIVE_S, EventRenderer
 
@@ -465,3 +466,33 @@ _ITEMS = st.one_of(
 def test_no_order_of_events_breaks_the_telling(items: list[Event | Delta], thinking: bool, width: int) -> None:
     transcript = anyio.run(partial(told, *items, thinking=thinking, width=width))
     assert all(live is None or live.count("\n") <= 8 for live in transcript.lives)
+
+
+async def test_each_sub_agent_has_one_line_while_it_runs_and_after() -> None:
+    def output(text: str) -> OutputDelta:
+        return OutputDelta(id=B, stream="stderr", text=text)
+
+    record = [
+        {"name": name, "session": "s_1", "status": "done", "line": f"{name}: done, 2 steps, 20 tokens"}
+        for name in ("north", "south\x1b[2J")
+    ]
+    started = ActionProposed(id=B, action=CallTool(tool="agents.start", args={"tasks": []}), by="cell", parent=A)
+    ended = ActionFinished(id=B, outcome="ok", observation=plain_json(record))
+    between = (
+        started,
+        ActionStarted(id=B, effect="once"),
+        output("north: step 1, 10 tokens\n"),
+        output("south: step 1, 9 tokens\n"),
+        output("north: step 2, 20 tokens\n"),
+    )
+    before, after = cell("agents.gather([])", between=between), cell(between=(started, ended))
+    running = await told(*before[:-1], Noticed(text="an event is shown at once"), colour=False)
+    lines = (running.lives[-1] or "").split("\n")
+    assert [line.strip() for line in lines if line.strip()] == [
+        "◇ north  step 2, 20 tokens",
+        "◇ south  step 1, 9 tokens",
+    ]
+    shown = (await told(*after, colour=False)).sent
+    assert "◇ north  done, 2 steps, 20 tokens" in shown
+    assert "\x1b" not in shown
+    assert "agents.start" not in shown

@@ -83,6 +83,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_tokens: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
+    verify: str = ""
+    """Who checks an answer before it is given: "model", or a command that runs on a fork and exits with 0 to accept it. It
+    may refuse one answer in each turn."""
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

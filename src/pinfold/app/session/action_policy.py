@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +11,7 @@ from anyio import to_thread
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold.app.session.agent_tools import START
 from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
 from pinfold.app.session.protected_files import find_protected_file, plan_edit
 from pinfold.app.trust.grants import Grants
@@ -67,6 +69,8 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         """True if the session had read outside text at the last verdict."""
         self.has_met_outside_text = False
         """Set outside of any call, as by a file of another session; recorded when the action ends."""
+        self.is_parent_untrusted: Callable[[], bool] = lambda: False
+        """Of a sub-agent: whether the session that it comes from has read outside text."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
@@ -77,6 +81,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
         if isinstance(action, CallTool) and facts.leaves:
             facts = replace(facts, may_leave=self.flows.allows(action.tool, self.destination(action)))
+        self.has_met_outside_text = self.has_met_outside_text or self.is_parent_untrusted()
         self.is_untrusted = given.untrusted or self.has_met_outside_text
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
@@ -124,6 +129,8 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return Facts(effect="once", reach="workspace")
         if action.tool == NETWORK:
             return self._network(self.destination(action), "once")
+        if action.tool == START:
+            return Facts(effect="once", reach="nothing")  # what sub-agents do is judged in their own sessions
         tool = self.registry.get(action.tool)
         if self.servers and (facts := server_facts(action, tool, self.servers)):
             return facts

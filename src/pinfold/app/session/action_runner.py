@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from pinfold.app.config.schema import LimitsConfig
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import scratch_of
 from pinfold.app.session.action_policy import ActionPolicy
+from pinfold.app.session.agent_tools import START, code_for
 from pinfold.app.session.catalogue import ASK, Catalogue
 from pinfold.app.session.egress import NETWORK, ActionContext, action_scope, current_action
 from pinfold.app.session.observations import (
@@ -63,6 +64,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     """What code finds in `servers`."""
     skills: SessionSkills | None = None
     output: LimitsConfig = LimitsConfig()
+    start_agents: Callable[[CallTool], Awaitable[Performed]] | None = None
+    """Runs sub-agents, where there can be any."""
     state: Callable[[], State] = State
     """The session's state, once it is there."""
 
@@ -77,7 +80,9 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         """Servers that were called."""
 
     def action(self, call: Call) -> Action:
-        return self.registry.action(call.tool, call.args)
+        action = self.registry.action(call.tool, call.args)
+        code = code_for(action.tool, action.given) if isinstance(action, CallTool) else None
+        return action if code is None else RunCell(code=code)
 
     def parallel_safe(self, action: Action) -> bool:
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
@@ -128,7 +133,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         performed = await self._perform_action(id, action, what)
         if not is_part:
             await self._check_for_outside_text()
-        if self.judging.has_met_outside_text:
+        if self.judging.has_met_outside_text or self.judging.is_parent_untrusted():
             performed = replace(performed, untrusted=True)
         if self.writer and performed.untrusted:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
@@ -146,10 +151,10 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             if not found:
                 return
             said = notice(found, self.spec.workspace)
-        await self._note_outside_text()
+        await self.note_outside_text()
         await self.log.append(Noticed(text=said))
 
-    async def _note_outside_text(self) -> None:
+    async def note_outside_text(self) -> None:
         """Later actions are judged accordingly at once; the log records it when this action ends."""
         self.judging.has_met_outside_text = True
         if self.writer:
@@ -159,6 +164,9 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         if isinstance(action, CallTool) and action.tool == NETWORK:
             # Whatever comes back through a connection is outside text.
             return Performed(outcome="ok", observation="", untrusted=True)
+        if self.start_agents and isinstance(action, CallTool) and action.tool == START:
+            with action_scope(what):
+                return await self.start_agents(action)
         if self.servers and isinstance(action, CallTool) and self.servers.is_sampling(action):
             return await self.servers.run_sampling(action)
         is_cell = isinstance(action, RunCell)
@@ -204,7 +212,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
                 answer = await self.catalogue.answer(args)
                 told = args.get("module") or (answer.value if "search" in args else "")
                 if self.servers and self.servers.mentions_untrusted_server(str(told)):
-                    await self._note_outside_text()
+                    await self.note_outside_text()
                 return answer
             return answer_to_cell(await what.on_call(tool, args))
 

@@ -19,6 +19,7 @@ from pinfold.app.models.session_models import SessionModels, select_models
 from pinfold.app.paths import config_dir, input_of, up_dir, warm_dir
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.action_runner import SandboxActionRunner
+from pinfold.app.session.agent_tools import agent_tools, describe_definitions, load_definitions
 from pinfold.app.session.catalogue import Catalogue
 from pinfold.app.session.egress import SessionEgress
 from pinfold.app.session.environment import install_tool, python_for_cells
@@ -133,6 +134,8 @@ async def start_servers(
     options: ToolOptions, around: ServerContext, tasks: TaskGroup
 ) -> tuple[SessionServers | None, tuple[str, ...]]:
     """The MCP servers, which live among `tasks`, and a line for each that cannot be used. Raises ConfigError."""
+    if not options.starts_servers:
+        return None, ()
     if options.mcp is None and options.more_mcp is None and not (config_dir() / "mcp.json").exists():
         return None, ()
     from pinfold.app.session.mcp.files import load_servers
@@ -140,6 +143,11 @@ async def start_servers(
 
     named = load_servers(options.mcp, str(around.spec.workspace / SERVERS), options.more_mcp)
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
+
+
+def _can_have_agents(options: Options, ground: ResolvedSandbox) -> bool:
+    has = ground.provider
+    return not options.is_child and (isinstance(has, Auto) or (has.capabilities.fork and has.capabilities.calls))
 
 
 class _StoredResults:
@@ -193,7 +201,7 @@ def build_runner(
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
     databases = ConfiguredDatabases(config.data, folders, about_to_read) if config.data else None
     own = [install_tool(spec.site, ground.python, folders)] if spec.site and ground.python else []
-    own += databases.tools() if databases else []
+    own += [*(databases.tools() if databases else ()), *(agent_tools() if _can_have_agents(options, ground) else ())]
     own += memory_tools(
         MemoryContext(
             workspace=spec.workspace,
@@ -274,7 +282,10 @@ class ModelSwitcher:
             has_mounts = self.runner.provider.capabilities.mounts
             place = SKILLS if has_mounts else str(spec.skills)
             lines.append(self.runner.skills.prompt(place, can_call=self.runner.has_servers))
-        told = (_SMALL if is_small else _PROMPT).format(workspace=spec.workspace, mounts="".join(lines))
+        if self.runner.registry.get("agents.run") and not is_small:
+            lines.append(describe_definitions(load_definitions(self._options.toolbox.loaded.obeyed).values()))
+        workspace = self._options.workspace_inside or spec.workspace
+        told = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
         return told + wanted + (form.describe_schema() if form else "")
 

@@ -24,6 +24,7 @@ OWN_MODULES: Mapping[str, str] = {
     "skills": "Instructions for certain tasks, and functions that were kept as tools",
     "sql": "The user's databases, read only",
     "system": "Commands, packages, time, arithmetic, questions to the user",
+    "agents": "Sub-agents that work on a fork of this session",
     "tools": "The user's own tools",
 }
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -31,25 +31,30 @@ from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imp
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
-from pinfold.engine import Core, Engine, Hooks, OpenAction, State, fold
+from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, Performed, State, Verified, fold
 from pinfold.events import (
     FLOW,
     ActionFinished,
     ActionId,
     ActionStarted,
     BlobId,
+    CallTool,
     Entry,
     Event,
     Json,
     Noticed,
     SessionChanged,
     SessionId,
+    Usage,
 )
 from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards
 from pinfold.sandbox import SandboxUnavailable, Variable
 from pinfold.text import cap_text, first_line, join_numbers
+
+if TYPE_CHECKING:
+    from pinfold.app.session.agents import Agents
 
 logger = logging.getLogger(__name__)
 Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
@@ -118,6 +123,27 @@ class LiveSession:
     def is_untrusted(self) -> bool:
         """True if it has read outside text."""
         return self._engine.core.state.untrusted
+
+    @property
+    def spent(self) -> tuple[Usage, float | None]:
+        """What it has spent in all."""
+        state = self._engine.core.state
+        return state.usage, state.cost
+
+    def set_budget(self, budget: Budget) -> None:
+        """From the next turn on."""
+        self._engine.core.budget = budget
+
+    @property
+    def is_exposed(self) -> bool:
+        """True if what it holds may include private data."""
+        return self._runner.is_exposed or self._engine.core.state.private
+
+    def share_taint(self, is_untrusted: Callable[[], bool], *, private: bool) -> None:
+        """It is a sub-agent's: it counts as having read what the session has that it comes from, now and later."""
+        self._runner.judging.is_parent_untrusted = is_untrusted
+        if private:
+            self._runner.privacy.mark_exposed()
 
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
@@ -288,6 +314,29 @@ async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, u
     return (notice(found, runner.spec.workspace),) if found else ()
 
 
+class _AgentStarter:
+    """Sub-agents, loaded when the first is started."""
+
+    def __init__(self, options: Options, runner: SandboxActionRunner, core: Core) -> None:
+        self._options, self._runner, self._core = options, runner, core
+        self._agents: Agents | None = None
+
+    async def start(self, action: CallTool) -> Performed:
+        return await self._load().start(action)
+
+    async def verify(self, question: str, answer: str) -> Verified:
+        from pinfold.app.session.verifier import AnswerVerifier
+
+        return await AnswerVerifier(agents=self._load(), how=self._options.verify).verify(question, answer)
+
+    def _load(self) -> Agents:
+        if self._agents is None:
+            from pinfold.app.session.agents import Agents
+
+            self._agents = Agents(runner=self._runner, options=self._options, core=self._core, open_child=open_session)
+        return self._agents
+
+
 def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
     asked = switching.asked
     core = Core(
@@ -309,6 +358,10 @@ def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State,
         form=options.form,
     )
     runner.state = lambda: core.state
+    if not options.is_child:
+        starter = _AgentStarter(options, runner, core)
+        runner.start_agents = starter.start
+        core.verifier = starter if options.verify else None
     return core
 
 

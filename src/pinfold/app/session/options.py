@@ -64,6 +64,12 @@ class Options(Struct, frozen=True, kw_only=True):
     answer_schema: Json = None
     """Every answer is JSON that is valid against it, or the turn fails."""
     unattended: bool = True
+    verify: str = ""
+    """Who checks an answer: "model", or a command; empty: none does."""
+    is_child: bool = False
+    """It is a sub-agent's, which starts none itself."""
+    workspace_inside: str = ""
+    """Where code finds the workspace, if elsewhere than on the host."""
     notices: tuple[str, ...] = ()
 
     @property
@@ -229,6 +235,7 @@ def _options(
         notices=tuple(filter(None, (notice, loaded.notice, *said))),
         limits=config.sandbox.limits(config.limits),
         packages=config.sandbox.packages,
+        verify=config.run.verify,
         python=config.sandbox.python,
         budget=convert({**asdict(config.run), **asdict(config.budget)}, Budget),
         context=ContextLimits(

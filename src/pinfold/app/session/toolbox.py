@@ -147,6 +147,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """Notes may be kept, though the session is not."""
     more_mcp: tuple[str, bytes] | None = None
     """Servers that the caller names: where, and what such a file would hold."""
+    starts_servers: bool = True
+    """False for a session that has those of another one."""
     served: tuple[Tool[..., Any], ...] = ()
     """Tools of servers that are known already, one server after the other."""
 

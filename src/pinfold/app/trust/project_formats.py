@@ -32,6 +32,40 @@ class UserCommand(Struct, frozen=True, kw_only=True):
 
 def parse_command(name: str, data: bytes, origin: str) -> UserCommand:
     """With what its front matter says, if it has any."""
+    fields, text = split_front_matter(data)
+    words = fields.get("description") or text.split("\n", 1)[0].lstrip("# ")
+    return UserCommand(name=name, text=text, words=words, hint=fields.get("argument-hint", ""), origin=origin)
+
+
+AGENTS = ".agents/agents"
+
+
+class AgentDefinition(Struct, frozen=True, kw_only=True):
+    """A sub-agent that a project or the user has described."""
+
+    name: str
+    prompt: str
+    description: str = ""
+    tools: tuple[str, ...] | None = None
+    """Nothing but these, by name or pattern; None: all that the agent has that starts it."""
+    model: str = ""
+
+
+def parse_agent(name: str, data: bytes) -> AgentDefinition:
+    """`name` is its file's, for one that does not say its own."""
+    fields, text = split_front_matter(data)
+    tools = tuple(filter(None, re.split(r"[,\s\[\]\"']+", fields["tools"]))) if "tools" in fields else None
+    return AgentDefinition(
+        name=fields.get("name") or name,
+        prompt=text,
+        description=fields.get("description", ""),
+        tools=tools,
+        model=fields.get("model", ""),
+    )
+
+
+def split_front_matter(data: bytes) -> tuple[dict[str, str], str]:
+    """The fields between the lines `---` at its start, by name, and the text after them."""
     text = data.decode("utf-8", "replace").lstrip("\ufeff").replace("\r\n", "\n")
     fields: dict[str, str] = {}
     lines = text.split("\n")
@@ -44,9 +78,7 @@ def parse_command(name: str, data: bytes, origin: str) -> UserCommand:
                     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
                     fields[known[1].lower()] = value[1:-1] if quoted else value
             text = "\n".join(lines[end + 1 :])
-    text = text.strip()
-    words = fields.get("description") or text.split("\n", 1)[0].lstrip("# ")
-    return UserCommand(name=name, text=text, words=words, hint=fields.get("argument-hint", ""), origin=origin)
+    return fields, text.strip()
 
 
 _LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
@@ -106,6 +138,8 @@ def _summarize_line(name: str, data: bytes) -> str:
             return f"adds a command: {parse_command(name, data, '').words[:_FIRST]}"
         case _ if name.startswith(".agents/skills/") and name.endswith("/SKILL.md"):
             return f"adds a skill: {parse_command(name, data, '').words[:_FIRST]}"
+        case _ if name.startswith(f"{AGENTS}/"):
+            return f"adds a sub-agent: {parse_agent(name, data).description[:_FIRST] or first}"
         case _:
             return f"tells the model when it is asked for: {first}"
 

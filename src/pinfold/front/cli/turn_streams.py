@@ -14,6 +14,7 @@ from typing import BinaryIO, TextIO
 import click
 
 from pinfold.app import Link, Opening, changed_in_words, check_paths, event_of, parse_named_paths
+from pinfold.app.session.agent_tools import runs_in
 from pinfold.events import (
     ActionDenied,
     ActionFinished,
@@ -203,12 +204,16 @@ def _show_work(event: Event) -> None:
     match event:
         case ActionProposed(action=RunCell(code=code)):
             said = f"> {_indent_text(code)}"
+        case ActionProposed(action=CallTool(tool="agents.start")):
+            return  # its end has a line for each sub-agent
         case ActionProposed(action=CallTool(tool=tool, args=args)):
             said = f"> {tool} {cap_text(presentable(plain_json(args)), 200)}"
         case ActionDenied(reason=reason):
             said = f"  not run: {reason}"
         case ActionFinished(outcome=outcome, observation=observation, duration_s=took, variables=changed):
             more = f"; {changed_in_words(changed)}" if changed else ""
+            if runs := runs_in(observation) if observation.startswith("[{") else []:
+                observation = "\n".join(f"sub-agent {run['line']}" for run in runs)
             said = f"  {_indent_text(observation)}\n  [{outcome}, {took:.2f} s{more}]"
         case _:
             return

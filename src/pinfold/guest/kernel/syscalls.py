@@ -189,12 +189,12 @@ def limit_capabilities(keep: tuple[int, ...]) -> None:
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
 
 
-def set_capabilities(keep: tuple[int, ...]) -> None:
-    """This process, and no others again."""
+def set_capabilities(keep: tuple[int, ...], held: tuple[int, ...] = ()) -> None:
+    """This process, and no others again. Those that are `held` it has not, but can have later."""
     header = struct.pack("=II", 0x20080522, 0)
     kept = sum(1 << capability for capability in keep)
-    low, high = kept & 0xFFFFFFFF, kept >> 32
-    sets = struct.pack("=6I", low, low, 0, high, high, 0)
+    may = kept | sum(1 << capability for capability in held)
+    sets = struct.pack("=6I", kept & 0xFFFFFFFF, may & 0xFFFFFFFF, 0, kept >> 32, may >> 32, 0)
     _call(_CAPSET, "capset", header, sets)
 
 

@@ -17,7 +17,8 @@ from .forks import ThreadPools, discard_sigchld, reap
 
 FREED = b"wake"
 SAVE = b"save"
-"""What a copy is woken for: to be the session, or to tell what its variables are made of and end."""
+BRANCH = b"branch"
+"""What a copy is woken for: to be the session, to tell what its variables are made of and end, or to run beside the session."""
 
 COPY_S = 3.0
 """For a copy to be made of a program with threads; a large one takes a second."""
@@ -64,8 +65,12 @@ class Snapshots:
                     waker.close()
                     for fd in (channel,) if woken is None else woken[1]:
                         _close(fd)
-                    woken = self._wait_until_woken(wake)
+                    message, given = self._wait_until_woken(wake)
+                    woken = message == SAVE, given
                     self._pools.numbers = [1] * len(self._pools.numbers)  # the other threads are not there
+                    if message == BRANCH:
+                        prctl(PR_SET_DUMPABLE, 1)
+                        return woken  # a state in the middle of a cell is not gone back to: no copy takes its place
                 except BaseException:  # it must never answer beside the original
                     _exit(1)
 
@@ -98,14 +103,14 @@ class Snapshots:
                 _close(into)
 
     @staticmethod
-    def _wait_until_woken(wake: socket.socket) -> tuple[bool, list[int]]:
+    def _wait_until_woken(wake: socket.socket) -> tuple[bytes, list[int]]:
         """Until it is woken. Never returns if it cannot be woken any more."""
         _setsid()
         message, given, _, _ = _recv_fds(wake, 16, 8)
-        if message not in (FREED, SAVE):
+        if message not in (FREED, SAVE, BRANCH):
             _exit(0)
         wake.close()
-        return message == SAVE, given
+        return message, given
 
 
 def _clone_and_exit(into: int) -> None:

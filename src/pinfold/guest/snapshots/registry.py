@@ -17,7 +17,7 @@ import struct
 import time
 from contextlib import suppress
 
-from .copies import FREED
+from .copies import BRANCH, FREED
 
 MOST = 16
 """Copies of one session; of the older ones, those go first that are closest to another."""
@@ -97,9 +97,9 @@ class SnapshotRegistry:
         """The host has the runner leave another copy of its state."""
         self._awaited[cell] = self.runner
 
-    def await_snapshot(self, cell: int) -> None:
+    def await_snapshot(self, cell: int, limit_s: float = LEAVING_S) -> None:
         """Of this state, which one that was woken leaves in its place: the next request is to find it."""
-        give_up_at = time.monotonic() + LEAVING_S
+        give_up_at = time.monotonic() + limit_s
         while cell not in self._copies and (left := give_up_at - time.monotonic()) > 0:
             if select.select([self.line], [], [], left)[0] and not self.accept_all():
                 return
@@ -157,7 +157,8 @@ class SnapshotRegistry:
             with copy.waker, suppress(OSError):  # or it is gone, and its end has not been heard of yet
                 socket.send_fds(copy.waker, [word], fds)
                 os.kill(copy.pid, signal.SIGCONT)
-                self._awaited[cell] = copy.pid
+                if word != BRANCH:
+                    self._awaited[cell] = copy.pid
                 return copy
             os.kill(copy.pid, signal.SIGKILL)
         return None

@@ -17,15 +17,16 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import descendants, memory_in_use, times_out_of_memory
 from ..kernel.processes import Freezer, is_quiet, memory_of_all
-from ..snapshots.copies import SAVE
+from ..snapshots.copies import BRANCH, COPY_S, FREED, SAVE
 from ..snapshots.registry import SnapshotRegistry
 from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
-from .mounts import attach_mounts, guard, open_mount
+from .mounts import attach_mounts, guard, mount_branch_view, open_mount, unmount_branch_view
 
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
 WRITES_ANY, BINDS_LOW = 1, 10
-"""Until the session begins: a view writes its files with the power it was mounted with; the way out has a low port."""
+"""Until the session begins: a view writes its files with the power it was mounted with; the way out has a low port.
+The first again while the view of a branch is mounted."""
 FILL_BYTES_PER_S = 4 << 30
 """Faster than programs take memory here; how soon to look again follows from it."""
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -93,7 +94,10 @@ class Init:
         """A copy that was woken and is not the runner yet."""
         self._state = 0
         """The cell whose state that one is."""
-        self._branches: set[int] = set()
+        self._branches: dict[int, str] = {}
+        """Where each has files of its own; empty: nowhere."""
+        self._held: tuple[int, ...] = ()
+        """Capabilities it does not use but while it mounts a view; none where nothing can be written."""
         self._savers: set[int] = set()
         self._kept = SnapshotRegistry(line, runner)
         self._freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
@@ -205,7 +209,8 @@ class Init:
             if request.get("egress"):
                 self._way_out = EgressListener(request["egress"])
                 self._poll.register(self._way_out, select.POLLIN)
-            syscalls.set_capabilities(CAPABILITIES)
+            self._held = (WRITES_ANY,) if writable else ()
+            syscalls.set_capabilities(CAPABILITIES, held=self._held)
             guard(request)
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
@@ -240,28 +245,53 @@ class Init:
         return {"running": bool(others) or not is_quiet(self._runner)}
 
     def _branch(self, request: Request) -> Request:
-        """Wake a copy to live beside the runner. Meanwhile the workspace is read-only: all of them share it."""
+        """Wake a copy to live beside the runner. Meanwhile the workspace is read-only: all of them share it.
+
+        `now`: the copy is one of a cell that runs, and about to come. `view`: it has files of its own there.
+        """
         answer: Request = {}
+        view, given, place = request["view"], list[int](), ""
         try:
             if not self._branches:
                 self._lock_places()
-            copy = self._kept.wake(request["cells"], request["fds"])
+            if request["now"]:
+                self._kept.await_snapshot(request["cells"][0], COPY_S)
+            if view and self._kept.last_of(request["cells"]):
+                place = view["place"]
+                given = self._mount_view(view)
+            copy = self._kept.wake(request["cells"], [*request["fds"], *given[:1]], BRANCH if request["now"] else FREED)
             if copy:
                 pidfd = os.pidfd_open(copy.pid)
-                self._branches.add(copy.pid)
-                answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads, "fds": [pidfd]}
+                self._branches[copy.pid] = place
+                answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads, "fds": [pidfd, *given[1:]]}
         except OSError as error:
             answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
+        for fd in given if "cell" not in answer else given[:1]:
+            os.close(fd)
+        if not answer.get("cell") and place and place not in self._branches.values():
+            unmount_branch_view(place)
         if not self._branches:
             self._unlock_places()
         return answer
 
+    def _mount_view(self, view: Request) -> list[int]:
+        syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
+        try:
+            return [*mount_branch_view(view)]
+        finally:
+            syscalls.set_capabilities(CAPABILITIES, held=self._held)
+
     def _adopt(self, request: Request) -> None:
         """A branch is the runner from now on; everything else ends."""
         self._runner = self._kept.runner = request["pid"]
-        self._branches.clear()
+        self._forget_branches()
         self._kept.end_all_but({self._runner} | self._relays)
         self._unlock_places()
+
+    def _forget_branches(self) -> None:
+        for place in self._branches.values():
+            unmount_branch_view(place)
+        self._branches = {}
 
     def _lock_places(self) -> None:
         """Raises OSError where something is open for writing; then all is as it was."""
@@ -340,7 +370,7 @@ class Init:
                 self._way_out.schedule_listening()
                 self._kept.reserved = set()
             elif pid in self._branches:
-                self._branches.discard(pid)
+                unmount_branch_view(self._branches.pop(pid))
                 if not self._branches:
                     self._unlock_places()
             elif pid in self._savers:
@@ -367,7 +397,7 @@ class Init:
     def _processes_to_keep(self) -> set[int]:
         """Branches, with what they have started, savers, a relay, and a copy that is about to be the runner."""
         theirs = {one for pid in self._branches for one in descendants(pid)}
-        return self._branches | theirs | self._savers | self._relays | ({self._candidate} - {0})
+        return {*self._branches} | theirs | self._savers | self._relays | ({self._candidate} - {0})
 
     def _is_killed_for_memory(self) -> bool:
         """Whether the kernel has ended a process for it since this was asked last."""
@@ -404,7 +434,7 @@ class Init:
         if used > enough and not had_savers and not self._kept.drop_oldest() and self._oom_count is None:
             self._over = True
             self._kept.end_all_but(self._relays)
-            self._branches.clear()
+            self._forget_branches()
             self._unlock_places()
             if self._runner:
                 self._on_runner_exit(-signal.SIGKILL)

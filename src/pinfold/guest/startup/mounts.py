@@ -23,6 +23,9 @@ LAYERS = "/.pinfold-view"
 BELOW, ABOVE = f"{LAYERS}/below", f"{LAYERS}/above"
 WHAT = "a private view of the workspace"
 EMPTY = "/etc/empty"
+BRANCHES = "/branch"
+MOST_BRANCHES = 8
+"""With files of their own. The program cannot write to what their places lie in."""
 IN_VIEW = 0
 """In place of a device: what is seen through a view has another one than the host sees."""
 
@@ -70,6 +73,10 @@ class Root:
         self._make(path)
         options = f"size={size},nr_inodes={max(1000, size >> 13)},mode={mode}"
         syscalls.mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
+
+    def folder(self, path: str) -> None:
+        """An empty one that stays so, to mount on."""
+        self._make(path)
 
     def write(self, path: str, text: str) -> None:
         self._make(os.path.dirname(path))
@@ -236,6 +243,38 @@ def mount_view(place: str, below: int, above: int, *, work: str, writable: bool)
         syscalls.unmount(layer)
         os.rmdir(layer)
     os.rmdir(LAYERS)
+
+
+def mount_branch_view(request: Request) -> tuple[int, int]:
+    """At its place, over the workspace of a live session: its top, and the folder that takes what is changed.
+
+    The changes are kept in memory, in a file system of their own, so that the host can read them when all else is gone.
+    """
+    place, workspace = request["place"], request["workspace"]
+    syscalls.mount("branch", place, "tmpfs", MS_NOSUID | MS_NODEV, f"size={request['bytes']},mode=700")
+    try:
+        for name in ("files", "work"):
+            os.mkdir(f"{place}/{name}", 0o700)
+        files = os.open(f"{place}/files", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with open_mount(workspace) as below, open_mount(place) as above:
+                os.chmod(files, os.stat(f"/proc/self/fd/{below}").st_mode & 0o777)
+                _mount_view(place, f"/proc/self/fd/{below}", f"/proc/self/fd/{above}", "work")
+            guard(request)
+            return syscalls.open_without_links(place), files
+        except BaseException:
+            os.close(files)
+            raise
+    except BaseException:
+        unmount_branch_view(place)
+        raise
+
+
+def unmount_branch_view(place: str) -> None:
+    """Whatever of it is mounted there."""
+    with suppress(OSError):
+        while True:
+            syscalls.unmount(place)
 
 
 def try_view() -> None:

@@ -19,7 +19,7 @@ from ..serve import Server
 from ..snapshots.copies import Snapshots
 from .init import Init
 from .messages import Request, describe_error
-from .mounts import HOME, Root
+from .mounts import BRANCHES, HOME, MOST_BRANCHES, Root
 
 INNER_ID = 1000
 READY = b"ready"
@@ -83,6 +83,8 @@ def _enter_root(settings: Request) -> None:
         root.take(path, link, is_folder)
     root.begin(settings["tmp_bytes"])
     root.scratch("/dev/shm", settings["tmp_bytes"])
+    for number in range(MOST_BRANCHES):
+        root.folder(f"{BRANCHES}/{number + 1}")
     root.processes("hidepid=ptraceable")
     root.lock_processes()
     root.enter()
@@ -134,7 +136,8 @@ def _file_rules() -> syscalls.Landlock | None:
         return None
     rules = syscalls.Landlock(abi, scoped=syscalls.ABSTRACT_SOCKETS)
     rules.allow(syscalls.READ, ["/"])
-    rules.allow(rules.everything, ["/tmp", "/dev"])  # nothing is in /dev but what a session may use
+    # Nothing is in /dev but what a session may use, and in the folder of branches only files of theirs.
+    rules.allow(rules.everything, ["/tmp", "/dev", BRANCHES])
     return rules
 
 

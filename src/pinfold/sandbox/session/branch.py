@@ -6,16 +6,67 @@ import os
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 from pinfold.sandbox.contract import Limits, SandboxUnavailable, UndoRefused
+from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
 from pinfold.sandbox.session.output import Output, widen
 from pinfold.sandbox.session.state_restore import wait_for_hello
+from pinfold.sandbox.views.view_folder import FILES, IN_VIEW, save_start, scan_workspace
+
+BRANCHES = "/branch"
+MOST_BRANCHES = 8
+"""With files of their own at once."""
 
 THREADS = "Threads that ran in the session ({}) do not run in a branch of it, and what waits for them will wait."
+NOT_KEPT = "no copy of its state is there"
+NO_COPY = "the cell does not wait for it; call from the cell itself, not from a thread or beside other calls"
+FROM_CELL = 1 << 30
+"""From this number on, states are in the middle of a cell."""
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
+
+
+class BranchView:
+    """The files of a branch: the workspace, and over it what the branch changes, which is kept in memory.
+
+    `folder`, of the host's, is a view as `merge_view` takes it, as long as this is open.
+    """
+
+    def __init__(self, folder: Path, workspace: Path, shown: str, number: int, most: int) -> None:
+        """`shown`: where the session sees the workspace. In a thread: looks through the workspace."""
+        self.place = f"{BRANCHES}/{number}"
+        self.folder = folder
+        self._files = -1
+        guards = find_guarded_paths(workspace.resolve(), self.place, steers=True)
+        save_start(folder, scan_workspace(workspace.resolve()))
+        self._request: dict[str, object] = {
+            "place": self.place,
+            "workspace": shown,
+            "bytes": most,
+            "masked": [(path, IN_VIEW, inode) for path, _, inode in guards.masked],
+            "pinned": guards.pinned,
+            "hidden": guards.hidden,
+            "protected": sorted(guards.protected),
+        }
+
+    def to_request(self) -> dict[str, object]:
+        return self._request
+
+    def take(self, files: int) -> None:
+        """What the branch changes is in this folder."""
+        self._files = files
+        if os.geteuid() == 0:
+            owner = os.fstat(files)
+            os.chown(self.folder, owner.st_uid, owner.st_gid)
+        (self.folder / FILES).symlink_to(f"/proc/{os.getpid()}/fd/{files}")
+
+    def close(self) -> None:
+        if self._files >= 0:
+            os.close(self._files)
+            self._files = -1
 
 
 class BranchProcess(GuestProcess):
@@ -38,15 +89,24 @@ class BranchProcess(GuestProcess):
         super().kill()
 
 
-async def open_branch(guest: Guest, state: int, limits: Limits) -> tuple[Guest, tuple[str, ...]]:
-    """The guest of a branch from the state after this cell, of which a copy is kept, and its notices. Raises UndoRefused."""
+async def open_branch(
+    guest: Guest, state: int, limits: Limits, view: BranchView | None = None
+) -> tuple[Guest, tuple[str, ...]]:
+    """The guest of a branch from the state after this cell, of which a copy is kept, and its notices. Raises UndoRefused.
+
+    From `FROM_CELL` on, the state is that of the cell that runs, and waits for a call.
+    """
     body = cast("JailedProcess", guest.body)
+    is_now = state >= FROM_CELL
+    asked = {"cells": [state], "now": is_now, "view": view.to_request() if view else None}
+    if is_now:
+        guest.request_branch(state)
     ours, theirs = socket.socketpair()
     (out, out_in), (err, err_in) = os.pipe(), os.pipe()
     widen(out)
     try:
         with theirs:
-            answer, fds = await body.ask(b"branch", {"cells": [state]}, theirs.fileno(), out_in, err_in)
+            answer, fds = await body.ask(b"branch", asked, theirs.fileno(), out_in, err_in)
     finally:
         os.close(out_in)
         os.close(err_in)
@@ -54,7 +114,9 @@ async def open_branch(guest: Guest, state: int, limits: Limits) -> tuple[Guest, 
         ours.close()
         os.close(out)
         os.close(err)
-        raise UndoRefused(f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}")
+        raise UndoRefused(f"the session cannot branch: {answer.get('error', NO_COPY if is_now else NOT_KEPT)}")
+    if view:
+        view.take(fds[1])
     outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
     fresh = Guest(BranchProcess(body, answer["pid"], fds[0]), ours, *outputs)
     try:
@@ -63,7 +125,8 @@ async def open_branch(guest: Guest, state: int, limits: Limits) -> tuple[Guest, 
         await fresh.kill_and_wait("it was given up")
         raise
     threads = answer.get("threads")
-    return fresh, (READ_ONLY, THREADS.format(threads)) if threads else (READ_ONLY,)
+    told = () if view else (READ_ONLY,)
+    return fresh, (*told, THREADS.format(threads)) if threads else told
 
 
 async def adopt_branch(guest: Guest, kept: Guest) -> Guest:
@@ -82,8 +145,9 @@ async def adopt_branch(guest: Guest, kept: Guest) -> Guest:
 class BranchLauncher:
     """A branch that has ended cannot be started again."""
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: Guest, view: BranchView | None = None) -> None:
         self._body = cast("BranchProcess", guest.body)
+        self.view = view
 
     async def launch(self) -> Guest:
         raise SandboxUnavailable("the branch has ended, and its variables with it")

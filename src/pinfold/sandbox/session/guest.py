@@ -203,6 +203,11 @@ class Guest:
             if ran.cancelled() and self._busy and self._id == request_id and self.death is None:
                 self._send(*frame({"id": request_id, "op": "stop", "command": number}))
 
+    def request_branch(self, state: int) -> None:
+        """Have the program, which waits for a call, leave a copy of itself as this state."""
+        if self._busy and self.death is None:
+            self._send(*frame({"id": self._id, "op": "branch", "state": state}))
+
     def interrupt(self) -> None:
         """Ctrl-C for the guest and for what it runs in the foreground."""
         if not self._busy or self.death is not None:

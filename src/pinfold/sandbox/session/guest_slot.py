@@ -139,6 +139,9 @@ class GuestSlot:
         self.loss: str | None = None
         """Why the variables are gone, until an outcome has said so."""
         self.branches: list[GuestSlot] = []
+        self.forking = asyncio.Lock()
+        self.forks = 0
+        """Made of cells that ran."""
 
     def take_notices(self) -> tuple[str, ...]:
         notices, self.notices = self.notices, ()

@@ -179,6 +179,7 @@ class Recovery:
         slot.guest = fresh
         slot.release_guard()  # the parked guest still has it, or its last one has closed it
         slot.set_guard(fresh.guard)
+        slot.branches[:] = [one for one in slot.branches if not one.is_closed]
         if slot.branches:
             await slot.close_branches()
             slot.notices += (BRANCHES_ENDED,)

@@ -7,10 +7,13 @@ without them can neither be saved nor undone.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 
 import anyio
+import anyio.to_thread
 from msgspec.structs import replace
 
 from pinfold.sandbox.contract import (
@@ -31,7 +34,15 @@ from pinfold.sandbox.contract import (
     What,
 )
 from pinfold.sandbox.file_history.session_history import FileHistory
-from pinfold.sandbox.session.branch import BranchLauncher, adopt_branch, open_branch
+from pinfold.sandbox.session.branch import (
+    BRANCHES,
+    FROM_CELL,
+    MOST_BRANCHES,
+    BranchLauncher,
+    BranchView,
+    adopt_branch,
+    open_branch,
+)
 from pinfold.sandbox.session.channel import (
     ASK_STATUSES,
     CELL_BYTES,
@@ -61,6 +72,8 @@ BEFORE = "the variables are as before the cell"
 NO_UNDO = "this sandbox keeps no snapshots, so nothing can be undone"
 BACK = "variables and files are as before it"
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
+VIEW_BYTES = 1 << 30
+"""Of memory, for what one fork changes in its files."""
 BeginFiles = Callable[[], Awaitable[FileHistory | str]]
 """Begins the history of the workspace's files, or says why there is none."""
 
@@ -71,6 +84,8 @@ class GuestSession:
     def __init__(self, slot: GuestSlot, capabilities: Capabilities, history: StateHistory | None = None) -> None:
         self.slot = slot
         self.capabilities = capabilities
+        self.spec: Spec | None = None
+        """What it was opened with, if it is no fork."""
         self._history = history
         self._recovery: Recovery | None = None
         if history is not None:
@@ -95,6 +110,7 @@ class GuestSession:
         slot = GuestSlot(launcher, spec.limits, growth_of(spec))
         history = StateHistory(slot, SavedStates(spec.state), source, begin_files) if source else None
         session = cls(slot, capabilities, history)
+        session.spec = spec
         try:
             async with slot.lock:
                 await slot.live_guest()
@@ -205,18 +221,59 @@ class GuestSession:
     def resumed(self) -> Resumed | None:
         return self.slot.states.resumed
 
-    async def fork(self) -> Session:
-        """A session over the same live data. While it is open, the workspace is read-only for both."""
+    async def fork(self, view: Path | None = None) -> Session:
+        """A session over the same live data. While it is open, the workspace is read-only for both.
+
+        While a call is answered, it has the variables of the cell that waits as they are then. `view` is an empty folder
+        of the host's: then the fork sees a workspace of its own at `workspace`, and what it changes there can be merged
+        from `view` until `release_view`.
+        """
         slot, history = self.slot, self._history
         if history is None or not self.capabilities.fork:
             raise NotSupported("this sandbox cannot fork a live session")
-        async with slot.lock:
-            guest = await slot.live_guest()
-            forked, notices = await open_branch(guest, await history.copy_now(guest), slot.limits)
-            branch = GuestSlot(BranchLauncher(forked), slot.limits)
+        is_cells = slot.calls is not None and slot.calls.is_open  # the cell holds the lock, and waits for us
+        async with slot.forking, nullcontext() if is_cells else slot.lock:
+            own = await self._open_view(view) if view else None
+            try:
+                guest = slot.guest if is_cells and slot.guest else await slot.live_guest()
+                if is_cells:
+                    slot.forks += 1
+                state = FROM_CELL + slot.forks if is_cells else await history.copy_now(guest)
+                forked, notices = await open_branch(guest, state, slot.limits, own)
+            except BaseException:
+                if own:
+                    own.close()
+                raise
+            branch = GuestSlot(BranchLauncher(forked, own), slot.limits)
             branch.guest, branch.notices = forked, notices
             slot.branches.append(branch)
             return GuestSession(branch, replace(self.capabilities, fork=False))
+
+    async def _open_view(self, folder: Path) -> BranchView:
+        """Raises NotSupported, UndoRefused."""
+        if not self.capabilities.files_view or self.spec is None:
+            raise NotSupported("this sandbox cannot give a fork files of its own")
+        branches = self.slot.branches
+        branches[:] = [one for one in branches if not one.is_closed or one.lock.locked()]
+        views = [one.launcher.view for one in branches if isinstance(one.launcher, BranchLauncher)]
+        taken = {view.place for view in views if view}
+        free = [one for one in range(1, MOST_BRANCHES + 1) if f"{BRANCHES}/{one}" not in taken]
+        if not free:
+            raise UndoRefused(f"{MOST_BRANCHES} forks with files of their own are open, and no more are possible")
+        workspace = self.spec.workspace
+        make = partial(BranchView, folder, workspace, str(workspace), free[0], VIEW_BYTES)
+        return await anyio.to_thread.run_sync(make)
+
+    @property
+    def workspace(self) -> str:
+        """Where code of a fork with files of its own finds them; empty for all others."""
+        view = self.slot.launcher.view if isinstance(self.slot.launcher, BranchLauncher) else None
+        return view.place if view else ""
+
+    def release_view(self) -> None:
+        """What a fork changed is not needed any more."""
+        if isinstance(self.slot.launcher, BranchLauncher) and self.slot.launcher.view:
+            self.slot.launcher.view.close()
 
     async def keep(self, branch: Session) -> None:
         slot, history = self.slot, self._history

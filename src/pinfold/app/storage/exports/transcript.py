@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.session.agent_tools import START, runs_in
 from pinfold.app.session.observations import describe_display
 from pinfold.app.storage.exports.transcript_text import clean_code, clean_text, remove_code, split_observation
 from pinfold.engine import compacted_in_words, fold, plan_in_words, rewound_in_words
@@ -375,7 +376,9 @@ class _TranscriptBuilder:
         if isinstance(parent, Cell):
             del self._items[id_]
             if step.tool != _ANSWER:  # which is told as one
-                self._items[self._parents[id_]] = replace(parent, calls=(*parent.calls, step))
+                lines = [f"sub-agent {run['line']}: {run.get('answer', '')}" for run in runs_in(step.text)]
+                told = (*parent.notices, *lines) if step.tool == START else parent.notices
+                self._items[self._parents[id_]] = replace(parent, calls=(*parent.calls, step), notices=told)
         else:
             self._items[id_] = step
 
@@ -396,7 +399,7 @@ class _TranscriptBuilder:
             why=why,
             stdout=clean_text("" if why else split.stdout),
             stderr=clean_text(split.stderr),
-            notices=tuple(map(clean_text, split.notices)),
+            notices=(*cell.notices, *map(clean_text, split.notices)),
             value=None if event.value is None else clean_text(event.value),
             error=None if event.error is None else clean_text(event.error),
             result=result,

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import anyio.to_thread
 
 from pinfold.app import sum_outbound
-from pinfold.events import FLOW
+from pinfold.events import FLOW, ActionFinished, SessionId
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.chat.renderers.transcript import LineSanitizer
@@ -26,7 +26,7 @@ from pinfold.front.pages import (
     tools_page,
     variables_page,
 )
-from pinfold.text import cap_text, presentable
+from pinfold.text import cap_text, presentable, presentable_line
 
 _LOOKED_AT = 8 << 20
 """Characters of an output that are prepared for the screen."""
@@ -46,6 +46,39 @@ async def vars_command(chat: ChatContext, rest: str) -> None:
 async def tools_command(chat: ChatContext, rest: str) -> None:
     chat.write_lines(tools_page(await chat.query("tools"), rest, chat.transcript.width))
     chat.write_note("After a crash: pure calls are retried, keyed ones retried safely, once never.")
+
+
+async def agents_command(chat: ChatContext, rest: str) -> None:
+    from pinfold.app.session.agent_tools import runs_in
+
+    finished = (entry.event for entry in await chat.load_entries())
+    runs = [run for event in finished if isinstance(event, ActionFinished) for run in runs_in(event.observation)]
+    if not runs:
+        raise BadArguments("no sub-agent has run; code starts one with agents.run(...)")
+    if not rest:
+        chat.write_lines([presentable_line(str(run["line"])) for run in runs])
+        chat.write_note("/agents NAME shows all that one did")
+        return
+    chosen = [str(run["session"]) for run in runs if run["name"] == rest]
+    if not chosen:
+        raise BadArguments(f"no sub-agent is called {rest!r}; /agents lists them")
+    shown = await anyio.to_thread.run_sync(_read_agent, chat.session, SessionId(chosen[-1]))
+    await _show_in_pager(chat, _format_output(shown))
+
+
+def _read_agent(session: SessionId, agent: SessionId) -> str:
+    """All that a sub-agent did, as markdown. Raises ConfigError."""
+    from pinfold.app import ConfigError, SessionStore
+    from pinfold.app.storage.exports import build_transcript
+    from pinfold.app.storage.exports.md import to_md
+    from pinfold.app.storage.session_store import read_session
+
+    folder = SessionStore().folder_of(session) / "agents" / agent
+    if not folder.is_dir():
+        raise ConfigError("its log is not there: this session is not kept, or it was cleaned up")
+    with read_session(folder, agent) as (log, _):
+        page, _ = to_md(build_transcript(list(log.read()), log.blobs.get))
+    return page.decode("utf-8", "replace")
 
 
 async def cost_command(chat: ChatContext, _: str) -> None:

@@ -102,6 +102,7 @@ _TABLE: tuple[tuple[Group, str, str, str, str, str], ...] = (
     ("look", "files", "", "files this session changed, and the folder", "files", ""),
     ("look", "diff", "[all|CELL]", "how files changed: short, whole, or by a cell", "files", "cells"),
     ("look", "open", "[FILE | N]", "open a file, or figure N, in its program", "files", "files"),
+    ("look", "agents", "[NAME]", "list sub-agents; show all that one did", "inspection", ""),
     ("look", "tools", "[WORDS]", "list tools that code can call", "inspection", ""),
     ("look", "skills", "[NAME]", "list skills, or show one", "inspection", ""),
     ("look", "mcp", "[trust SERVER]", "list MCP servers and problems; trust one", "inspection", "servers"),

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pinfold.app.session.agent_tools import START, runs_in
 from pinfold.events import (
     Action,
     ActionFinished,
@@ -150,11 +151,21 @@ class _Open(Struct):
     waits: bool = False
     stream: Stream = field(default_factory=Stream)
     calls: dict[str, _Calls] = field(default_factory=dict[str, _Calls])
+    agents: dict[str, str] = field(default_factory=dict[str, str])
+    """How each sub-agent it started is, by name."""
 
     @property
     def asks(self) -> bool:
         """It is a question to the user, shown as one."""
         return isinstance(self.action, CallTool) and self.action.tool == "ask_user"
+
+
+def _render_agents(agents: Mapping[str, str]) -> list[RenderableType]:
+    """A line for each; /agents NAME shows all that one did."""
+    return [
+        Text.assemble(INDENT, ("◇ ", "cyan"), (name, "bold"), (f"  {how}", "dim"), no_wrap=True, overflow="ellipsis")
+        for name, how in agents.items()
+    ]
 
 
 class ActionRenderer:
@@ -180,11 +191,12 @@ class ActionRenderer:
                 continue
             calls = list(one.calls.items())[-_LIVE_CALLS:]
             things: list[RenderableType] = [
-                Text(f"{INDENT}{tool}{calls.words}", "dim", no_wrap=True) for tool, calls in calls
+                Text(f"{INDENT}{tool}{calls.words}", "dim", no_wrap=True) for tool, calls in calls if tool != START
             ]
+            things += _render_agents(one.agents)
             if one.stream:
-                things.append(one.stream.last(_LIVE_ROWS - len(things), self._transcript.width))
-            return Group(*things)
+                things.append(one.stream.last(max(1, _LIVE_ROWS - len(things)), self._transcript.width))
+            return Group(*things) if things else None
         return None
 
     def forget(self) -> None:
@@ -233,10 +245,23 @@ class ActionRenderer:
         one = self._open.get(id_)
         if one and one.parent is None:  # output of a tool goes to the cell that called it
             one.stream.add(text)
+        elif (
+            one
+            and one.parent
+            and one.parent in self._open
+            and isinstance(one.action, CallTool)
+            and one.action.tool == START
+        ):
+            for line in presentable(text).splitlines():
+                name, _, how = line.partition(": ")
+                self._open[one.parent].agents[name] = how
 
     async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
         calls, one = self._calls(event.id), self._open.pop(event.id, None)
         if one and one.parent:
+            if one.parent in self._open and isinstance(one.action, CallTool) and one.action.tool == START:
+                told = [presentable_line(str(run["line"])).partition(": ") for run in runs_in(event.observation)]
+                self._open[one.parent].agents.update({name: how for name, _, how in told})
             if calls and event.outcome not in ("ok", "denied"):
                 calls.failed += 1
             for form in await self._displays.forms(event.displays):
@@ -260,8 +285,9 @@ class ActionRenderer:
 
     async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
         if one and one.calls:
-            lines = (Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in one.calls.items())
-            self._transcript.write(*lines)
+            shown = [(tool, calls) for tool, calls in one.calls.items() if tool != START or not one.agents]
+            self._transcript.write(*(Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in shown))
+            self._transcript.write(*_render_agents(one.agents))
         whole = await self._displays.read(event.blobs[0] if event.blobs else None)
         if whole is None:
             whole = event.observation.encode("utf-8", "replace")

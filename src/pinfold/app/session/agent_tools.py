@@ -1,0 +1,240 @@
+"""What starts sub-agents: the tasks that code gives, the definitions in `.agents/agents`, the tools the model is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, ValidationError, convert, field
+from msgspec.structs import replace
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import config_dir, read_limited
+from pinfold.app.trust.project_formats import AGENTS, AgentDefinition, parse_agent
+from pinfold.engine import Budget, Spent, State
+from pinfold.events import BadEvent, Json, Usage, parse_json
+from pinfold.text import cap_text, first_line
+from pinfold.tools import BadCall, Tool, tool
+
+SERVER = "agents"
+START = "agents.start"
+"""What the guest asks under; no tool is called so."""
+AT_ONCE = 4
+MOST = 16
+"""Tasks that one call may give."""
+WRAP_UP_AT = 0.8
+"""Share of its budget after which a sub-agent is told to end."""
+_FILE_BYTES = 64 << 10
+_BRIEF = 20_000
+_RECORDED = 4000
+"""Characters of an answer that the log of the session holds; that of the sub-agent has all."""
+_WORDS = 120
+AgentStatus: TypeAlias = Literal["done", "partial", "out_of_budget", "failed"]
+
+
+class AgentBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tokens: int | None = None
+    cost: float | None = None
+    steps: int | None = None
+    seconds: float | None = None
+
+
+class AgentTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    brief: str
+    give: tuple[str, ...] | None = None
+    """Variables it sees; None: all."""
+    keep: tuple[str, ...] = ()
+    """Variables it is to bring back."""
+    budget: AgentBudget | int | None = None
+    """A number is one of tokens."""
+    model: str = ""
+    agent: str = ""
+    """The name of a definition."""
+    name: str = ""
+    read_only: bool = False
+    """It changes no file of the workspace."""
+
+
+class AgentRun(Struct, kw_only=True):
+    """One sub-agent, while it runs and after."""
+
+    name: str
+    session: str
+    keep: tuple[str, ...] = ()
+    folder: str = ""
+    """Where, inside, it leaves the variables it keeps."""
+    status: AgentStatus = "failed"
+    answer: str = ""
+    why: str = ""
+    files: list[str] = field(default_factory=list[str])
+    conflicts: list[str] = field(default_factory=list[str])
+    usage: Usage = Usage()
+    cost: float | None = None
+    steps: int = 0
+    untrusted: bool = False
+
+    def to_json(self) -> dict[str, Json]:
+        names = ("name", "session", "status", "answer", "why", "files", "conflicts", "folder")
+        told: dict[str, Json] = {name: getattr(self, name) for name in names}
+        usage = {"tokens": self.usage.total, "cost": self.cost, "steps": self.steps}
+        return {**told, "keep": list(self.keep), "usage": usage}
+
+    def to_record(self) -> dict[str, Json]:
+        """For the log."""
+        names = ("name", "session", "status", "why", "files", "conflicts")
+        answer = cap_text(self.answer, _RECORDED)
+        return {**{name: getattr(self, name) for name in names}, "answer": answer, "line": self.line()}
+
+    def line(self) -> str:
+        """In one line, for who watches."""
+        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
+        return f"{self.name}: {self.status}, {steps}, {self.usage.total:,} tokens" + (
+            f" ({self.why})" if self.why else ""
+        )
+
+
+def runs_in(observation: str) -> list[dict[str, Json]]:
+    """What is on record of the sub-agents of one call: name, session, status, answer, line. None if it is no such record."""
+    try:
+        told = convert(parse_json(observation), list[dict[str, Any]])
+    except (BadEvent, ValidationError):
+        return []
+    return [one for one in told if {"name", "session", "status", "line"} <= one.keys()]
+
+
+def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:
+    """Raises BadCall."""
+    try:
+        tasks = convert(given.get("tasks"), list[AgentTask])
+    except ValidationError as error:
+        raise BadCall(
+            f"that is no task for a sub-agent: {error}; give brief, and give, keep, budget, model or agent"
+        ) from error
+    if not 1 <= len(tasks) <= MOST:
+        raise BadCall(f"{len(tasks)} tasks were given; give 1 to {MOST}")
+    for task in tasks:
+        if not task.brief.strip() or len(task.brief) > _BRIEF:
+            raise BadCall(f"a brief says what to do, in 1 to {_BRIEF:,} characters; this has {len(task.brief):,}")
+        if wrong := [name for name in (*task.keep, *(task.give or ())) if not name.isidentifier()]:
+            raise BadCall(f"{wrong[0]!r} is not the name of a variable")
+    return tasks
+
+
+def budget_of(task: AgentTask, parent: Budget, state: State) -> Budget:
+    """Its own, and never more than the agent that starts it has left."""
+    asked = AgentBudget(tokens=task.budget) if isinstance(task.budget, int) else task.budget or AgentBudget()
+    turn = state.turn
+    spent = Spent(tokens=turn.usage.total if turn else 0, cost=turn.cost if turn else 0.0)
+    limits = [(parent.max_tokens, parent.max_cost, spent)]
+    limits.append((parent.session_tokens, parent.session_cost, Spent(tokens=state.usage.total, cost=state.cost)))
+    tokens = [most - used.tokens for most, _, used in limits if most is not None]
+    costs = [most - (used.cost or 0.0) for _, most, used in limits if most is not None]
+    return replace(
+        parent,
+        max_steps=min(asked.steps or parent.max_steps, parent.max_steps),
+        max_tokens=_least(asked.tokens, *tokens),
+        max_cost=_least(asked.cost, *costs),
+        max_seconds=_least(asked.seconds, parent.max_seconds),
+        session_tokens=None,
+        session_cost=None,
+    )
+
+
+def _least(*limits: Any) -> Any:
+    known = [limit for limit in limits if limit is not None]
+    return max(0, min(known)) if known else None
+
+
+def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0) -> Budget:  # noqa: B008
+    """Of each limit, this share of it that is left after `spent`; at least one step."""
+
+    def part(limit: Any, used: float) -> Any:
+        return None if limit is None else type(limit)(max(0, limit * share - used))
+
+    return replace(
+        budget,
+        max_steps=max(1, round(budget.max_steps * share) - steps),
+        max_tokens=part(budget.max_tokens, spent.tokens),
+        max_cost=part(budget.max_cost, spent.cost or 0.0),
+        max_seconds=budget.max_seconds and budget.max_seconds * (share if not steps else 1 - WRAP_UP_AT),
+    )
+
+
+def load_definitions(obeyed: Mapping[str, bytes]) -> dict[str, AgentDefinition]:
+    """The user's own and those of the workspace that are trusted, which win where both have a name."""
+    files = _load_user_files()
+    files += [(name, data) for name, data in obeyed.items() if name.startswith(f"{AGENTS}/") and name.endswith(".md")]
+    found = [parse_agent(Path(name).stem, data) for name, data in files]
+    return {one.name: one for one in found}
+
+
+def _load_user_files() -> list[tuple[str, bytes]]:
+    folder = config_dir() / "agents"
+    found: list[tuple[str, bytes]] = []
+    for path in sorted(folder.glob("*.md")) if folder.is_dir() else ():
+        try:
+            found.append((path.name, read_limited(path, _FILE_BYTES, "is too large to describe a sub-agent")))
+        except (OSError, ConfigError):  # it is not there for those who ask for it
+            continue
+    return found
+
+
+def describe_definitions(definitions: Iterable[AgentDefinition]) -> str:
+    """For the model, in one line; empty if there are none."""
+    named = [
+        f"{one.name} ({first_line(one.description, _WORDS)})" if one.description else one.name for one in definitions
+    ]
+    return f"Sub-agents for agents.run(brief, agent=NAME): {'; '.join(named)}\n" if named else ""
+
+
+def agent_tools() -> list[Tool[..., Any]]:
+    """Called by the model itself, each is a cell of code that calls it: see `code_for`."""
+
+    async def run(  # noqa: PLR0917 - what code may give by name
+        brief: str,
+        give: list[str] | None = None,
+        keep: list[str] | None = None,
+        budget: dict[str, float] | None = None,
+        model: str = "",
+        agent: str = "",
+        name: str = "",
+    ) -> str:
+        """Have a sub-agent do a task on a fork of this session: it has the variables and files as they are now.
+
+        Its result has status, answer, variables, files and usage. In code: `result = agents.run(brief, keep=["df"])`.
+
+        Args:
+            brief: What it is to do and to bring back, complete in itself.
+            give: Names of the variables it sees; all unless given.
+            keep: Names of the variables it is to set and bring back.
+            budget: Limits by tokens, cost, steps or seconds.
+            model: Another model.
+            agent: The name of a sub-agent that is described.
+            name: What it is called.
+        """
+        asked = (brief, give, keep, budget, model, agent, name)
+        raise BadCall(f"call it from code: agents.run({asked[0][:20]!r}, ...)")
+
+    async def gather(tasks: list[Any]) -> str:
+        """Have several sub-agents work at once, each as with `run`: every task is a brief, or an object of what `run` takes."""
+        raise BadCall(f"call it from code: agents.gather({str(tasks)[:20]}...)")
+
+    made: list[Tool[..., Any]] = [
+        tool(effect="once", reach="nothing")(run),
+        tool(effect="once", reach="nothing")(gather),
+    ]
+    return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER) for one in made]
+
+
+def code_for(name: str, args: Mapping[str, Json]) -> str | None:
+    """The cell that a call by the model stands for; None if it is of another tool."""
+    match name:
+        case "agents.run":
+            return (
+                f"agent_result = agents.run(**{dict(args)!r})\nglobals().update(agent_result.variables)\nagent_result"
+            )
+        case "agents.gather":
+            return f"agent_results = agents.gather({args.get('tasks')!r})\nagent_results"
+        case _:
+            return None
