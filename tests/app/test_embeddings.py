@@ -17,7 +17,7 @@ from pinfold.app.config.layers import check_project
 from pinfold.app.config.schema import Config, MemoryConfig
 from pinfold.app.session.notes import memory_file, open_memory, search_notes
 from pinfold.memory import Note
-from pinfold.memory.ranking import CANDIDATES, rank
+from pinfold.memory.relevance import CANDIDATES, rank
 
 pytestmark = pytest.mark.integration
 MEANINGS = (("car", "automobile", "vehicle"), ("doctor", "physician"), ("holiday", "vacation"))

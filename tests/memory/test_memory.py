@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.memory import Memory, MemoryUnusable, NoteRefused
-from pinfold.memory import ranking as ranking_module
+from pinfold.memory import Memory, MemoryUnusable, NoteRefused, relevance
 from pinfold.memory import store as store_module
-from pinfold.memory.ranking import find_terms
+from pinfold.memory.relevance import find_terms
 from pinfold.memory.store import MOST_NOTES, MOST_TAGS, MOST_UNTRUSTED, NOTE_CHARS, Scope
 
 pytestmark = pytest.mark.integration
@@ -324,7 +323,7 @@ def test_a_neighbour_without_the_words_takes_the_place_of_a_worse_match_and_is_n
 
 
 def test_the_rarest_words_decide_where_very_many_notes_match(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking_module, "_SCORED", 3)
+    monkeypatch.setattr(relevance, "_SCORED", 3)
     for at in range(6):
         here(file, session=f"s_{at}").remember(f"report {at}", trusted=True)
     wanted = here(file).remember("report on zebras", trusted=True)

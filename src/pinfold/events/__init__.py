@@ -22,10 +22,13 @@ from pinfold.events.codec import (
     BadEvent,
     Entry,
     NotPlain,
+    convert,
     decode,
     decode_command,
+    decode_json,
     decode_line,
     decode_object,
+    decoder_of,
     encode,
     entry_line,
     line_of,
@@ -113,7 +116,6 @@ from pinfold.events.messages import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.events.typed_data import convert, decode_json, decoder_of
 
 __all__ = [
     "FILES_TOLD",

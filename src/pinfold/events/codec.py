@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias, Union, cast, get_args
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args
 
 import msgspec
 import msgspec.structs
@@ -19,8 +20,8 @@ from pinfold.events.commands import Command
 from pinfold.events.errors import PinfoldError
 from pinfold.events.event_types import Delta, Event, Unknown
 from pinfold.events.messages import Json, SessionId
-from pinfold.events.typed_data import convert, decoder_of
 
+T = TypeVar("T")
 Upcast: TypeAlias = Callable[[dict[str, Json]], dict[str, Json]]
 UPCASTERS: Mapping[str, Upcast] = {}
 """By old kind: converts that body to a current one, `kind` included."""
@@ -30,6 +31,10 @@ _KINDS: Mapping[str, type] = {kind.__name__: kind for kind in _EVENT_TYPES}
 _DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
 _KNOWN = Union[_EVENT_TYPES]  # noqa: UP007 - built from a tuple at run time
 _ENVELOPE = ("seq", "session", "at")
+_describing = threading.Lock()
+"""msgspec 0.22 keeps its description of a type before it is complete: a second thread that uses the type at that moment
+crashes the interpreter. So every type is described once, by one thread, before it is used."""
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 class NotPlain(PinfoldError, ValueError):
@@ -119,6 +124,27 @@ def decode_line(line: str | bytes) -> Entry | Delta:
         return cast(Delta, _convert(fields, Delta))
     envelope: _Envelope = _convert({key: fields.pop(key, None) for key in _ENVELOPE}, _Envelope)
     return Entry(seq=envelope.seq, session=envelope.session, at=envelope.at, event=decode_object(fields))
+
+
+def decode_json(data: str | bytes, kind: type[T]) -> T:
+    """As `msgspec.json.decode`. Raises msgspec.MsgspecError, UnicodeError."""
+    return decoder_of(kind).decode(data)
+
+
+def convert(
+    value: object, kind: type[T], *, strict: bool = True, dec_hook: Callable[[type, Any], Any] | None = None
+) -> T:
+    """As `msgspec.convert`. Raises msgspec.MsgspecError."""
+    decoder_of(kind)
+    return msgspec.convert(value, kind, strict=strict, dec_hook=dec_hook)  # noqa: TID251 - the one place
+
+
+def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
+    known = _decoders.get(kind)
+    if known is None:
+        with _describing:
+            known = _decoders[kind] = msgspec.json.Decoder(kind)
+    return known
 
 
 class _Envelope(msgspec.Struct, frozen=True):

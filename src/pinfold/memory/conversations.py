@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinfold.memory.database import Database
-from pinfold.memory.ranking import TOKENIZER, rank
+from pinfold.memory.relevance import TOKENIZER, rank
 
 _SCHEMA = (
     """CREATE TABLE sessions (session TEXT PRIMARY KEY, stamp TEXT NOT NULL, last INTEGER NOT NULL,

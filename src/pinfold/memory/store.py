@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pinfold.events import PinfoldError
 from pinfold.memory.database import Database
-from pinfold.memory.ranking import TOKENIZER, rank
+from pinfold.memory.relevance import TOKENIZER, rank
 
 if TYPE_CHECKING:
     import sqlite3

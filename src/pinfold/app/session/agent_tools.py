@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Struct, ValidationError, field
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, read_limited
 from pinfold.app.trust.project_formats import AGENTS, AgentDefinition, parse_agent
 from pinfold.engine import Budget, Spent, State
-from pinfold.events import BadEvent, Json, Usage, parse_json
+from pinfold.events import BadEvent, Json, Usage, convert, parse_json
 from pinfold.text import cap_text, first_line
 from pinfold.tools import BadCall, Tool, tool
 

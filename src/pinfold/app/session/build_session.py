@@ -202,19 +202,17 @@ def build_runner(
     databases = ConfiguredDatabases(config.data, folders, about_to_read) if config.data else None
     own = [install_tool(spec.site, ground.python, folders)] if spec.site and ground.python else []
     own += [*(databases.tools() if databases else ()), *(agent_tools() if _can_have_agents(options, ground) else ())]
-    own += memory_tools(
-        MemoryContext(
-            workspace=spec.workspace,
-            log=log,
-            config=config,
-            can_write=spec.writable and (toolbox.remembers or log.folder is not None),
-            is_untrusted=lambda: judging.is_untrusted,
-            current_cell=lambda: runner.state().cells or None,
-            about_to_read=about_to_read,
-        )
+    memory = MemoryContext(
+        workspace=spec.workspace,
+        log=log,
+        config=config,
+        can_write=spec.writable and (toolbox.remembers or log.folder is not None),
+        is_untrusted=lambda: judging.is_untrusted,
+        current_cell=lambda: runner.state().cells or None,
+        about_to_read=about_to_read,
     )
     skills = SessionSkills(ground.provider, log, inside=inside, ensure_session=ensure_session, folder=spec.skills)
-    own += skills.tools() + plan_tools(log, lambda: runner.state())  # noqa: PLW0108 - there is no runner yet
+    own += [*memory_tools(memory), *skills.tools(), *plan_tools(log, lambda: runner.state())]  # noqa: PLW0108 - no runner yet
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )

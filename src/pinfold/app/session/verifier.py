@@ -12,6 +12,7 @@ from pinfold.app.session.agents import Agents
 from pinfold.app.session.egress import ActionContext
 from pinfold.engine import Performed, Verified
 from pinfold.events import Json, PinfoldError, plain_json
+from pinfold.sandbox import Forkable
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.text import cap_text
 
@@ -36,7 +37,7 @@ Answer:
 class AnswerVerifier(Struct, frozen=True, kw_only=True):
     agents: Agents
     how: str
-    """"model", or a command."""
+    """The word "model", or a command."""
 
     async def verify(self, question: str, answer: str) -> Verified:
         try:
@@ -51,14 +52,17 @@ class AnswerVerifier(Struct, frozen=True, kw_only=True):
         session = await runner.ensure_session()
         given = plain_json({"question": question, "answer": answer}).encode()
         with folder("views") as view:
-            can_write = session.capabilities.files_view and runner.spec.writable
-            fork = await session.fork(view if can_write else None)
+            if isinstance(session, Forkable) and session.capabilities.files_view and runner.spec.writable:
+                fork = await session.fork(view)
+            else:
+                fork = await session.fork()
             try:
                 limit_s = runner.spec.limits.cell_s
                 outcome = await fork.command(["/bin/sh", "-c", self.how], timeout_s=limit_s, stdin=given)
             finally:
                 await fork.close()
-                getattr(fork, "release_view", lambda: None)()
+                if isinstance(fork, Forkable):
+                    fork.release_view()
         said = (outcome.stdout + outcome.stderr).decode("utf-8", "replace").strip()
         if outcome.status == "ok":
             return Verified()
