@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from pinfold.events import Json
@@ -82,6 +83,26 @@ async def test_a_secret_is_masked_in_its_files_and_the_workspace_itself_cannot_b
 
     assert (await while_it_waits(session, CALL, act)).status == "ok"
     assert (await session.run("open('after.txt', 'w').close()")).status == "ok"
+
+
+async def test_a_secret_that_comes_while_it_is_open_is_masked_in_its_files_too(
+    session: GuestSession, workspace: Path, view: View
+) -> None:
+    async def act() -> None:
+        fork: Any = await session.fork(view(1))
+        await fork.run("open('own.pem', 'w').write('its own')")
+        for name in ("plain.txt", "late.pem", "own.pem"):
+            (workspace / name).write_text("of the user")
+        code = f"[open(f'{workspace}/{{n}}').read() for n in ('plain.txt', 'late.pem')]"
+        while (await fork.run(code)).value != "['of the user', '']":
+            pass
+        names = "('plain.txt', 'late.pem', 'own.pem')"
+        assert (await fork.run(f"[open(n).read() for n in {names}]")).value == "['of the user', '', 'its own']"
+        await fork.close()
+        fork.release_view()
+
+    with anyio.fail_after(20):
+        assert (await while_it_waits(session, CALL, act)).status == "ok"
 
 
 async def test_what_it_wrote_is_there_when_the_whole_sandbox_is_gone(

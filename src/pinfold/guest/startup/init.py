@@ -20,7 +20,7 @@ from ..kernel.processes import Freezer, is_quiet, memory_of_all
 from ..snapshots.copies import BRANCH, COPY_S, FREED, SAVE
 from ..snapshots.registry import SnapshotRegistry
 from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
-from .mounts import attach_mounts, guard, mount_branch_view, open_mount, unmount_branch_view
+from .mounts import IN_VIEW, attach_mounts, guard, mount_branch_view, open_mount, unmount_branch_view
 
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
@@ -103,6 +103,7 @@ class Init:
         self._freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
         self._way_out: EgressListener | None = None
         self._poll = select.poll()
+        self._workspace = ""
         self._places: list[str] = []
         """Mounts the program may write to."""
         self._closing = False
@@ -215,7 +216,7 @@ class Init:
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
             os._exit(1)
-        self._memory = request["memory"]
+        self._memory, self._workspace = request["memory"], request["workspace"]
         self._places = [*writable, *request["pinned"]] if writable else []
         words = {name: request[name] for name in ("workspace", "limits", "environment")}
         with open(self._begin, "wb") as runner:
@@ -234,7 +235,18 @@ class Init:
                     guard({"masked": [], "pinned": [], "protected": [], kind: [item]})
                 except OSError as error:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
+        for path, _, inode in request["masked"]:
+            self._mask_in_views(path, inode)
         return answer
+
+    def _mask_in_views(self, path: str, inode: int) -> None:
+        """A branch sees what comes into the workspace too."""
+        if not path.startswith(f"{self._workspace}/"):
+            return
+        for place in filter(None, self._branches.values()):
+            inside = place + path[len(self._workspace) :]
+            with suppress(OSError):  # the branch has removed it, or has a file of its own there
+                guard({"masked": [(inside, IN_VIEW, inode)], "pinned": [], "protected": []})
 
     def _report_leftovers(self, _: Request) -> Request:
         """Whether anything but copies can run while no cell does."""
