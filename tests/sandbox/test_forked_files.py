@@ -105,6 +105,37 @@ async def test_a_secret_that_comes_while_it_is_open_is_masked_in_its_files_too(
         assert (await while_it_waits(session, CALL, act)).status == "ok"
 
 
+async def test_what_it_left_running_ends_before_the_workspace_can_be_written_again(
+    session: GuestSession, workspace: Path, view: View
+) -> None:
+    daemon = """
+import os, time
+def leave(name):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                try: open(f'{here}/{name}', 'a').write('x')
+                except OSError: pass
+                time.sleep(0.01)
+        os._exit(0)
+    os.wait()
+"""
+    await session.run(f"here = {str(workspace)!r}{daemon}leave('before')")
+
+    async def act() -> None:
+        fork: Any = await session.fork(view(1))
+        assert (await fork.run("leave('after')")).status == "ok"
+        await fork.close()
+        fork.release_view()
+
+    assert (await while_it_waits(session, CALL, act)).status == "ok"
+    grown = (workspace / "before").stat().st_size
+    await anyio.sleep(0.3)
+    assert (workspace / "before").stat().st_size > grown  # the session's own goes on, and it can be written to
+    assert not (workspace / "after").exists()
+
+
 async def test_what_it_wrote_is_there_when_the_whole_sandbox_is_gone(
     session: GuestSession, workspace: Path, view: View
 ) -> None:

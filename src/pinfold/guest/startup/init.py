@@ -96,6 +96,8 @@ class Init:
         """The cell whose state that one is."""
         self._branches: dict[int, str] = {}
         """Where each has files of its own; empty: nowhere."""
+        self._before_branches: set[int] = set()
+        """Processes that were there when the first was opened."""
         self._held: tuple[int, ...] = ()
         """Capabilities it does not use but while it mounts a view; none where nothing can be written."""
         self._savers: set[int] = set()
@@ -266,6 +268,7 @@ class Init:
         try:
             if not self._branches:
                 self._lock_places()
+                self._before_branches = self._kept.list_processes()
             if request["now"]:
                 self._kept.await_snapshot(request["cells"][0], COPY_S)
             if view and self._kept.last_of(request["cells"]):
@@ -384,6 +387,8 @@ class Init:
             elif pid in self._branches:
                 unmount_branch_view(self._branches.pop(pid))
                 if not self._branches:
+                    # What a branch has left running must not write to the workspace now that one can.
+                    self._kept.end_orphans(self._before_branches | self._processes_to_keep() | {self._runner})
                     self._unlock_places()
             elif pid in self._savers:
                 self._savers.discard(pid)
