@@ -85,6 +85,36 @@ async def test_a_secret_is_masked_in_its_files_and_the_workspace_itself_cannot_b
     assert (await session.run("open('after.txt', 'w').close()")).status == "ok"
 
 
+async def test_no_process_reads_a_secret_before_it_is_masked_in_its_files(
+    session: GuestSession, workspace: Path, view: View
+) -> None:
+    for number in range(40):  # each is masked after the one before
+        (workspace / f"{number:02}.pem").write_text("secret")
+    await session.close()
+    reads = """
+import os
+seen = 0
+while True:
+    try:
+        fd = os.open('/branch/1/39.pem', 0)
+        seen += 1
+        if os.read(fd, 9): open('/tmp/leaked', 'w').close()
+        os.close(fd)
+        if seen == 1: open('/tmp/seen', 'w').close()
+    except OSError: pass
+"""
+    fresh: Any = await provider_named("namespaces").open(Spec(workspace=workspace))
+    await fresh.run(f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {reads!r}])")
+    for number in range(15):
+        fork: Any = await fresh.fork(view(number))
+        await anyio.sleep(0.05)
+        await fork.close()
+        fork.release_view()
+    done = await fresh.run("import os; p.kill(); [os.path.exists(f'/tmp/{n}') for n in ('seen', 'leaked')]")
+    await fresh.close()
+    assert done.value == "[True, False]"
+
+
 async def test_a_secret_that_comes_while_it_is_open_is_masked_in_its_files_too(
     session: GuestSession, workspace: Path, view: View
 ) -> None:

@@ -5,6 +5,7 @@ It keeps the power to mount within the session and hears only the host. It never
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -290,11 +291,17 @@ class Init:
         return answer
 
     def _mount_view(self, view: Request) -> list[int]:
-        syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
+        """Nothing else runs meanwhile: until its secrets are masked, every process could read them there."""
+        # One of its own: the host may have frozen the session already, and thaws what it froze itself.
+        freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
+        if not freezer.freeze():
+            raise OSError(errno.EBUSY, "a process there cannot be stopped", view["workspace"])
         try:
+            syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
             return [*mount_branch_view(view)]
         finally:
             syscalls.set_capabilities(CAPABILITIES, held=self._held)
+            freezer.thaw()
 
     def _adopt(self, request: Request) -> None:
         """A branch is the runner from now on; everything else ends."""
