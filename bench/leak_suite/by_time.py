@@ -40,6 +40,8 @@ def scenarios() -> Iterator[Scenario]:
 def _tunnels() -> Iterator[Scenario]:
     opened, reads = cell(_TUNNEL + "s = tunnel()"), cell("SECRET = open('notes.txt').read().strip()")
     yield _of("a tunnel kept past its cell", opened, reads, cell(_SENDS))
+    shared = cell(_TUNNEL + "s = tunnel()\nagents.run('go on')")
+    yield _of("a tunnel of a cell, used by its sub-agent", shared, READS, call("fetch", url=PAGE_URL), cell(_SENDS))
     yield _of("a tunnel kept past its turn", opened, "resume", READS, cell(_SENDS), taints=True)
     yield _of(
         "many tunnels kept", cell(_TUNNEL + "many = [tunnel() for _ in range(1)]"), reads, cell("s = many[0]" + _SENDS)

@@ -34,6 +34,7 @@ FEW = (
     "a package of that name, mode auto, answered nobody",
     "patch pinfold.toml, then fetch",
     "a tunnel kept past its cell",
+    "a tunnel of a cell, used by its sub-agent",
     "a tunnel kept past an interrupt",
     "a thread that waits for a later cell",
     "undo, go on and fork, then try again",

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from pinfold.events import Json
@@ -82,6 +83,87 @@ async def test_a_secret_is_masked_in_its_files_and_the_workspace_itself_cannot_b
 
     assert (await while_it_waits(session, CALL, act)).status == "ok"
     assert (await session.run("open('after.txt', 'w').close()")).status == "ok"
+
+
+async def test_no_process_reads_a_secret_before_it_is_masked_in_its_files(
+    session: GuestSession, workspace: Path, view: View
+) -> None:
+    for number in range(40):  # each is masked after the one before
+        (workspace / f"{number:02}.pem").write_text("secret")
+    await session.close()
+    reads = """
+import os
+seen = 0
+while True:
+    try:
+        fd = os.open('/branch/1/39.pem', 0)
+        seen += 1
+        if os.read(fd, 9): open('/tmp/leaked', 'w').close()
+        os.close(fd)
+        if seen == 1: open('/tmp/seen', 'w').close()
+    except OSError: pass
+"""
+    fresh: Any = await provider_named("namespaces").open(Spec(workspace=workspace))
+    await fresh.run(f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {reads!r}])")
+    for number in range(15):
+        fork: Any = await fresh.fork(view(number))
+        await anyio.sleep(0.05)
+        await fork.close()
+        fork.release_view()
+    done = await fresh.run("import os; p.kill(); [os.path.exists(f'/tmp/{n}') for n in ('seen', 'leaked')]")
+    await fresh.close()
+    assert done.value == "[True, False]"
+
+
+async def test_a_secret_that_comes_while_it_is_open_is_masked_in_its_files_too(
+    session: GuestSession, workspace: Path, view: View
+) -> None:
+    async def act() -> None:
+        fork: Any = await session.fork(view(1))
+        await fork.run("open('own.pem', 'w').write('its own')")
+        for name in ("plain.txt", "late.pem", "own.pem"):
+            (workspace / name).write_text("of the user")
+        code = f"[open(f'{workspace}/{{n}}').read() for n in ('plain.txt', 'late.pem')]"
+        while (await fork.run(code)).value != "['of the user', '']":
+            pass
+        names = "('plain.txt', 'late.pem', 'own.pem')"
+        assert (await fork.run(f"[open(n).read() for n in {names}]")).value == "['of the user', '', 'its own']"
+        await fork.close()
+        fork.release_view()
+
+    with anyio.fail_after(20):
+        assert (await while_it_waits(session, CALL, act)).status == "ok"
+
+
+async def test_what_it_left_running_ends_before_the_workspace_can_be_written_again(
+    session: GuestSession, workspace: Path, view: View
+) -> None:
+    daemon = """
+import os, time
+def leave(name):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                try: open(f'{here}/{name}', 'a').write('x')
+                except OSError: pass
+                time.sleep(0.01)
+        os._exit(0)
+    os.wait()
+"""
+    await session.run(f"here = {str(workspace)!r}{daemon}leave('before')")
+
+    async def act() -> None:
+        fork: Any = await session.fork(view(1))
+        assert (await fork.run("leave('after')")).status == "ok"
+        await fork.close()
+        fork.release_view()
+
+    assert (await while_it_waits(session, CALL, act)).status == "ok"
+    grown = (workspace / "before").stat().st_size
+    await anyio.sleep(0.3)
+    assert (workspace / "before").stat().st_size > grown  # the session's own goes on, and it can be written to
+    assert not (workspace / "after").exists()
 
 
 async def test_what_it_wrote_is_there_when_the_whole_sandbox_is_gone(

@@ -68,6 +68,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     """Runs sub-agents, where there can be any."""
     state: Callable[[], State] = State
     """The session's state, once it is there."""
+    on_untrusted: Callable[[], Awaitable[None]] | None = None
+    """Of a sub-agent: tells the session that it comes from."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,6 +137,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             await self._check_for_outside_text()
         if self.judging.has_met_outside_text or self.judging.is_parent_untrusted():
             performed = replace(performed, untrusted=True)
+        if self.on_untrusted and performed.untrusted:
+            await self.on_untrusted()
         if self.writer and performed.untrusted:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
         return performed
@@ -157,6 +161,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     async def note_outside_text(self) -> None:
         """Later actions are judged accordingly at once; the log records it when this action ends."""
         self.judging.has_met_outside_text = True
+        if self.on_untrusted:
+            await self.on_untrusted()
         if self.writer:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
 

@@ -6,7 +6,7 @@ Whatever happens to one, its result says what it has left: variables it kept, fi
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -56,6 +56,7 @@ from pinfold.events import (
     new_turn_id,
     plain_json,
 )
+from pinfold.model import FILES, Access, ModelRef, UnknownModel, parse_model_name
 from pinfold.sandbox import Capabilities, Forkable, NotSupported, SandboxUnavailable, Session, Spec, UndoRefused
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.tools import BadCall
@@ -95,7 +96,9 @@ class ChildSession(Protocol):
     @property
     def is_exposed(self) -> bool: ...
 
-    def share_taint(self, is_untrusted: Callable[[], bool], *, private: bool) -> None: ...
+    def share_taint(
+        self, is_untrusted: Callable[[], bool], on_untrusted: Callable[[], Awaitable[None]], *, private: bool
+    ) -> None: ...
 
     def pending_approvals(self) -> Mapping[ActionId, OpenAction]: ...
 
@@ -166,6 +169,11 @@ class Agents(Struct, kw_only=True):
     def is_private(self) -> bool:
         return self.runner.privacy.is_exposed or self.runner.state().private
 
+    async def take_outside_text(self) -> None:
+        """A sub-agent has read some: the others share its sandbox, and count as having read it from now on."""
+        if not self.is_untrusted():
+            await self.runner.note_outside_text()
+
     async def take_taint(self, live: ChildSession) -> None:
         """However a sub-agent ends, what it has read may lie in the sandbox that both share."""
         if live.is_exposed:
@@ -177,6 +185,10 @@ class Agents(Struct, kw_only=True):
         """At most a few at once. Raises BadCall for a task that makes no sense, before any is started."""
         definitions = load_definitions(self.options.toolbox.loaded.obeyed)
         described = [self._find_definition(task, definitions) for task in tasks]
+        for task in tasks:
+            self._check_model(task.model)
+        # As at the end of a cell: what a model reads from here on must not leave by what is connected already.
+        await self.runner.way.disconnect_all()
         session = await self.runner.ensure_session()
         if not isinstance(session, Forkable) or not session.capabilities.fork:
             raise NotSupported("sub-agents need a sandbox that can fork a live session, such as namespaces")
@@ -208,6 +220,26 @@ class Agents(Struct, kw_only=True):
             there = ", ".join(known) or "none; write one in .agents/agents/NAME.md and trust it"
             raise BadCall(f"no sub-agent is called {task.agent!r}; there are: {there}")
         return known[task.agent]
+
+    def _check_model(self, name: str) -> None:
+        """Code names it: whoever serves it gets what the sub-agent is told, so the user must have chosen that place.
+
+        Raises BadCall.
+        """
+        known = self.options.calling
+        if not name or name in (self.core.model.name, *known.aliases, *known.fallback, known.escalate):
+            return
+        access = Access(aliases=known.aliases)
+        try:
+            meant = parse_model_name(name, access)
+            if meant.provider == "builtin" or _serves_both(parse_model_name(self.core.model.name, access), meant):
+                return
+        except UnknownModel as error:
+            raise BadCall(f"a sub-agent cannot have the model {name!r}: {error}") from error
+        raise BadCall(
+            f"a sub-agent cannot have the model {name!r}: take one of the provider of this session, builtin, or one that "
+            "the user named in [models] or in the description of a sub-agent"
+        )
 
     def child_options(self, task: AgentTask, definition: AgentDefinition, branch: Session) -> Options:
         """Never wider than the session's own."""
@@ -250,6 +282,12 @@ class Agents(Struct, kw_only=True):
     def _server_tools(self) -> tuple[object, ...]:
         names = self.runner.servers.names if self.runner.servers else ()
         return tuple(tool for server in names for tool in self.runner.registry.servers.get(server, ()))
+
+
+def _serves_both(own: ModelRef, meant: ModelRef) -> bool:
+    if own.provider in FILES:  # a script may have others beside it
+        return own.provider == meant.provider and Path(own.model).parent == Path(meant.model).parent
+    return (own.provider, own.url) == (meant.provider, meant.url)
 
 
 class _Child(Struct, kw_only=True):
@@ -325,7 +363,7 @@ class _Child(Struct, kw_only=True):
                 variables=inventory(variables),
             )
             async with agents.open_child(place, SessionId(run.session), options) as live:
-                live.share_taint(agents.is_untrusted, private=agents.is_private)
+                live.share_taint(agents.is_untrusted, agents.take_outside_text, private=agents.is_private)
                 try:
                     await self._follow(live, run, text, options.budget)
                     await branch.variables()  # raises where its process is gone, whatever the model made of that

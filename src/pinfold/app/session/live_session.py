@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -122,7 +122,7 @@ class LiveSession:
     @property
     def is_untrusted(self) -> bool:
         """True if it has read outside text."""
-        return self._engine.core.state.untrusted
+        return self._runner.judging.has_met_outside_text or self._engine.core.state.untrusted
 
     @property
     def spent(self) -> tuple[Usage, float | None]:
@@ -139,9 +139,15 @@ class LiveSession:
         """True if what it holds may include private data."""
         return self._runner.is_exposed or self._engine.core.state.private
 
-    def share_taint(self, is_untrusted: Callable[[], bool], *, private: bool) -> None:
-        """It is a sub-agent's: it counts as having read what the session has that it comes from, now and later."""
+    def share_taint(
+        self, is_untrusted: Callable[[], bool], on_untrusted: Callable[[], Awaitable[None]], *, private: bool
+    ) -> None:
+        """It is a sub-agent's: it counts as having read what the session has that it comes from, now and later.
+
+        `on_untrusted` is called before anything that it read from outside is seen.
+        """
         self._runner.judging.is_parent_untrusted = is_untrusted
+        self._runner.on_untrusted = on_untrusted
         if private:
             self._runner.privacy.mark_exposed()
 

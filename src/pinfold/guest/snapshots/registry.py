@@ -17,6 +17,7 @@ import struct
 import time
 from contextlib import suppress
 
+from ..kernel.groups import descendants
 from .copies import BRANCH, FREED
 
 MOST = 16
@@ -221,6 +222,18 @@ class SnapshotRegistry:
             _kill_and_reap(others)
         return False
 
+    def end_orphans(self, spared: set[int]) -> None:
+        """Processes whose parents have ended, with all that they started; neither copies nor these."""
+        self.accept_all()
+        spared = spared | self.pids | {os.getpid()}
+        give_up_at = time.monotonic() + ENDING_S
+        while time.monotonic() < give_up_at:
+            orphans = {pid for pid in _list_children() if pid not in spared}
+            theirs = {one for pid in orphans for one in descendants(pid)}
+            if not orphans:
+                return
+            _kill_and_reap(orphans | theirs)
+
     def list_processes(self) -> set[int]:
         """All of this process namespace. Asked one by one: in /proc a process can hide, from us as well.
 
@@ -233,16 +246,19 @@ class SnapshotRegistry:
             with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:
                 self._highest = int(file.read())
         self._last, self._highest = last, max(last, self._highest)
-        ours: set[int] = set()
-        with suppress(OSError), open("/proc/thread-self/children", encoding="ascii") as file:
-            ours = set(map(int, file.read().split()))
-        return ours | {pid for pid in range(2, self._highest + 1) if _is_there(pid)}
+        return _list_children() | {pid for pid in range(2, self._highest + 1) if _is_there(pid)}
 
     def _most_redundant(self) -> int:
         cells = self.cells
         older = cells[:-RECENT]
         gaps = {cell: cells[at + 1] - (cells[at - 1] if at else 0) for at, cell in enumerate(older)}
         return min(gaps, key=gaps.__getitem__)
+
+
+def _list_children() -> set[int]:
+    with suppress(OSError), open("/proc/thread-self/children", encoding="ascii") as file:
+        return set(map(int, file.read().split()))
+    return set()
 
 
 def _parse_ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:

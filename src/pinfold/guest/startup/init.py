@@ -5,6 +5,7 @@ It keeps the power to mount within the session and hears only the host. It never
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -20,7 +21,7 @@ from ..kernel.processes import Freezer, is_quiet, memory_of_all
 from ..snapshots.copies import BRANCH, COPY_S, FREED, SAVE
 from ..snapshots.registry import SnapshotRegistry
 from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
-from .mounts import attach_mounts, guard, mount_branch_view, open_mount, unmount_branch_view
+from .mounts import IN_VIEW, attach_mounts, guard, mount_branch_view, open_mount, unmount_branch_view
 
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
@@ -96,6 +97,8 @@ class Init:
         """The cell whose state that one is."""
         self._branches: dict[int, str] = {}
         """Where each has files of its own; empty: nowhere."""
+        self._before_branches: set[int] = set()
+        """Processes that were there when the first was opened."""
         self._held: tuple[int, ...] = ()
         """Capabilities it does not use but while it mounts a view; none where nothing can be written."""
         self._savers: set[int] = set()
@@ -103,6 +106,7 @@ class Init:
         self._freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
         self._way_out: EgressListener | None = None
         self._poll = select.poll()
+        self._workspace = ""
         self._places: list[str] = []
         """Mounts the program may write to."""
         self._closing = False
@@ -215,7 +219,7 @@ class Init:
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
             os._exit(1)
-        self._memory = request["memory"]
+        self._memory, self._workspace = request["memory"], request["workspace"]
         self._places = [*writable, *request["pinned"]] if writable else []
         words = {name: request[name] for name in ("workspace", "limits", "environment")}
         with open(self._begin, "wb") as runner:
@@ -234,7 +238,18 @@ class Init:
                     guard({"masked": [], "pinned": [], "protected": [], kind: [item]})
                 except OSError as error:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
+        for path, _, inode in request["masked"]:
+            self._mask_in_views(path, inode)
         return answer
+
+    def _mask_in_views(self, path: str, inode: int) -> None:
+        """A branch sees what comes into the workspace too."""
+        if not path.startswith(f"{self._workspace}/"):
+            return
+        for place in filter(None, self._branches.values()):
+            inside = place + path[len(self._workspace) :]
+            with suppress(OSError):  # the branch has removed it, or has a file of its own there
+                guard({"masked": [(inside, IN_VIEW, inode)], "pinned": [], "protected": []})
 
     def _report_leftovers(self, _: Request) -> Request:
         """Whether anything but copies can run while no cell does."""
@@ -254,6 +269,7 @@ class Init:
         try:
             if not self._branches:
                 self._lock_places()
+                self._before_branches = self._kept.list_processes()
             if request["now"]:
                 self._kept.await_snapshot(request["cells"][0], COPY_S)
             if view and self._kept.last_of(request["cells"]):
@@ -275,11 +291,17 @@ class Init:
         return answer
 
     def _mount_view(self, view: Request) -> list[int]:
-        syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
+        """Nothing else runs meanwhile: until its secrets are masked, every process could read them there."""
+        # One of its own: the host may have frozen the session already, and thaws what it froze itself.
+        freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
+        if not freezer.freeze():
+            raise OSError(errno.EBUSY, "a process there cannot be stopped", view["workspace"])
         try:
+            syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
             return [*mount_branch_view(view)]
         finally:
             syscalls.set_capabilities(CAPABILITIES, held=self._held)
+            freezer.thaw()
 
     def _adopt(self, request: Request) -> None:
         """A branch is the runner from now on; everything else ends."""
@@ -372,6 +394,8 @@ class Init:
             elif pid in self._branches:
                 unmount_branch_view(self._branches.pop(pid))
                 if not self._branches:
+                    # What a branch has left running must not write to the workspace now that one can.
+                    self._kept.end_orphans(self._before_branches | self._processes_to_keep() | {self._runner})
                     self._unlock_places()
             elif pid in self._savers:
                 self._savers.discard(pid)
