@@ -117,7 +117,7 @@ try:
 except OSError as error:
     print(error.strerror)
 """
-    files = "['agents.py', 'data.py', 'filesystem.py', 'memory.py', 'project.py', 'system.py', 'tools.py', 'web.py']"
+    files = "['agents.py', 'data.py', 'filesystem.py', 'memory.py', 'project.py', 'skills.py', 'system.py', 'tools.py', 'web.py']"
     model = script(cell(code), {"expect": f"{files}\nTrue\n42 servers.tools\nRead-only file system", "text": "ok"})
     async with agent_of(workspace, model, tools=[double]) as agent:
         assert (await agent.run("go")).text == "ok"
@@ -135,7 +135,7 @@ async def test_help_tells_how_to_call(workspace: Path, script: Script, cell: Any
     ("code", "end"),
     [
         ("from servers.tools import broken\nbroken()", "    broken()\nToolFailed: broken failed: RuntimeError: the mill is broken\n"),
-        ("from servers.nothing import x", "ModuleNotFoundError: no server is called 'nothing'; there are system, filesystem, data, web, agents, memory, project, tools\n"),
+        ("from servers.nothing import x", "ModuleNotFoundError: no server is called 'nothing'; there are system, filesystem, data, web, agents, memory, skills, project, tools\n"),
         ("from servers.tools import double\ndouble('x')", "ToolFailed: wrong arguments for double: 'n' should be a valid integer, unable to parse string as an integer, not \"x\"\n"),
         ("import servers\nservers.tools.halve(2)", "AttributeError: module 'servers.tools' has no attribute 'halve'\n"),
     ],

@@ -278,4 +278,4 @@ def _limit_count(limit: int) -> int:
 
 
 def _no_note(id_: int) -> str:
-    return f"there is no note {id_} here; memories() lists those there are"
+    return f"there is no note {id_} here; list them to see which there are"
