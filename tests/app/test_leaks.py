@@ -101,6 +101,7 @@ async def test_a_judge_that_knows_no_taint_is_found_out(name: str, tmp_path: Pat
     "name",
     [
         "a tunnel kept past its cell",
+        "a tunnel of a cell, used by its sub-agent",
         "a tunnel kept past an interrupt",
         "a file that comes later, through a tunnel from before",
     ],

@@ -202,7 +202,7 @@ class Freezer:
         them, when there was no other process. One look would not do, for a process that is still running may wake one that
         was looked at already.
         """
-        self._stood = {pid for pid in self._living() if _schedule_counts({pid}) is not None}
+        self._stood = {pid for pid in self._living() if _schedule_counts({pid})}  # not one that cannot be looked at
         give_up_at = time.monotonic() + STOP_S
         while time.monotonic() < give_up_at:
             self._stop()
