@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, ValidationError, field
 from msgspec.structs import replace
@@ -16,6 +16,10 @@ from pinfold.engine import Budget, Spent, State
 from pinfold.events import BadEvent, Json, Usage, convert, parse_json
 from pinfold.text import cap_text, first_line
 from pinfold.tools import BadCall, Tool, tool
+
+if TYPE_CHECKING:
+    from pinfold.app.models.session_models import CallOptions
+    from pinfold.model import ModelRef
 
 SERVER = "agents"
 START = "agents.start"
@@ -119,6 +123,36 @@ def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:
         if wrong := [name for name in (*task.keep, *(task.give or ())) if not name.isidentifier()]:
             raise BadCall(f"{wrong[0]!r} is not the name of a variable")
     return tasks
+
+
+def check_model(name: str, own: str, calling: CallOptions) -> None:
+    """Code names it: whoever serves it gets what the sub-agent is told, so the user must have chosen that place.
+
+    `own`: the model of the session. Raises BadCall.
+    """
+    if not name or name in (own, *calling.aliases, *calling.fallback, calling.escalate):
+        return
+    from pinfold.model import Access, UnknownModel, parse_model_name
+
+    access = Access(aliases=calling.aliases)
+    try:
+        meant = parse_model_name(name, access)
+        if meant.provider == "builtin" or _are_in_one_place(parse_model_name(own, access), meant):
+            return
+    except UnknownModel as error:
+        raise BadCall(f"a sub-agent cannot have the model {name!r}: {error}") from error
+    raise BadCall(
+        f"a sub-agent cannot have the model {name!r}: take one of the provider of this session, builtin, or one that "
+        "the user named in [models] or in the description of a sub-agent"
+    )
+
+
+def _are_in_one_place(own: ModelRef, meant: ModelRef) -> bool:
+    from pinfold.model import FILES
+
+    if own.provider in FILES:  # a script may have others beside it
+        return own.provider == meant.provider and Path(own.model).parent == Path(meant.model).parent
+    return (own.provider, own.url) == (meant.provider, meant.url)
 
 
 def budget_of(task: AgentTask, parent: Budget, state: State) -> Budget:

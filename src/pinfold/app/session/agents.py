@@ -25,6 +25,7 @@ from pinfold.app.session.agent_tools import (
     AgentRun,
     AgentTask,
     budget_of,
+    check_model,
     load_definitions,
     read_tasks,
     share_of,
@@ -56,7 +57,6 @@ from pinfold.events import (
     new_turn_id,
     plain_json,
 )
-from pinfold.model import FILES, Access, ModelRef, UnknownModel, parse_model_name
 from pinfold.sandbox import Capabilities, Forkable, NotSupported, SandboxUnavailable, Session, Spec, UndoRefused
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.tools import BadCall
@@ -186,7 +186,7 @@ class Agents(Struct, kw_only=True):
         definitions = load_definitions(self.options.toolbox.loaded.obeyed)
         described = [self._find_definition(task, definitions) for task in tasks]
         for task in tasks:
-            self._check_model(task.model)
+            check_model(task.model, self.core.model.name, self.options.calling)
         # As at the end of a cell: what a model reads from here on must not leave by what is connected already.
         await self.runner.way.disconnect_all()
         session = await self.runner.ensure_session()
@@ -220,26 +220,6 @@ class Agents(Struct, kw_only=True):
             there = ", ".join(known) or "none; write one in .agents/agents/NAME.md and trust it"
             raise BadCall(f"no sub-agent is called {task.agent!r}; there are: {there}")
         return known[task.agent]
-
-    def _check_model(self, name: str) -> None:
-        """Code names it: whoever serves it gets what the sub-agent is told, so the user must have chosen that place.
-
-        Raises BadCall.
-        """
-        known = self.options.calling
-        if not name or name in (self.core.model.name, *known.aliases, *known.fallback, known.escalate):
-            return
-        access = Access(aliases=known.aliases)
-        try:
-            meant = parse_model_name(name, access)
-            if meant.provider == "builtin" or _serves_both(parse_model_name(self.core.model.name, access), meant):
-                return
-        except UnknownModel as error:
-            raise BadCall(f"a sub-agent cannot have the model {name!r}: {error}") from error
-        raise BadCall(
-            f"a sub-agent cannot have the model {name!r}: take one of the provider of this session, builtin, or one that "
-            "the user named in [models] or in the description of a sub-agent"
-        )
 
     def child_options(self, task: AgentTask, definition: AgentDefinition, branch: Session) -> Options:
         """Never wider than the session's own."""
@@ -282,12 +262,6 @@ class Agents(Struct, kw_only=True):
     def _server_tools(self) -> tuple[object, ...]:
         names = self.runner.servers.names if self.runner.servers else ()
         return tuple(tool for server in names for tool in self.runner.registry.servers.get(server, ()))
-
-
-def _serves_both(own: ModelRef, meant: ModelRef) -> bool:
-    if own.provider in FILES:  # a script may have others beside it
-        return own.provider == meant.provider and Path(own.model).parent == Path(meant.model).parent
-    return (own.provider, own.url) == (meant.provider, meant.url)
 
 
 class _Child(Struct, kw_only=True):

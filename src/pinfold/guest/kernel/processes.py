@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 
 FOLDERS = ("/tmp", "/dev/shm")
 """Whose files are memory."""
@@ -212,6 +213,16 @@ class Freezer:
             time.sleep(FREEZE_AGAIN_S)
         self.thaw()
         return False
+
+    @contextmanager
+    def hold_still(self, place: str) -> Generator[None]:
+        """Raises OSError where a process does not stop."""
+        if not self.freeze():
+            raise OSError(errno.EBUSY, "a process there cannot be stopped", place)
+        try:
+            yield
+        finally:
+            self.thaw()
 
     def thaw(self) -> None:
         for pid in self._living() - self._stood:

@@ -5,7 +5,6 @@ It keeps the power to mount within the session and hears only the host. It never
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import select
@@ -21,13 +20,12 @@ from ..kernel.processes import Freezer, is_quiet, memory_of_all
 from ..snapshots.copies import BRANCH, COPY_S, FREED, SAVE
 from ..snapshots.registry import SnapshotRegistry
 from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
-from .mounts import IN_VIEW, attach_mounts, guard, mount_branch_view, open_mount, unmount_branch_view
+from .mounts import attach_mounts, guard, mask_in_views, mount_branch_view, open_mount, unmount_branch_view
 
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
 WRITES_ANY, BINDS_LOW = 1, 10
-"""Until the session begins: a view writes its files with the power it was mounted with; the way out has a low port.
-The first again while the view of a branch is mounted."""
+"""Until the session begins, and the first while a view is mounted: it writes files with that power; the way out has a low port."""
 FILL_BYTES_PER_S = 4 << 30
 """Faster than programs take memory here; how soon to look again follows from it."""
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -97,8 +95,7 @@ class Init:
         """The cell whose state that one is."""
         self._branches: dict[int, str] = {}
         """Where each has files of its own; empty: nowhere."""
-        self._before_branches: set[int] = set()
-        """Processes that were there when the first was opened."""
+        self._before_branches: set[int] = set()  # processes
         self._held: tuple[int, ...] = ()
         """Capabilities it does not use but while it mounts a view; none where nothing can be written."""
         self._savers: set[int] = set()
@@ -239,17 +236,8 @@ class Init:
                 except OSError as error:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
         for path, _, inode in request["masked"]:
-            self._mask_in_views(path, inode)
+            mask_in_views(self._branches.values(), self._workspace, path, inode)
         return answer
-
-    def _mask_in_views(self, path: str, inode: int) -> None:
-        """A branch sees what comes into the workspace too."""
-        if not path.startswith(f"{self._workspace}/"):
-            return
-        for place in filter(None, self._branches.values()):
-            inside = place + path[len(self._workspace) :]
-            with suppress(OSError):  # the branch has removed it, or has a file of its own there
-                guard({"masked": [(inside, IN_VIEW, inode)], "pinned": [], "protected": []})
 
     def _report_leftovers(self, _: Request) -> Request:
         """Whether anything but copies can run while no cell does."""
@@ -273,8 +261,7 @@ class Init:
             if request["now"]:
                 self._kept.await_snapshot(request["cells"][0], COPY_S)
             if view and self._kept.last_of(request["cells"]):
-                place = view["place"]
-                given = self._mount_view(view)
+                place, given = view["place"], self._mount_view(view)
             copy = self._kept.wake(request["cells"], [*request["fds"], *given[:1]], BRANCH if request["now"] else FREED)
             if copy:
                 pidfd = os.pidfd_open(copy.pid)
@@ -291,17 +278,14 @@ class Init:
         return answer
 
     def _mount_view(self, view: Request) -> list[int]:
-        """Nothing else runs meanwhile: until its secrets are masked, every process could read them there."""
-        # One of its own: the host may have frozen the session already, and thaws what it froze itself.
+        # Until its secrets are masked, whatever runs could read them there. What the host froze stays frozen.
         freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
-        if not freezer.freeze():
-            raise OSError(errno.EBUSY, "a process there cannot be stopped", view["workspace"])
-        try:
+        with freezer.hold_still(view["workspace"]):
             syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
-            return [*mount_branch_view(view)]
-        finally:
-            syscalls.set_capabilities(CAPABILITIES, held=self._held)
-            freezer.thaw()
+            try:
+                return [*mount_branch_view(view)]
+            finally:
+                syscalls.set_capabilities(CAPABILITIES, held=self._held)
 
     def _adopt(self, request: Request) -> None:
         """A branch is the runner from now on; everything else ends."""

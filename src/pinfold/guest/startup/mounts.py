@@ -270,6 +270,15 @@ def mount_branch_view(request: Request) -> tuple[int, int]:
         raise
 
 
+def mask_in_views(places: Iterable[str], workspace: str, path: str, inode: int) -> None:
+    """A branch sees what comes into the workspace too."""
+    if not path.startswith(f"{workspace}/"):
+        return
+    for place in filter(None, places):
+        with suppress(OSError):  # the branch has removed it, or has a file of its own there
+            guard({"masked": [(place + path[len(workspace) :], IN_VIEW, inode)], "pinned": [], "protected": []})
+
+
 def unmount_branch_view(place: str) -> None:
     """Whatever of it is mounted there."""
     with suppress(OSError):
