@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.front.chat.headless_chat import cell, saying, talking
 
+from pinfold.app.paths import config_dir
+
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
@@ -16,7 +18,10 @@ async def test_each_has_a_line_and_agents_shows_all_that_one_did(workspace: Path
     code = {"calls": [{"tool": "python", "args": {"code": "total = sum(rows)"}}], "usage": {"input_tokens": 40}}
     script = tmp_path / "clerk.jsonl"
     script.write_text("".join(f"{json.dumps(one)}\n" for one in (code, {"text": "It is 6."})), encoding="utf-8")
-    starts = f"rows = [1, 2, 3]\nr = agents.run('add up', name='clerk', model='scripted:{script}')\nr.status"
+    described = config_dir() / "agents" / "clerk.md"
+    described.parent.mkdir(parents=True)
+    described.write_text(f"---\nname: clerk\nmodel: scripted:{script}\n---\nYou add up.\n", encoding="utf-8")
+    starts = "rows = [1, 2, 3]\nr = agents.run('add up', agent='clerk')\nr.status"
     async with talking(workspace, cell(starts), saying("6")) as (chat, _):
         assert await chat.type("/agents") == "/agents: no sub-agent has run; code starts one with agents.run(...)\n"
         await chat.turn("go")
