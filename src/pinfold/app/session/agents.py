@@ -142,6 +142,8 @@ class Agents(Struct, kw_only=True):
     core: Core
     open_child: OpenChild
     started: int = 0
+    merging: anyio.Lock = field(default_factory=anyio.Lock)
+    """What one brings into the workspace is what the next is compared with."""
 
     async def start(self, action: CallTool) -> Performed:
         """Run the tasks of a call, and answer with what each has left."""
@@ -178,8 +180,8 @@ class Agents(Struct, kw_only=True):
         """However a sub-agent ends, what it has read may lie in the sandbox that both share."""
         if live.is_exposed:
             self.runner.privacy.mark_exposed()
-        if live.is_untrusted and not self.is_untrusted():
-            await self.runner.note_outside_text()
+        if live.is_untrusted:
+            await self.take_outside_text()
 
     async def run_all(self, tasks: list[AgentTask], what: ActionContext) -> list[AgentRun]:
         """At most a few at once. Raises BadCall for a task that makes no sense, before any is started."""
@@ -292,7 +294,8 @@ class _Child(Struct, kw_only=True):
             await self._drive_to_end(branch, run, has_files)
             await branch.close()
             if view:
-                await anyio.to_thread.run_sync(self._merge, run, view)
+                async with agents.merging:
+                    await anyio.to_thread.run_sync(self._merge, run, view)
         self.what.on_output("stderr", f"{run.line()}\n")
         return run
 

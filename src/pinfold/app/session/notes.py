@@ -14,7 +14,7 @@ from pinfold.text import redact
 
 if TYPE_CHECKING:
     from pinfold.app.config.schema import Config
-    from pinfold.memory import Memory, Note
+    from pinfold.memory import Embedder, Memory, Note
 
 USER = ""
 """The session of notes that the user changes."""
@@ -31,11 +31,11 @@ def memory_file() -> Path:
     return data_dir() / "memory.db"
 
 
-def open_memory(workspace: Path | None = None, session: str = USER) -> Memory:
+def open_memory(workspace: Path | None = None, session: str = USER, embedder: Embedder | None = None) -> Memory:
     """Of a session, or all of it."""
     from pinfold.memory import Memory
 
-    return Memory(memory_file(), None if workspace is None else str(workspace), session)
+    return Memory(memory_file(), None if workspace is None else str(workspace), session, embedder=embedder)
 
 
 def refuse_secrets(*texts: str) -> None:
@@ -59,9 +59,6 @@ def search_notes(
 
     A session that is `untrusted` sends nothing to another machine for it.
     """
-    from pinfold.memory import Memory
-
-    place = None if workspace is None else str(workspace)
     notice = ""
     if (name := config.memory.embeddings) and words.strip() and memory_file().exists():
         from pinfold.model import ModelError
@@ -70,13 +67,11 @@ def search_notes(
         try:
             embedder = embeddings_named(name, CallOptions.of(config).access())
             if not (untrusted and embedder.to):
-                found = Memory(memory_file(), place, USER, embedder=embedder).recall(
-                    words, limit, superseded=superseded
-                )
+                found = open_memory(workspace, embedder=embedder).recall(words, limit, superseded=superseded)
                 sent = (Sent(to=embedder.to, out=embedder.out),) if embedder.to and embedder.out else ()
                 return FoundNotes(notes=found, sent=sent)
             notice = "this session has read outside text, so nothing was sent for embeddings"
         except (ModelError, RequestFailed, ImportError) as error:
             notice = f"embeddings were not available: {error}"
-    found = Memory(memory_file(), place, USER).recall(words, limit, superseded=superseded)
+    found = open_memory(workspace).recall(words, limit, superseded=superseded)
     return FoundNotes(notes=found, notice=f"{notice}; searched by words alone" if notice else "")

@@ -376,9 +376,10 @@ class _TranscriptBuilder:
         if isinstance(parent, Cell):
             del self._items[id_]
             if step.tool != _ANSWER:  # which is told as one
-                lines = [f"sub-agent {run['line']}: {run.get('answer', '')}" for run in runs_in(step.text)]
-                told = (*parent.notices, *lines) if step.tool == START else parent.notices
-                self._items[self._parents[id_]] = replace(parent, calls=(*parent.calls, step), notices=told)
+                runs = runs_in(step.text) if step.tool == START else ()
+                lines = (f"sub-agent {run['line']}: {run.get('answer', '')}" for run in runs)
+                notices = (*parent.notices, *lines)
+                self._items[self._parents[id_]] = replace(parent, calls=(*parent.calls, step), notices=notices)
         else:
             self._items[id_] = step
 

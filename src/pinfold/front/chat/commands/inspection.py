@@ -1,4 +1,4 @@
-"""/vars, /tools, /cost, /sent, /thinking, /output, /skills and /mcp: what is in the session."""
+"""/vars, /tools, /cost, /sent, /thinking, /output, /agents, /skills and /mcp: what is in the session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import anyio.to_thread
 
 from pinfold.app import sum_outbound
-from pinfold.events import FLOW, ActionFinished, SessionId
+from pinfold.events import FLOW, ActionFinished, ActionId, ActionProposed, CallTool, Json, SessionId
 from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.chat.renderers.transcript import LineSanitizer
@@ -49,10 +49,18 @@ async def tools_command(chat: ChatContext, rest: str) -> None:
 
 
 async def agents_command(chat: ChatContext, rest: str) -> None:
-    from pinfold.app.session.agent_tools import runs_in
+    from pinfold.app.session.agent_tools import START, runs_in
 
-    finished = (entry.event for entry in await chat.load_entries())
-    runs = [run for event in finished if isinstance(event, ActionFinished) for run in runs_in(event.observation)]
+    starts: set[ActionId] = set()
+    runs: list[dict[str, Json]] = []
+    for entry in await chat.load_entries():
+        match entry.event:
+            case ActionProposed(id=id_, action=CallTool(tool=tool)) if tool == START:
+                starts.add(id_)
+            case ActionFinished(id=id_, observation=record) if id_ in starts:
+                runs += runs_in(record)
+            case _:
+                pass
     if not runs:
         raise BadArguments("no sub-agent has run; code starts one with agents.run(...)")
     if not rest:
