@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pinfold.app.clients.batch import LocalTasks, ResultFile, has_views, read_tasks, run_batch, shared_workspaces
     from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
     from pinfold.app.clients.client_session import CellResult, ClientSession
-    from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, server_token
+    from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, read_or_make_token, server_token
     from pinfold.app.clients.mcp_passthrough import LATEST, Line, Speech, Upstream
     from pinfold.app.clients.notebooks import (
         AttachedNotebook,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         run_notebook,
         with_outputs,
     )
+    from pinfold.app.clients.served_sessions import ServedSessions, status_now
     from pinfold.app.clients.session_history import (
         ModelBill,
         SessionHistory,
@@ -33,5 +34,6 @@ if TYPE_CHECKING:
     from pinfold.app.clients.task_queue import QueuedTask, TaskQueue, interrupt_task, run_queue
     from pinfold.app.clients.task_runner import Task, TaskResult
     from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
+    from pinfold.app.clients.workspace_files import FileEntry, list_files, open_file, write_file
 
 __getattr__ = lazy_names(__name__)
