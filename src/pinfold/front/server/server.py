@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
-from pinfold.front.server import files_api, openapi, sessions_api
+from pinfold.front.server import contents_api, files_api, openapi, sessions_api
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
 
@@ -108,6 +108,7 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("POST", "/api/codes", "A code that a page can log in with, once", issue_code, answer=Code),
     Endpoint("POST", "/api/tickets", "A ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket),
     *sessions_api.ENDPOINTS,
+    *contents_api.ENDPOINTS,
     *files_api.ENDPOINTS,
 )
 
