@@ -227,7 +227,7 @@ class Server:
         self._interrupts.begin()
         try:
             try:
-                self._interrupts.arm()
+                self._interrupts.arm_cell()
                 return dumps(self._pages.page(self._engine.namespace, query), allow_nan=False).encode()
             finally:
                 self._interrupts.disarm()

@@ -364,8 +364,11 @@ async def _respond(live: LiveSession, stream: SocketStream, question: Json, move
         case {"op": "look", "what": str(what)} if what in get_args(Sight):
             await send_line(stream, {"seen": await live.query(cast("Sight", what))})
         case {"op": "page", "name": str(name), "query": query}:
-            page = await live.variable_page(name, convert(query, PageQuery))
-            await send_line(stream, {"page": msgspec.to_builtins(page)})
+            try:
+                asked = convert(query, PageQuery)
+            except msgspec.ValidationError as error:
+                raise BadEvent(f"not a query of ours: {error}") from error
+            await send_line(stream, {"page": msgspec.to_builtins(await live.variable_page(name, asked))})
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
             await _stream_events(live, stream, after, moved)
         case _:

@@ -24,6 +24,8 @@ DEEP = 6
 KEYS = 8
 COLUMNS = 10
 BITS = 128
+PLAIN = frozenset(map(id, (*SIZED, int, float, complex, bool, type(None))))
+"""Types by id: to compare them could run code of the program's own, in a metaclass."""
 NO_DATA = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 Shape = tuple[int, ...]
@@ -50,10 +52,8 @@ def inventory(
 def measure_value(value: object) -> tuple[str | None, int | None]:
     """Shape and size in bytes, each None where only the program's own code could tell."""
     kind = type(value)
-    if kind in SIZED:
-        return str(len(value)), sys.getsizeof(value)  # pyright: ignore[reportArgumentType]
-    if kind in (int, float, complex, bool):
-        return None, sys.getsizeof(value)
+    if id(kind) in PLAIN and value is not None:
+        return str(len(value)) if kind in SIZED else None, sys.getsizeof(value)  # pyright: ignore[reportArgumentType]
     shape = shape_of(value)
     text = None if shape is None else " x ".join(map(str, shape)) or "scalar"
     return text, _bytes_of(value)
@@ -157,11 +157,13 @@ def is_data(value: object) -> bool:
 
 def describe_value(value: object) -> str:
     kind = type(value)
-    return _describe(value, kind)[: NESTED_CHARS if kind in (dict, list) else VALUE_CHARS]
+    return _describe(value, kind)[: NESTED_CHARS if kind is dict or kind is list else VALUE_CHARS]
 
 
 def _describe(value: Any, kind: type) -> str:
     name = name_of(kind)
+    if id(kind) not in PLAIN:
+        return name + _describe_array(value, kind)
     if value is None:
         return "None"
     if kind is int:
@@ -174,11 +176,9 @@ def _describe(value: Any, kind: type) -> str:
         return f"{name} {value!r}" if len(value) <= TEXT_CHARS else f"{name} {more}"
     if kind is dict:
         return f"dict of {len(value)} {_describe_nested(value, DEEP)}" if value else "dict of 0"
-    if kind is list and value and type(value[0]) in (dict, list):
+    if kind is list and value and (type(value[0]) is dict or type(value[0]) is list):
         return f"list of {len(value)} x {_describe_nested(value[0], DEEP)}"
-    if kind in (list, tuple, set, frozenset, bytearray, range):
-        return f"{name} of {len(value)}"
-    return name + _describe_array(value, kind)
+    return f"{name} of {len(value)}"
 
 
 def _describe_nested(given: object, deep: int) -> str:
@@ -187,7 +187,11 @@ def _describe_nested(given: object, deep: int) -> str:
     value: Any = given
     if kind is dict and deep:
         # A dict that another thread changes meanwhile is described by what there was.
-        pairs = [(key, value[key]) for key in list(value)[: KEYS + 1] if type(key) in (str, int) and key in value]
+        pairs = [
+            (key, value[key])
+            for key in list(value)[: KEYS + 1]
+            if (type(key) is str or type(key) is int) and key in value
+        ]
         named = [(key[:TEXT_CHARS] if type(key) is str else key, one) for key, one in pairs[:KEYS]]
         parts = [f"{key!r}: {_describe_nested(one, deep - 1)}" for key, one in named]
         return "{" + ", ".join(parts) + (", ...}" if len(value) > KEYS else "}")

@@ -30,6 +30,7 @@ class Column:
         self._array: Any = None
         self._typed: Any = None
         """The same as pandas has it."""
+        self._labels: list[Any] | None = None
 
     @property
     def array(self) -> Any:
@@ -64,9 +65,18 @@ class Column:
         if library == "numpy" and array.dtype.kind in "mM":
             kind, unit = array.dtype.kind, sys.modules["numpy"].datetime_data(array.dtype)[0]
             return (array[rows].astype(f"{kind}8[us]") if unit in ("ns", "ps", "fs", "as") else array[rows]).tolist()
+        if self.is_category:
+            labels = self._categories()
+            return [None if code < 0 else labels[code] for code in array.codes[rows].tolist()]
         if library == "pandas":
             return list(array[rows])
         return array[rows].to_list() if library == "polars" else array[rows].tolist()
+
+    def _categories(self) -> list[Any]:
+        if self._labels is None:
+            index = self.array.categories
+            self._labels = Column("", lambda: _own(_labels(index), len(index))).select(slice(None))
+        return self._labels
 
     def numbers(self) -> tuple[Any, Any] | None:
         """What numpy can sort it by, and where it is missing (None: nowhere); None if it has no such thing."""
@@ -104,7 +114,7 @@ def _library_of(array: object) -> str:
 def _inner_array(array: Any) -> Any:
     """The array of pyarrow that holds the values of one of pandas, or that of numpy that holds dates without a zone."""
     dates: Any = getattr(array, "_ndarray", None)
-    if _library_of(dates) and dates.dtype == array.dtype and dates.dtype.kind in "mM":
+    if _library_of(dates) == "numpy" and dates.dtype.kind in "mM" and _library_of(array.dtype) == "numpy":
         return dates
     return getattr(array, "_pa_array", array)
 
