@@ -124,6 +124,7 @@ async def test_garbage_on_the_socket_leaves_the_owner_unharmed(workspace: Path) 
         b"{}\n",
         b"[1]\n",
         b'{"op":"submit","command":{"kind":"Nope"}}\n',
+        b'{"op":"page","name":"x","query":{"limit":"all"}}\n',
         b'{"op":"submit"',
         b"\n",
     ]

@@ -20,9 +20,8 @@ SLOW = "x = [1.5] * 30_000_000"
 
 
 @pytest.fixture
-async def jailed(tmp_path: Path) -> AsyncGenerator[GuestSession]:
-    tmp_path.chmod(0o755)
-    session = await Namespaces().open(Spec(workspace=tmp_path))
+async def jailed(workspace: Path) -> AsyncGenerator[GuestSession]:
+    session = await Namespaces().open(Spec(workspace=workspace))
     assert isinstance(session, GuestSession)
     try:
         yield session
@@ -67,6 +66,7 @@ async def test_a_page_is_served_after_the_cell_that_runs(session: Session) -> No
     assert isinstance(session, GuestSession)
     await session.run("import os\nos.mkfifo('wait')\nx = [1]")
     started = anyio.Event()
+    pages: list[object] = []
 
     async def run() -> None:
         outcome = await session.run("print('on', flush=True)\nopen('wait').read()\nx.append(2)", on_output=heard)
@@ -78,7 +78,6 @@ async def test_a_page_is_served_after_the_cell_that_runs(session: Session) -> No
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
         await started.wait()
-        pages: list[object] = []
 
         async def look() -> None:
             pages.append((await session.variable_page("x", PageQuery())).rows)
@@ -86,7 +85,7 @@ async def test_a_page_is_served_after_the_cell_that_runs(session: Session) -> No
         tasks.start_soon(look)
         await anyio.lowlevel.checkpoint()
         assert pages == []
-        assert isinstance(session, GuestSession) and session.spec is not None
+        assert session.spec is not None
         (session.spec.workspace / "wait").write_text("go", encoding="utf-8")
     assert pages == [((1,), (2,))]
 

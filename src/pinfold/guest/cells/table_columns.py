@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 VALUE = "value"
+TEXTS = ("string", "large_string")
+"""Types of pyarrow."""
 RECORD_KEYS = 1_000
 """Different keys of a list of dicts that become columns; one with more is no table."""
 
@@ -61,7 +63,7 @@ class Column:
             return list(array[rows]) if type(rows) is slice else [array[row] for row in rows]
         if library == "pyarrow":
             part = array[rows] if type(rows) is slice else array.take(rows)
-            return part.to_numpy().tolist() if str(part.type) in ("string", "large_string") else part.to_pylist()
+            return part.to_numpy().tolist() if str(part.type) in TEXTS else part.to_pylist()
         if library == "numpy" and array.dtype.kind in "mM":
             kind, unit = array.dtype.kind, sys.modules["numpy"].datetime_data(array.dtype)[0]
             return (array[rows].astype(f"{kind}8[us]") if unit in ("ns", "ps", "fs", "as") else array[rows]).tolist()
@@ -99,6 +101,23 @@ class Column:
             empty = numpy.isnan(array) if array.dtype.kind == "f" else numpy.isnat(array)
             missing = empty if missing is None else missing | empty
         return array, missing if missing is not None and missing.any() else None
+
+    def ranks(self) -> tuple[Any, Any] | None:
+        """As `numbers`, of text in an array of pyarrow or polars: only texts that differ are compared."""
+        numpy: Any = sys.modules.get("numpy")
+        array, library = self.array, _library_of(self.array)
+        if numpy is None or not len(array):
+            return None
+        if library == "polars" and str(array.dtype) == "String":
+            return array.rank("dense").fill_null(0).to_numpy(), array.is_null().to_numpy()
+        if library != "pyarrow" or str(array.type) not in TEXTS:
+            return None
+        chunks = array.dictionary_encode().unify_dictionaries().chunks
+        texts = chunks[0].dictionary.to_numpy(zero_copy_only=False).tolist()
+        places = numpy.empty(len(texts), "i8")
+        places[sorted(range(len(texts)), key=texts.__getitem__)] = numpy.arange(len(texts))
+        codes = numpy.concatenate([chunk.indices.fill_null(0).to_numpy() for chunk in chunks])
+        return places[codes] if len(texts) else codes, array.is_null().to_numpy()
 
     def count_nulls(self) -> int | None:
         """If its library knows."""

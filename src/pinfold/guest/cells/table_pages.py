@@ -159,6 +159,7 @@ def sort_rows(column: Column, rows: int, *, descending: bool) -> Any:
     most = SORTED_TEXTS if numbers is None else SORTED_NUMBERS
     if rows > most:
         raise Refused(f"{rows:,} rows are too many to sort by {column.name!r} here; at most {most:,}; sort in a cell")
+    numbers = numbers or column.ranks()
     if numbers is not None:
         return _sort_numbers(*numbers, descending=descending)
     values = _keys(column.select(slice(None)))
