@@ -15,6 +15,7 @@ from pinfold.guest.toolbox.files import Refused
 from pinfold.sandbox import PageQuery, PageRefused, Session
 from pinfold.sandbox.session.session import GuestSession
 
+pytestmark = pytest.mark.integration
 NAN = float("nan")
 
 
@@ -165,7 +166,6 @@ async def walk(session: Session, names: list[str]) -> None:
             await session.variable_page(name, PageQuery(sort=one.name, descending=True))
 
 
-@pytest.mark.integration
 async def test_a_page_never_runs_the_programs_code(session: Session) -> None:
     assert (await session.run(SPY)).status == "ok"
     await walk(session, ["one", "listed", "mine", "text", "times", "keyed", "nested"])
@@ -173,7 +173,6 @@ async def test_a_page_never_runs_the_programs_code(session: Session) -> None:
     assert (await session.run("str(one), called")).value == "('spy', ['repr'])"  # the spy does see calls
 
 
-@pytest.mark.integration
 async def test_a_page_never_runs_the_programs_code_within_tables(data: Session) -> None:
     made = (
         "import numpy as np, pandas as pd\n"
@@ -224,7 +223,6 @@ def expected(column, descending, text):
 """
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(("seed", "size"), [(1, 0), (2, 1), (3, 50), (4, 333)])
 async def test_pages_put_together_are_the_frame_as_pandas_sorts_and_filters_it(
     data: Session, seed: int, size: int
@@ -248,7 +246,6 @@ async def test_pages_put_together_are_the_frame_as_pandas_sorts_and_filters_it(
         assert (found.total, found.matching) == (size, len(expected))
 
 
-@pytest.mark.integration
 async def test_an_index_that_is_more_than_row_numbers_is_shown(data: Session) -> None:
     assert isinstance(data, GuestSession)
     await data.run(
@@ -271,7 +268,6 @@ async def test_an_index_that_is_more_than_row_numbers_is_shown(data: Session) ->
     assert (await data.variable_page("empty", PageQuery())).total == 0
 
 
-@pytest.mark.integration
 async def test_a_page_is_no_cell_and_sees_what_the_next_cell_does(session: Session) -> None:
     assert isinstance(session, GuestSession)
     await session.run("x = [3, 1, 2]")
@@ -282,7 +278,6 @@ async def test_a_page_is_no_cell_and_sees_what_the_next_cell_does(session: Sessi
     assert {one.name: one.cell for one in await session.variables()} == {"x": 1, "y": 2}
 
 
-@pytest.mark.integration
 async def test_bad_questions_are_refused_in_one_line(session: Session) -> None:
     assert isinstance(session, GuestSession)
     await session.run("x = 1")
