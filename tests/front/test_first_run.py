@@ -101,7 +101,7 @@ async def test_a_server_that_never_answers_holds_nothing_up(monkeypatch: pytest.
         monkeypatch.setenv("OLLAMA_HOST", server.url)
         began = time.monotonic()
         seen = await detect_setup()
-        assert time.monotonic() - began < 10  # 0.45 s by itself; the rest is for a busy machine
+        assert time.monotonic() - began < 60  # 0.45 s by itself; the rest is for a busy machine
     assert seen.servers == ()
     assert seen.builtin_size == "1,117 MB"
 

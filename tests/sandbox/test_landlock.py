@@ -208,7 +208,7 @@ def launchers(host: str) -> list[int]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """A process that was ended, or a folder that is being removed, takes its moment."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(50):
         while not holds():
             await anyio.lowlevel.checkpoint()
 

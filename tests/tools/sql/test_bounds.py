@@ -108,7 +108,7 @@ async def test_a_query_that_takes_too_long_is_ended(shop: Source, files: list[So
         "duckdb": "SELECT count(*) FROM range(100000000000) a",
     }
     for source in (shop, *files):
-        with anyio.fail_after(15), pytest.raises(BadCall, match=r"timeout|longer than"):
+        with anyio.fail_after(45), pytest.raises(BadCall, match=r"timeout|longer than"):
             await workers.ask(replace(source, timeout_s=0.5), endless[source.kind])
 
 
