@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.model.servers import Says, failing, serving
 
 from pinfold.app.diagnostics.first_run import DetectedSetup, Key, Offer, agree_on_model, detect_setup
-from pinfold.front.chat.first_screen import ROWS, first_screen
+from pinfold.front.chat.session_target import ROWS, first_screen
 from pinfold.model.local.discovery import FoundModel, FoundServer
 
 pytestmark = pytest.mark.integration
