@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from pinfold.model import BUILTIN
     from pinfold.sandbox import parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
+    from pinfold.sandbox.guards.set_id_files import begin_search
 
 
 __getattr__ = lazy_names(__name__)

@@ -41,12 +41,18 @@ def find_terms(words: str) -> list[str]:
 
 def _build_query(connection: sqlite3.Connection, terms: Sequence[str]) -> str:
     """An FTS5 query for any of the terms; where too many texts match, for the rarest, which say most."""
-    counting = "SELECT count(*) FROM words WHERE words MATCH ?"
+
+    def count(query: str, most: int = _SCORED + 1) -> int:
+        counting = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
+        return connection.execute(counting, (query, most)).fetchone()[0]
+
     whole = " OR ".join(terms)
-    if connection.execute(counting, (whole,)).fetchone()[0] <= _SCORED:
+    if count(whole) <= _SCORED:
         return whole
-    counts = {term: connection.execute(counting, (term,)).fetchone()[0] for term in terms}
-    rarest = sorted((term for term in terms if counts[term]), key=counts.__getitem__)
+    counts = {term: found for term in terms if (found := count(term))}
+    if min(counts.values()) > _SCORED:  # which of them is the rarest?
+        counts = {term: count(term, -1) for term in counts}
+    rarest = sorted(counts, key=counts.__getitem__)
     sums = accumulate(counts[term] for term in rarest)
     return " OR ".join(term for term, total in zip(rarest, sums, strict=True) if total <= _SCORED or term == rarest[0])
 
