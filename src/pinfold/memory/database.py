@@ -43,8 +43,8 @@ class Database:
         except (OSError, sqlite3.Error) as error:
             raise MemoryUnusable(f"{self.file} cannot be opened: {error}; fix its permissions") from error
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            if write:
+            if write:  # the file keeps the mode it was made with
+                connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")

@@ -216,8 +216,8 @@ class Memory:
 
     def _load(self, connection: sqlite3.Connection, ids: list[int], visible: str) -> list[Note]:
         rows = connection.execute(
-            f"SELECT {_COLUMNS} FROM notes WHERE id IN (SELECT value FROM json_each(:ids)) AND {visible}",  # noqa: S608
-            {"ids": json.dumps(ids), "workspace": self._workspace},
+            f"SELECT {_COLUMNS} FROM notes WHERE id IN ({','.join(map(str, ids))}) AND {visible}",  # noqa: S608 - as above
+            {"workspace": self._workspace},
         ).fetchall()
         found = {row[0]: _note(row) for row in rows}
         return [found[id_] for id_ in ids if id_ in found]
