@@ -33,32 +33,39 @@ _SCORED = 1000
 """Matches that are scored; scoring is what takes the time."""
 _QUERY_WORDS = 24
 """Words of a query that count; more make it slower, not better."""
-_STOP_WORDS = """a about after again all also am an and any anything are as at be because been before being between both but by can
+_STOP_WORDS = frozenset(
+    """a about after again all also am an and any anything are as at be because been before being between both but by can
     could did didn do does doing don done during each ever every few for from get gets getting go goes going gone got had has
     have having he her here hers him his how i if in into is it its just kind let like likely made make many may me might more
     most much must my no not now of off on one only or other our out over own s said same say says she should so some
     something such t than that the their them then there these they thing things think this those through to too type under up
     us use used using very want was way we well were what when where which while who whom whose why will with would yet you
-    your"""
+    your""".split()  # noqa: SIM905 - a line each would be 170
+)
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 
 def find_terms(words: str) -> list[str]:
     """The words of a question that say something, in quotes, so that nothing in them acts as FTS5's syntax."""
     found = [word.casefold() for word in re.findall(r"\w+", words)]
-    common = {*_STOP_WORDS.split()}
-    telling = [word for word in found if word not in common] or found
+    telling = [word for word in found if word not in _STOP_WORDS] or found
     return [f'"{word}"' for word in dict.fromkeys(telling[:_QUERY_WORDS])]
 
 
 def _build_query(connection: sqlite3.Connection, terms: Sequence[str]) -> str:
     """An FTS5 query for any of the terms; where too many texts match, for the rarest, which say most."""
-    counting = "SELECT count(*) FROM words WHERE words MATCH ?"
+
+    def count(query: str, most: int = _SCORED + 1) -> int:
+        counting = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
+        return connection.execute(counting, (query, most)).fetchone()[0]
+
     whole = " OR ".join(terms)
-    if connection.execute(counting, (whole,)).fetchone()[0] <= _SCORED:
+    counts = {term: found for term in terms if (found := count(term))}
+    if sum(counts.values()) <= _SCORED or (max(counts.values()) <= _SCORED and count(whole) <= _SCORED):
         return whole
-    counts = {term: connection.execute(counting, (term,)).fetchone()[0] for term in terms}
-    rarest = sorted((term for term in terms if counts[term]), key=counts.__getitem__)
+    if min(counts.values()) > _SCORED:  # which of them is the rarest?
+        counts = {term: count(term, -1) for term in counts}
+    rarest = sorted(counts, key=counts.__getitem__)
     sums = accumulate(counts[term] for term in rarest)
     return " OR ".join(term for term, total in zip(rarest, sums, strict=True) if total <= _SCORED or term == rarest[0])
 

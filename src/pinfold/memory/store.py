@@ -211,8 +211,8 @@ class Memory:
 
     def _load(self, connection: sqlite3.Connection, ids: list[int], visible: str) -> list[Note]:
         rows = connection.execute(
-            f"SELECT {_COLUMNS} FROM notes WHERE id IN (SELECT value FROM json_each(:ids)) AND {visible}",  # noqa: S608
-            {"ids": json.dumps(ids), "workspace": self._workspace},
+            f"SELECT {_COLUMNS} FROM notes WHERE id IN ({','.join(map(str, ids))}) AND {visible}",  # noqa: S608 - as above
+            {"workspace": self._workspace},
         ).fetchall()
         found = {row[0]: _note(row) for row in rows}
         return [found[id_] for id_ in ids if id_ in found]
@@ -311,8 +311,8 @@ class Database:
         except (OSError, sqlite3.Error) as error:
             raise MemoryUnusable(f"{self.file} cannot be opened: {error}; fix its permissions") from error
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            if write:
+            if write:  # the file keeps the mode it was made with
+                connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
