@@ -14,12 +14,12 @@ import anyio.to_thread
 
 from pinfold.app import sum_outbound
 from pinfold.events import FLOW, ActionFinished, ActionId, ActionProposed, CallTool, Json, SessionId
-from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.chat.renderers.transcript import LineSanitizer
 from pinfold.front.pages import (
     annotations_page,
     cost_page,
+    describe_pattern,
     egress_page,
     servers_page,
     skill_rows,
