@@ -40,7 +40,7 @@ _KINDS: Mapping[str, str] = {
 _STATUS = {"todo": "pending", "doing": "in_progress", "done": "completed"}
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TITLE = 120
-_SHOWN = 50_000
+_SHOWN = 20_000
 """Characters of an output."""
 _TAIL = 8_000
 """Characters of an output that still runs."""
