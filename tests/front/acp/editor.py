@@ -89,6 +89,8 @@ class Editor:
     updates: list[Json] = field(default_factory=list[Json])
     lines: list[Json] = field(default_factory=list[Json])
     asked: list[Json] = field(default_factory=list[Json])
+    moved: list[anyio.Event] = field(default_factory=list[anyio.Event])
+    """The last one is set by the next line."""
     session: str = ""
 
     def of(self, kind: str) -> list[Json]:
@@ -115,9 +117,10 @@ class Editor:
         return cast("Json", await self.connection._conn.send_request(method, params))  # pyright: ignore[reportPrivateUsage]
 
     async def until(self, is_there: Callable[[], object]) -> None:
+        """Looks again after every line."""
         with anyio.fail_after(60):
             while not is_there():
-                await anyio.sleep(0.01)
+                await self.moved[-1].wait()
 
 
 Answer = str | Callable[[Json], Any]
@@ -130,10 +133,10 @@ class _Client:
         self._answer = answer
         self._asked = asked
 
-    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+    async def session_update(self, **_: Any) -> None:
         pass  # the observer saw it
 
-    async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
+    async def request_permission(self, tool_call: Any, options: Any, **_: Any) -> Any:
         asked = {"call": tool_call.model_dump(by_alias=True), "options": {one.option_id: one for one in options}}
         self._asked.append(asked)
         chosen = self._answer if isinstance(self._answer, str) else await self._answer(asked)
@@ -177,8 +180,7 @@ async def _started(*program: str, cwd: Path) -> AsyncGenerator[Process]:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        transport: Any = process._transport  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
-        transport.close()
+        cast("Any", process)._transport.close()
 
 
 @asynccontextmanager
@@ -197,6 +199,7 @@ async def editing(
     asked: list[Json] = []
     updates: list[Json] = []
     lines: list[Json] = []
+    moved = [anyio.Event()]
 
     def judge(event: StreamEvent) -> None:
         message = event.message
@@ -208,6 +211,8 @@ async def editing(
         faults.extend(faults_of(message, methods.get(message.get("id"))))
         if message.get("method") == "session/update":
             updates.append(message["params"]["update"])
+        moved.append(anyio.Event())
+        moved[-2].set()
 
     model = ["--model", script(workspace.parent, replies)] if replies else []
     program = forked("-m", "pinfold", "acp", *model, *args)
@@ -219,7 +224,7 @@ async def editing(
             client, process.stdin, process.stdout, observers=[judge], use_unstable_protocol=True
         )
         try:
-            editor = Editor(connection, process, updates, lines, asked)
+            editor = Editor(connection, process, updates, lines, asked, moved)
             given = wire.ClientCapabilities.model_validate(capabilities or {})
             await connection.initialize(protocol_version=1, client_capabilities=given)
             if opens:

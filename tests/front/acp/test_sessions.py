@@ -218,41 +218,61 @@ async def test_closing_a_session_cancels_its_prompt(workspace: Path) -> None:
         assert stopped == ["cancelled"]
 
 
-async def test_a_session_of_the_terminal_is_followed_and_can_be_decided_from_the_editor(workspace: Path) -> None:
-    """Another process owns the session: the editor works through it."""
-    go = workspace / "go"
+def test_a_prompt_that_is_cancelled_at_once_does_not_run(workspace: Path, tmp_path: Path) -> None:
+    with raw(workspace, "--model", script(tmp_path, [call("python", code="open('ran', 'w')"), {"text": "x"}])) as agent:
+        agent.ask("initialize", {"protocolVersion": 1})
+        made = agent.ask("session/new", {"cwd": str(workspace), "mcpServers": []}, 2)["result"]["sessionId"]
+        said = {"sessionId": made, "prompt": [{"type": "text", "text": "Go."}]}
+        cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": made}}
+        prompt = {"jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params": said}
+        agent.write(json.dumps(prompt).encode() + b"\n" + json.dumps(cancel).encode())
+        while (answer := agent.read()).get("id") != 3:
+            pass
+        assert answer["result"] == {"stopReason": "cancelled"}
+    assert not (workspace / "ran").exists()
+
+
+@contextmanager
+def terminal(workspace: Path, *replies: dict[str, Any]) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """`pinfold run` once it runs its first cell, and the id of its session."""
+    model = script(workspace.parent, replies)
+    program = [sys.executable, "-m", "pinfold", "run", "--json", "--model", model, "--workspace", str(workspace), "Go."]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout
+            line = next(json.loads(line) for line in process.stdout if json.loads(line)["kind"] == "ActionStarted")
+            yield process, line["session"]
+        finally:
+            process.kill()
+
+
+async def test_a_session_of_the_terminal_is_followed_and_then_taken_over(workspace: Path) -> None:
     code = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)"
-    model = script(
-        workspace.parent, [call("python", code=code), {"text": "From the terminal."}, {"text": "To the editor."}]
-    )
-    program = [sys.executable, "-m", "pinfold", "run", "--model", model, "--workspace", str(workspace), "Go."]
-    with subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
-        with anyio.fail_after(60):
-            while not (there := [one for one in SessionStore().sessions() if one.summary.title == "Go."]):
-                await anyio.sleep(0.05)
+    replies = [call("python", code=code), {"text": "From the terminal."}, {"text": "To the editor."}]
+    with terminal(workspace, *replies) as (run, session):
         async with editing(workspace, opens=False) as editor:
-            editor.session = there[0].id
-            await editor.connection.load_session(session_id=editor.session, cwd=str(workspace), mcp_servers=[])
-            go.touch()
+            editor.session = session
+            await editor.connection.load_session(session_id=session, cwd=str(workspace), mcp_servers=[])
+            (workspace / "go").touch()
             await editor.until(lambda: "From the terminal." in editor.text)
             assert run.wait(60) == 0
-            await editor.until(lambda: SessionStore().sessions()[0].owner is None)
             assert await editor.prompt("And now?") == "end_turn"
             assert editor.text.endswith("To the editor.")
 
 
 def test_servers_of_an_editor_get_no_more_than_those_of_a_project(tmp_path: Path) -> None:
     """Positive and negative control: a plain one is confined to a sandbox, one with variables is not used."""
-    named = [
+    named: list[dict[str, Any]] = [
         {"name": "notes", "command": "/bin/notes", "args": ["/home"], "env": [{"name": "A", "value": "b"}]},
         {"name": "leak", "command": "/bin/leak", "args": [], "env": [{"name": "KEY", "value": "${OPENAI_API_KEY}"}]},
-        {"name": "web", "type": "http", "url": "https://example.com/mcp", "headers": []},
+        {"name": "remote", "type": "http", "url": "https://example.com/mcp", "headers": []},
         {"name": "old", "type": "sse", "url": "https://example.com/sse", "headers": []},
     ]
     data, left_out = client_servers(named)
     found = load_servers(client=data)
     specs = {spec.name: spec for spec in found.specs}
-    assert set(specs) == {"notes", "web"}
+    assert set(specs) == {"notes", "remote"}
     assert (specs["notes"].reach, specs["notes"].is_confined, specs["notes"].env) == ("nothing", True, {"A": "b"})
     assert len(left_out) == 1
     assert "'old' is not used" in left_out[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -129,26 +128,28 @@ async def test_an_allowed_session_is_not_asked_again_and_an_invented_option_allo
 
 
 async def test_several_requests_wait_at_once_and_are_answered_in_any_order(workspace: Path) -> None:
-    for name in ("a", "b"):
-        (workspace / f"{name}.txt").write_text("old\n")
-    code = """\
-import asyncio
-from servers.filesystem import edit_file
-await asyncio.gather(*(edit_file(f"{name}.txt", "old", "new") for name in "ab"))"""
-    both = anyio.Event()
-    order: list[str] = []
+    (workspace / "a.txt").write_text("old\n")
+    first, second = anyio.Event(), anyio.Event()
 
-    async def answer(asked: Any) -> str:
-        order.append(asked["call"]["title"])
-        if len(order) == 2:
-            both.set()
-        await both.wait()
-        return "allow" if "b.txt" in asked["call"]["title"] else "deny"
+    async def answer(_: Any) -> str:
+        if not first.is_set():
+            first.set()
+            await second.wait()
+            return "deny"
+        second.set()
+        return "allow"
 
-    async with editing(workspace, [call("python", code=code), {"text": "Done."}], answer=answer) as editor:
-        await editor.prompt("Edit both.")
-    assert len(order) == 2
-    assert ((workspace / "a.txt").read_text(), (workspace / "b.txt").read_text()) == ("old\n", "new\n")
+    async with editing(
+        workspace, [call("edit_file", path="a.txt", old="old", new="new"), {"text": "Done."}], answer=answer
+    ) as editor:
+        other = (await editor.connection.new_session(cwd=str(workspace), mcp_servers=[])).session_id
+        async with anyio.create_task_group() as group:
+            group.start_soon(editor.prompt, "Edit it.")
+            await first.wait()
+            edit: list[Any] = [wire.TextContentBlock(type="text", text="Edit it too.")]
+            assert (await editor.connection.prompt(session_id=other, prompt=edit)).stop_reason == "end_turn"
+    assert sorted(one["status"] for one in editor.calls()) == ["completed", "failed"]
+    assert (workspace / "a.txt").read_text() == "new\n"
 
 
 @pytest.mark.parametrize("forms", [True, False])
@@ -159,7 +160,7 @@ async def test_a_question_of_the_agent_reaches_the_user(workspace: Path, forms: 
         return wire.AcceptElicitationResponse(action="accept", content={"answer": "blue"})
 
     replies = [call("ask_user", question="Which colour?", options=["red", "blue"]), {"text": "Good.", "expect": "blue"}]
-    capabilities = {"elicitation": {"form": {}}} if forms else {}
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}}} if forms else {}
     async with editing(workspace, replies, answer=answer, capabilities=capabilities) as editor:
         assert await editor.prompt("Ask me.") == "end_turn"
     (asked,) = editor.asked
@@ -194,9 +195,7 @@ async def test_cancelling_stops_the_cell_and_keeps_the_session(workspace: Path, 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await editor.until(lambda: any("begun" in text for one in editor.calls() for text in texts(one)[1:]))
-            began = time.monotonic()
             await editor.connection.cancel(session_id=editor.session)
-        print(f"cancelled after {time.monotonic() - began:.2f} s")
         assert reasons == ["cancelled"]
         assert "result" in editor.lines[-1]  # all updates came before the answer
         assert editor.calls()[0]["status"] == "failed"
@@ -221,20 +220,6 @@ async def test_cancelling_while_the_user_is_asked_withdraws_the_question(workspa
         assert [one["method"] for one in editor.lines if "method" in one][-1] != "session/request_permission"
         assert any(one.get("method") == "$/cancel_request" for one in editor.lines)
     assert (workspace / "a.txt").read_text() == "old\n"
-
-
-async def test_a_prompt_that_is_cancelled_at_once_does_not_run(workspace: Path) -> None:
-    async with editing(workspace, [call("python", code="open('ran', 'w')"), {"text": "Done."}]) as editor:
-        stopped: list[str] = []
-
-        async def run() -> None:
-            stopped.append(await editor.prompt("Go."))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(run)
-            await editor.until(lambda: editor.connection._conn._pending)  # pyright: ignore[reportPrivateUsage]
-            await editor.connection.cancel(session_id=editor.session)
-        assert stopped == ["cancelled"]
 
 
 async def test_a_model_that_fails_is_an_error_of_one_line_and_the_next_prompt_works(workspace: Path) -> None:

@@ -200,6 +200,7 @@ class EditorAgent:
         await reply({})
 
     async def _prompt(self, params: Params, reply: Reply) -> None:
+        from pinfold.app import OwnerGone
         from pinfold.front.acp.commands import run_command
         from pinfold.front.acp.prompts import command_in
 
@@ -210,7 +211,15 @@ class EditorAgent:
         if name:
             text = await run_command(session, name, rest)
             blocks = [{"type": "text", "text": text}] if text else None
-        await reply(await session.prompt(blocks) if blocks is not None else {"stopReason": "end_turn"})
+        if blocks is None:
+            await reply({"stopReason": "end_turn"})
+            return
+        try:
+            result = await session.prompt(blocks)
+        except OwnerGone:  # the process that ran the session ended just now: it goes on here
+            await session.close()
+            result = await (await self._session(given.session_id)).prompt(blocks)
+        await reply(result)
 
     async def _cancel(self, params: Params) -> None:
         if session := self._open.get(SessionId(_read(params, _Session).session_id)):

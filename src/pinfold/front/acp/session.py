@@ -89,10 +89,6 @@ class EditorSession:
     def workspace(self) -> Path:
         return self.updates.workspace
 
-    @property
-    def has_turns(self) -> bool:
-        return bool(self.updates.title)
-
     # Its life
 
     async def run(self, *, replay: bool, task_status: TaskStatus[None]) -> None:

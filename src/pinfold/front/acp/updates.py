@@ -47,7 +47,8 @@ _TAIL = 8_000
 _FILE = 1 << 20
 """Bytes of one side of a diff."""
 _PICTURE_BYTES = 8 << 20
-"""Bytes of all pictures of one action."""
+_MOST = 8
+"""Pictures of one action."""
 _CUT_OFF = {"length": "cut off: the model reached its output limit", "filter": "cut off by the model's provider"}
 
 
@@ -148,7 +149,7 @@ class Updates:
             named = [{"sessionUpdate": "session_info_update", "title": self.title}]
         if event.turn in self.ours:
             return named
-        blocks = [_text_block(event.text), *[_picture(one.mime, await self._blob(one.blob)) for one in event.images]]
+        blocks = [_text_block(event.text), *[await self._picture(one.mime, one.blob) for one in event.images]]
         return [
             *named,
             *({"sessionUpdate": "user_message_chunk", "messageId": event.turn, "content": one} for one in blocks),
@@ -264,10 +265,7 @@ class Updates:
 
     async def _diff(self, change: events.FileChange) -> Json | None:
         """None if a side is no text, or was too large to be kept."""
-        sides = [
-            None if blob is None else await self._blob(blob)
-            for blob in (change.before, change.after)
-        ]  # fmt: skip
+        sides = [await self._read(change.before), await self._read(change.after)]
         kept = (sides[0] is not None or change.how == "added") and (sides[1] is not None or change.how == "removed")
         if not kept or any(data is not None and (len(data) > _FILE or b"\0" in data) for data in sides):
             return None
@@ -275,16 +273,20 @@ class Updates:
         return {"type": "diff", "path": self._path(change.path), "oldText": old, "newText": new or ""}
 
     async def _displays(self, displays: Iterable[events.DisplayRef]) -> list[Json]:
-        shown: list[Json] = []
-        left = _PICTURE_BYTES
-        for display in displays:
-            mime = next((one for one in _PICTURES if one in display.mime), None)
-            if mime is None:
-                continue
-            data = await self._blob(display.mime[mime])
-            left -= len(data)
-            shown.append(_picture(mime, data) if left >= 0 else _text_block(f"[a picture of {len(data):,} bytes]"))
-        return shown
+        mimes = [(mime, one.mime[mime]) for one in displays if (mime := next(filter(one.mime.get, _PICTURES), ""))]
+        return [await self._picture(mime, blob) for mime, blob in mimes[:_MOST]]
+
+    async def _picture(self, mime: str, blob: BlobId) -> Json:
+        data = await self._read(blob)
+        if data is None or len(data) > _PICTURE_BYTES:
+            return _text_block("[a picture that is too large, or is not kept any more]")
+        return {"type": "image", "mimeType": mime, "data": base64.b64encode(data).decode()}
+
+    async def _read(self, blob: BlobId | None) -> bytes | None:
+        try:
+            return None if blob is None else await self._blob(blob)
+        except events.PinfoldError:  # it is not kept any more
+            return None
 
     def _path(self, path: str) -> str:
         return str(self.workspace / path)
@@ -357,10 +359,6 @@ def _wrapped(block: Json) -> Json:
 
 def _text_block(text: str) -> Json:
     return {"type": "text", "text": text}
-
-
-def _picture(mime: str, data: bytes) -> Json:
-    return {"type": "image", "mimeType": mime, "data": base64.b64encode(data).decode()}
 
 
 def _title(text: str) -> str:
