@@ -255,7 +255,7 @@ class Updates:
         status = "completed" if event.outcome == "ok" else "failed"
         # Its title once more: an approval may have put a question in its place.
         told = ({"locations": places} if places else {}) | ({"title": one.title} if one else {})
-        return _progress(event.id, status=status, content=content, rawOutput={"outcome": event.outcome}, **told)
+        return _progress(event.id, status=status, content=content, **told)
 
     def _end_open(self) -> list[Update]:
         """Nothing runs any more."""
