@@ -283,7 +283,13 @@ async def test_modes_models_and_the_plan_are_told(workspace: Path) -> None:
             await editor.connection.set_session_mode(session_id=editor.session, mode_id="nonsense")
         with pytest.raises(RequestError):
             await editor.connection.set_config_option(session_id=editor.session, config_id="model", value="nope:x")
+        # Files are mounted otherwise there: the session is reopened, with its variables.
+        for mode in ("read-only", "auto"):
+            await editor.connection.set_session_mode(session_id=editor.session, mode_id=mode)
+            assert editor.of("config_option_update")[-1]["configOptions"][0]["currentValue"] == mode
+        await editor.prompt("/vars")
+        assert "plan" in editor.text.rpartition("name")[2]
     entries = editor.of("plan")[-1]["entries"]
     assert [(one["content"], one["status"]) for one in entries] == [("read", "pending"), ("write", "in_progress")]
     assert [one["currentModeId"] for one in editor.of("current_mode_update")] == ["plan", "full"]
-    assert editor.text.endswith("Another model.")
+    assert "Another model." in editor.text

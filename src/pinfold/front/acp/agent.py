@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.events import Json, PinfoldError, SessionId, convert, new_session_id
 from pinfold.front.acp.connection import AUTH_REQUIRED, INVALID_PARAMS, NOT_FOUND, Connection, Params, Reply, RpcError
@@ -30,40 +32,25 @@ _PROBE_S = 1.0
 """How long local model servers may take to say what they have."""
 _CLOSE_S = 15.0
 """How long all sessions may take to close."""
-_Given = TypeVar("_Given", bound=Struct)
 _Models: TypeAlias = tuple[tuple[str, str], ...]
 
 
-class _Session(Struct, rename="camel", kw_only=True):
-    session_id: str
+class _Given(Struct, rename="camel", kw_only=True):
+    """The parameters of all requests; empty where one was not given."""
 
-
-class _Place(Struct, rename="camel", kw_only=True):
-    cwd: str
+    session_id: SessionId = SessionId("")
+    cwd: str | None = None
     mcp_servers: list[dict[str, Json]] | None = None
     additional_directories: list[str] | None = None
-
-
-class _SessionPlace(_Place, rename="camel", kw_only=True):
-    session_id: str
-
-
-class _SetMode(_Session, rename="camel", kw_only=True):
-    mode_id: str
-
-
-class _SetOption(_Session, rename="camel", kw_only=True):
-    config_id: str
-    value: str
-
-
-class _List(Struct, rename="camel", kw_only=True):
-    cwd: str | None = None
+    prompt: Json = None
+    mode_id: str = ""
+    config_id: str = ""
+    value: str = ""
     cursor: str | None = None
+    method_id: str = ""
 
 
-class _Prompt(_Session, rename="camel", kw_only=True):
-    prompt: Json
+_Handler: TypeAlias = Callable[[_Given, Reply], Awaitable[None]]
 
 
 class EditorAgent:
@@ -88,21 +75,27 @@ class EditorAgent:
         """Sessions that began here; those in which nothing was said are removed at the end."""
         self._has_forms = False
         self._models: _Models | None = None
-        connection.requests |= {
-            "initialize": self._initialize,
-            "authenticate": self._authenticate,
-            "session/new": self._new,
-            "session/load": self._load,
-            "session/resume": self._resume,
-            "session/fork": self._fork,
-            "session/list": self._list,
-            "session/delete": self._delete,
-            "session/close": self._close,
-            "session/prompt": self._prompt,
-            "session/set_mode": self._set_mode,
-            "session/set_config_option": self._set_config_option,
+        self._opening = anyio.Lock()
+        of_sessions: dict[str, _Handler] = {
+            "new": self._new,
+            "load": self._load,
+            "resume": self._resume,
+            "fork": self._fork,
+            "list": self._list,
+            "delete": self._delete,
+            "close": self._close,
+            "prompt": self._prompt,
+            "set_mode": self._set_mode,
+            "set_config_option": self._set_config_option,
         }
+        connection.requests["initialize"] = self._initialize
+        connection.requests["authenticate"] = partial(self._handle, self._authenticate)
+        for name, handler in of_sessions.items():
+            connection.requests[f"session/{name}"] = partial(self._handle, handler)
         connection.notifications["session/cancel"] = self._cancel
+
+    async def _handle(self, handler: _Handler, params: Params, reply: Reply) -> None:
+        await handler(_read(params), reply)
 
     async def end(self) -> None:
         """Close every session; those in which nothing was said are removed."""
@@ -132,88 +125,75 @@ class EditorAgent:
         for name in ("session", "commands", "prompts"):
             import_module(f"pinfold.front.acp.{name}")
 
-    async def _authenticate(self, params: Params, reply: Reply) -> None:
-        if params.get("methodId") != SIGN_IN:
-            raise RpcError(INVALID_PARAMS, f"no sign-in {params.get('methodId')!r}; there is {SIGN_IN!r}")
+    async def _authenticate(self, given: _Given, reply: Reply) -> None:
+        if given.method_id != SIGN_IN:
+            raise RpcError(INVALID_PARAMS, f"no sign-in {given.method_id!r}; there is {SIGN_IN!r}")
         await reply({})
 
     # Sessions
 
-    async def _new(self, params: Params, reply: Reply) -> None:
-        place = _read(params, _Place)
+    async def _new(self, given: _Given, reply: Reply) -> None:
         id_ = new_session_id()
         self._made.add(id_)
-        options = await anyio.to_thread.run_sync(self._new_options, id_, place)
+        options = await anyio.to_thread.run_sync(self._new_options, id_, given)
         session = await self._start(id_, await _with_model(options))
         await reply({"sessionId": id_, **session.state()})
         await self._announce(session)
 
-    async def _load(self, params: Params, reply: Reply) -> None:
-        place = _read(params, _SessionPlace)
-        if session := self._open.get(SessionId(place.session_id)):
-            await session.replay()
-        else:
-            session = await self._reopen(place, replay=True)
+    async def _load(self, given: _Given, reply: Reply) -> None:
+        session = await self._reopen(given, replay=True)
         await self._send_commands(session)
         await reply(session.state())
         await session.announce()
 
-    async def _resume(self, params: Params, reply: Reply) -> None:
-        place = _read(params, _SessionPlace)
-        session = self._open.get(SessionId(place.session_id)) or await self._reopen(place, replay=False)
+    async def _resume(self, given: _Given, reply: Reply) -> None:
+        session = await self._reopen(given)
         await reply(session.state())
         await self._announce(session)
 
-    async def _fork(self, params: Params, reply: Reply) -> None:
+    async def _fork(self, given: _Given, reply: Reply) -> None:
         from pinfold.app import SessionStore, fork
 
-        place = _read(params, _SessionPlace)
-        id_, _ = await anyio.to_thread.run_sync(_find, place.session_id)
-        new, _ = await fork(SessionStore(), id_)
-        session = await self._reopen(_SessionPlace(session_id=new, cwd=place.cwd, mcp_servers=place.mcp_servers))
+        folder = await anyio.to_thread.run_sync(_find, given.session_id)
+        new, _ = await fork(SessionStore(), SessionId(folder.name))
+        session = await self._reopen(replace(given, session_id=new))
         await reply({"sessionId": new, **session.state()})
         await self._announce(session)
 
-    async def _list(self, params: Params, reply: Reply) -> None:
-        given = _read(params, _List)
+    async def _list(self, given: _Given, reply: Reply) -> None:
         await reply(await anyio.to_thread.run_sync(_list_sessions, given))
 
-    async def _delete(self, params: Params, reply: Reply) -> None:
-        from pinfold.app import NoSuchSession, SessionStore
+    async def _delete(self, given: _Given, reply: Reply) -> None:
+        from pinfold.app import SessionStore
 
-        name = _read(params, _Session).session_id
-        if session := self._open.get(SessionId(name)):
+        if session := self._open.get(given.session_id):
             await session.close()
-        try:
-            id_, _ = await anyio.to_thread.run_sync(_find, name)
-            await anyio.to_thread.run_sync(SessionStore().remove, id_)
-        except (NoSuchSession, RpcError):
-            pass  # it is gone already
+        with suppress(RpcError):  # it is gone already
+            await anyio.to_thread.run_sync(_find, given.session_id)
+            await anyio.to_thread.run_sync(SessionStore().remove, given.session_id)
         await reply({})
 
-    async def _close(self, params: Params, reply: Reply) -> None:
-        name = SessionId(_read(params, _Session).session_id)
-        if session := self._open.get(name):
+    async def _close(self, given: _Given, reply: Reply) -> None:
+        if session := self._open.get(given.session_id):
             await session.close()
-        elif name not in self._known:
-            raise RpcError(NOT_FOUND, f"{name!r} is not open here")
+        elif given.session_id not in self._known:
+            raise RpcError(NOT_FOUND, f"{given.session_id!r} is not open here")
         await reply({})
 
-    async def _prompt(self, params: Params, reply: Reply) -> None:
+    async def _prompt(self, given: _Given, reply: Reply) -> None:
         from pinfold.app import OwnerGone
         from pinfold.front.acp.commands import run_command
         from pinfold.front.acp.prompts import command_in
 
-        given = _read(params, _Prompt)
         session = await self._session(given.session_id)
         name, rest = command_in(given.prompt)
         blocks = given.prompt
         if name:
             text = await run_command(session, name, rest)
-            blocks = [{"type": "text", "text": text}] if text else None
-        if blocks is None:
-            await reply({"stopReason": "end_turn"})
-            return
+            if text is None:
+                await reply({"stopReason": "end_turn"})
+                return
+            blocks = [{"type": "text", "text": text}]
         try:
             result = await session.prompt(blocks)
         except OwnerGone:  # the process that ran the session ended just now: it goes on here
@@ -222,20 +202,28 @@ class EditorAgent:
         await reply(result)
 
     async def _cancel(self, params: Params) -> None:
-        if session := self._open.get(SessionId(_read(params, _Session).session_id)):
+        if session := self._open.get(_read(params).session_id):
             await session.cancel()
 
-    async def _set_mode(self, params: Params, reply: Reply) -> None:
-        given = _read(params, _SetMode)
-        await (await self._session(given.session_id)).set_mode(given.mode_id)
+    async def _set_mode(self, given: _Given, reply: Reply) -> None:
+        await self._change_mode(given.session_id, given.mode_id)
         await reply({})
 
-    async def _set_config_option(self, params: Params, reply: Reply) -> None:
-        given = _read(params, _SetOption)
+    async def _change_mode(self, id_: SessionId, mode: str) -> EditorSession:
+        session = await self._session(id_)
+        if options := session.options_for(mode):
+            async with self._opening:
+                await session.close()
+                session = await self._start(id_, options)
+            await session.announce()
+        await session.set_mode(mode)
+        return session
+
+    async def _set_config_option(self, given: _Given, reply: Reply) -> None:
         session = await self._session(given.session_id)
         match given.config_id:
             case "mode":
-                await session.set_mode(given.value)
+                session = await self._change_mode(given.session_id, given.value)
             case "model":
                 await session.set_model(given.value)
             case other:
@@ -244,65 +232,68 @@ class EditorAgent:
 
     # Opening
 
-    async def _session(self, name: str) -> EditorSession:
+    async def _session(self, id_: SessionId) -> EditorSession:
         """One that is open, or was: its owner may have ended meanwhile."""
-        id_ = SessionId(name)
         if session := self._open.get(id_):
             return session
         if id_ not in self._known:
-            raise RpcError(NOT_FOUND, f"the session {name!r} is not open; load it, or begin a new one")
-        session = await self._reopen(_SessionPlace(session_id=name, cwd=""))
+            raise RpcError(NOT_FOUND, f"the session {id_!r} is not open; load it, or begin a new one")
+        session = await self._reopen(_Given(session_id=id_))
         await session.announce()
         return session
 
-    async def _reopen(self, place: _SessionPlace, *, replay: bool = False) -> EditorSession:
-        id_, folder = await anyio.to_thread.run_sync(_find, place.session_id)
-        options = await anyio.to_thread.run_sync(self._resume_options, id_, folder, place)
-        return await self._start(id_, options, replay=replay)
+    async def _reopen(self, given: _Given, *, replay: bool = False) -> EditorSession:
+        """`replay`: all that happened in it is sent."""
+        async with self._opening:
+            if session := self._open.get(given.session_id):
+                if replay:
+                    await session.replay()
+                return session
+            folder = await anyio.to_thread.run_sync(_find, given.session_id)
+            options = await anyio.to_thread.run_sync(self._resume_options, folder, given)
+            return await self._start(given.session_id, options, replay=replay)
 
     async def _start(self, id_: SessionId, options: Options, *, replay: bool = False) -> EditorSession:
         from pinfold.app import SessionStore
         from pinfold.front.acp.session import EditorSession
 
-        folder = SessionStore().folder_of(id_)
-        session = EditorSession(self._connection, folder, id_, options, has_forms=self._has_forms)
         self._models = self._models if self._models is not None else await _list_models()
-        session.models = self._models
+        folder = SessionStore().folder_of(id_)
+        session = EditorSession(self._connection, folder, id_, options, self._models, has_forms=self._has_forms)
         await self._tasks.start(self._keep_open, session, replay)
+        self._known.add(id_)
+        if not session.closed.is_set():
+            self._open[id_] = session
         return session
 
     async def _keep_open(self, session: EditorSession, replay: bool, *, task_status: TaskStatus[None]) -> None:
-        self._known.add(session.id)
-        self._open[session.id] = session
         try:
             await session.run(replay=replay, task_status=task_status)
         finally:
-            del self._open[session.id]
+            self._open.pop(session.id, None)
 
-    def _new_options(self, id_: SessionId, place: _Place) -> Options:
+    def _new_options(self, id_: SessionId, given: _Given) -> Options:
         from pinfold.app import load_config, new_session_options
 
         flags = dict(self._flags)
         if "run.mode" not in load_config(flags=flags).origins:
             flags["run.mode"] = "ask"
-        return self._complete(new_session_options(id_, _folder(place.cwd), flags), place)
+        return self._complete(new_session_options(id_, _folder(given.cwd), flags), given)
 
-    def _resume_options(self, id_: SessionId, folder: Path, place: _SessionPlace) -> Options:
+    def _resume_options(self, folder: Path, given: _Given) -> Options:
         from pinfold.app import ConfigError, SessionStore, resume_options
 
-        options = resume_options(id_, folder, None, self._flags)
+        id_ = given.session_id
         known = SessionStore().summary_of(id_).workspace
-        if place.cwd and known and _folder(place.cwd) != Path(known):
-            raise ConfigError(f"{id_} is a session of {known}, not of {place.cwd}")
-        return self._complete(options, place)
+        if given.cwd and known and _folder(given.cwd) != Path(known):
+            raise ConfigError(f"{id_} is a session of {known}, not of {given.cwd}")
+        return self._complete(resume_options(id_, folder, None, self._flags), given)
 
-    def _complete(self, options: Options, place: _Place) -> Options:
-        from msgspec.structs import replace
-
+    def _complete(self, options: Options, given: _Given) -> Options:
         from pinfold.app.session.mcp import client_servers
 
-        servers, notices = client_servers(place.mcp_servers or [])
-        if place.additional_directories:
+        servers, notices = client_servers(given.mcp_servers or [])
+        if given.additional_directories:
             notices = (*notices, "further folders of the editor are not used; start `pinfold acp` with --mount PATH")
         toolbox = replace(options.toolbox, client_mcp=servers)
         return replace(options, unattended=False, toolbox=toolbox, notices=(*options.notices, *notices), **self._seen)
@@ -318,31 +309,29 @@ class EditorAgent:
         await self._connection.notify("session/update", {"sessionId": session.id, "update": update})
 
 
-def _read(params: Params, kind: type[_Given]) -> _Given:
+def _read(params: Params) -> _Given:
     """Raises msgspec.ValidationError."""
-    return convert(dict(params), kind)
+    return convert(dict(params), _Given)
 
 
-def _folder(cwd: str) -> Path:
-    if not Path(cwd).is_absolute():
+def _folder(cwd: str | None) -> Path:
+    if not cwd or not Path(cwd).is_absolute():
         raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, and {cwd!r} is none")
     return Path(cwd).resolve()
 
 
-def _find(name: str) -> tuple[SessionId, Path]:
-    """By its whole id: no title and no beginning will do. Raises RpcError."""
+def _find(id_: SessionId) -> Path:
+    """Its folder. By its whole id: no title and no beginning will do. Raises RpcError."""
     from pinfold.app import NoSuchSession, SessionStore
 
-    try:
-        id_, folder = SessionStore().find(name)
-    except NoSuchSession:
-        id_, folder = SessionId(""), Path()
-    if id_ != name:
-        raise RpcError(NOT_FOUND, f"there is no session {name!r}; session/list names them")
-    return id_, folder
+    with suppress(NoSuchSession):
+        found, folder = SessionStore().find(id_)
+        if found == id_:
+            return folder
+    raise RpcError(NOT_FOUND, f"there is no session {id_!r}; session/list names them")
 
 
-def _list_sessions(given: _List) -> Json:
+def _list_sessions(given: _Given) -> Json:
     from pinfold.app import SessionStore
     from pinfold.app.storage import list_nodes
     from pinfold.front.pages import title_of
@@ -367,8 +356,6 @@ def _time(at: str) -> str:
 
 async def _with_model(options: Options) -> Options:
     """Raises RpcError if there is no model at all."""
-    from msgspec.structs import replace
-
     from pinfold.app import ConfigError
     from pinfold.app.models import choose_model
 

@@ -10,20 +10,9 @@ from collections.abc import Awaitable, Callable
 import anyio
 from anyio.abc import TaskGroup
 
+from pinfold import events
 from pinfold.app import CommandRefused
-from pinfold.events import (
-    ActionDenied,
-    ActionFinished,
-    ActionId,
-    ApprovalDecided,
-    ApprovalRequested,
-    Command,
-    Decide,
-    Event,
-    Json,
-    Scope,
-    SessionId,
-)
+from pinfold.events import ApprovalRequested, Command, Decide, Event, Json, SessionId
 from pinfold.front.acp.connection import Connection, RpcError
 from pinfold.front.acp.updates import fenced
 from pinfold.front.pages import describe_pattern
@@ -32,7 +21,7 @@ from pinfold.text import exact, exact_line, first_line, presentable_line
 _SHOWN = 200_000
 """Characters of a request; one that needs more can only be denied."""
 _TITLE = 200
-_SCOPES: dict[str, Scope] = {"allow": "once", "session": "session", "always": "always"}
+_SCOPES: dict[str, events.Scope] = {"allow": "once", "session": "session", "always": "always"}
 _ANSWER = "answer"
 _OTHER = "other"
 
@@ -53,7 +42,7 @@ class Permissions:
         self._submit = submit
         self._tasks = tasks
         self._has_forms = has_forms
-        self._asked: dict[ActionId, anyio.CancelScope] = {}
+        self._asked: dict[events.ActionId, anyio.CancelScope] = {}
 
     def take(self, event: Event) -> None:
         match event:
@@ -61,12 +50,12 @@ class Permissions:
                 self._dismiss(event.id)  # asked again: what was shown is outdated
                 self._asked[event.id] = scope = anyio.CancelScope()
                 self._tasks.start_soon(self._ask, event, scope)
-            case ApprovalDecided() | ActionDenied() | ActionFinished():
+            case events.ApprovalDecided() | events.ActionDenied() | events.ActionFinished():
                 self._dismiss(event.id)
             case _:
                 pass
 
-    def _dismiss(self, id_: ActionId) -> None:
+    def _dismiss(self, id_: events.ActionId) -> None:
         if scope := self._asked.pop(id_, None):
             scope.cancel()
 

@@ -16,27 +16,7 @@ from msgspec.structs import replace
 from pinfold import events
 from pinfold.app import CommandRefused, Link, LiveSession, Options, OwnerGone, background, connect
 from pinfold.app.clients import entries_of, store_picture
-from pinfold.events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Command,
-    Configure,
-    Continue,
-    Delta,
-    Entry,
-    Event,
-    Interrupt,
-    Json,
-    Mode,
-    PinfoldError,
-    Say,
-    SessionId,
-    TurnEnded,
-    TurnFailed,
-    TurnId,
-    TurnInterrupted,
-    new_turn_id,
-)
+from pinfold.events import Command, Entry, Event, Json, PinfoldError, SessionId, TurnId
 from pinfold.front.acp.connection import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, Connection, RpcError
 from pinfold.front.acp.permissions import Permissions
 from pinfold.front.acp.prompts import read_prompt
@@ -62,8 +42,16 @@ class _Waiter(Struct):
 
 class EditorSession:
     def __init__(
-        self, connection: Connection, folder: Path, session: SessionId, options: Options, *, has_forms: bool
+        self,
+        connection: Connection,
+        folder: Path,
+        session: SessionId,
+        options: Options,
+        models: tuple[tuple[str, str], ...],
+        *,
+        has_forms: bool,
     ) -> None:
+        """`models` to choose from, each with a few words."""
         self.id = session
         self.folder = folder
         self.link: Link
@@ -71,6 +59,7 @@ class EditorSession:
         self._permissions: Permissions
         self._connection = connection
         self._options = options
+        self._models = models
         self._has_forms = has_forms
         self._waiters: list[_Waiter] = []
         self._turns: dict[TurnId, bool] = {}
@@ -80,10 +69,8 @@ class EditorSession:
         self.closed = anyio.Event()
         self._first: list[Update] = []
         """What is sent once the editor knows the session."""
-        self._pending: dict[events.ActionId, ApprovalRequested] = {}
+        self._pending: dict[events.ActionId, events.ApprovalRequested] = {}
         self._options_sent: list[Json] = []
-        self.models: tuple[tuple[str, str], ...] = ()
-        """Models to choose from, each with a few words."""
 
     @property
     def workspace(self) -> Path:
@@ -102,8 +89,9 @@ class EditorSession:
                 self._permissions = Permissions(
                     self._connection, self.id, link.submit, tasks, has_forms=self._has_forms
                 )
+                self.updates.context = status.context
                 last = await self._read_past(status.seq, replay=replay)
-                self.updates.context, self.updates.model = status.context, status.model
+                self.updates.model = status.model
                 async with link.subscribe(last) as feed:
                     opened = True
                     task_status.started()
@@ -131,9 +119,9 @@ class EditorSession:
             elif entry.seq > began:
                 self._first += found
             match entry.event:
-                case ApprovalRequested() as event:
+                case events.ApprovalRequested() as event:
                     self._pending[event.id] = event
-                case ApprovalDecided(id=id_) | events.ActionFinished(id=id_):
+                case events.ApprovalDecided(id=id_) | events.ActionFinished(id=id_):
                     self._pending.pop(id_, None)
                 case _:
                     pass
@@ -163,7 +151,7 @@ class EditorSession:
 
     # Its events
 
-    async def _follow(self, feed: AsyncIterator[Entry | Delta]) -> None:
+    async def _follow(self, feed: AsyncIterator[Entry | events.Delta]) -> None:
         await self._announced.wait()
         try:
             async for item in feed:
@@ -220,7 +208,7 @@ class EditorSession:
 
     async def prompt(self, blocks: Json) -> Json:
         """One turn; why it stopped. Raises RpcError."""
-        turn = new_turn_id()
+        turn = events.new_turn_id()
         self._turns[turn] = False
         try:
             said = await anyio.to_thread.run_sync(read_prompt, blocks, self.workspace, self._store_picture)
@@ -234,15 +222,15 @@ class EditorSession:
                 del self._turns[turn]
                 turn = status.turn
                 self._turns[turn] = False
-                return await self._run_turn(turn, Continue())
-            return await self._run_turn(turn, Say(turn=turn, text=said.text, images=said.images))
+                return await self._run_turn(turn, events.Continue())
+            return await self._run_turn(turn, events.Say(turn=turn, text=said.text, images=said.images))
         finally:
             self._turns.pop(turn, None)
 
     def _store_picture(self, data: bytes, what: str) -> events.Image:
         return store_picture(self.link, self.folder, data, what)
 
-    async def _run_turn(self, turn: TurnId, command: Say | Continue) -> Json:
+    async def _run_turn(self, turn: TurnId, command: events.Say | events.Continue) -> Json:
         self.updates.ours.add(turn)
         try:
             end = await self.submit(command, lambda event: _ends(event, turn))
@@ -251,11 +239,11 @@ class EditorSession:
                 await self._interrupt(turn)
             raise
         match end:
-            case TurnFailed(at_limit=True):
+            case events.TurnFailed(at_limit=True):
                 return {"stopReason": "max_turn_requests"}
-            case TurnFailed(error=error, temporary=temporary):
+            case events.TurnFailed(error=error, temporary=temporary):
                 raise RpcError(INTERNAL, f"{error}{' (try again later)' if temporary else ''}")
-            case TurnInterrupted():
+            case events.TurnInterrupted():
                 return {"stopReason": "cancelled"}
             case _:
                 return {"stopReason": _STOP_REASONS[self.updates.finish]}
@@ -268,7 +256,7 @@ class EditorSession:
 
     async def _interrupt(self, turn: TurnId) -> None:
         try:
-            await self.link.submit(Interrupt(target=turn))
+            await self.link.submit(events.Interrupt(target=turn))
         except (CommandRefused, OwnerGone) as refusal:
             logger.info("%s: %s", self.id, refusal)
 
@@ -284,19 +272,30 @@ class EditorSession:
         """Raises RpcError."""
         plan = self.updates.plan
         if mode == "plan":
-            change = Configure(plan=replace(plan, locked=True, state="planning"))
-        elif mode in get_args(Mode):
+            change = events.Configure(plan=replace(plan, locked=True, state="planning"))
+        elif mode in get_args(events.Mode):
             agreed = replace(plan, locked=False, state="executing") if plan.locked else None
-            change = Configure(mode=cast("Mode", mode), plan=agreed)
+            change = events.Configure(mode=cast("events.Mode", mode), plan=agreed)
         else:
-            raise RpcError(INVALID_PARAMS, f"no mode {mode!r}; choose {', '.join((*get_args(Mode), 'plan'))}")
+            raise RpcError(INVALID_PARAMS, f"no mode {mode!r}; choose {', '.join((*get_args(events.Mode), 'plan'))}")
         await self.change(change)
+
+    def options_for(self, mode: str) -> Options | None:
+        """How it is to be reopened in this mode, where its files are mounted otherwise; None if it need not be."""
+        now = self.updates.mode
+        known = mode in get_args(events.Mode)
+        if mode == now or "read-only" not in (mode, now) or not known or not isinstance(self.link, LiveSession):
+            return None
+        if self._turns:
+            raise RpcError(INVALID_PARAMS, f"a turn is running; stop it, then choose {mode}")
+        # The log has the present model; other flags stay as given.
+        return replace(self._options, mode=mode, model=None, git_checkpoints=None, notices=())
 
     async def set_model(self, model: str) -> None:
         """Raises CommandRefused, RpcError."""
-        await self.change(Configure(model=model))
+        await self.change(events.Configure(model=model))
 
-    async def change(self, change: Configure | events.Rename) -> None:
+    async def change(self, change: events.Configure | events.Rename) -> None:
         with anyio.move_on_after(_CHANGE_S):
             await self.submit(change, lambda event: isinstance(event, events.SessionChanged))
 
@@ -308,7 +307,7 @@ class EditorSession:
 
     def config_options(self) -> list[Json]:
         model = self.updates.model
-        known = {model: "", **dict(self.models)}
+        known = {model: "", **dict(self._models)}
         modes = [{"value": id_, "name": id_, "description": words} for id_, words in (*MODES, _PLAN)]
         models = [
             {"value": name, "name": name, **({"description": words} if words else {})}
@@ -334,4 +333,4 @@ class EditorSession:
 
 
 def _ends(event: Event, turn: TurnId) -> bool:
-    return isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn
+    return isinstance(event, events.TurnEnded | events.TurnFailed | events.TurnInterrupted) and event.turn == turn

@@ -21,21 +21,15 @@ from pinfold.text import cap_text, first_line, join_names, presentable, presenta
 Update: TypeAlias = dict[str, Json]
 Language: TypeAlias = Literal["", "python", "sh", "diff"]
 ReadBlob: TypeAlias = Callable[[BlobId], Awaitable[bytes]]
-_KINDS: Mapping[str, str] = {
-    "shell": "execute",
-    "read_file": "read",
-    "list_files": "read",
-    "list_directory": "read",
-    "edit_file": "edit",
-    "write_file": "edit",
-    "apply_patch": "edit",
-    "grep": "search",
-    "glob": "search",
-    "fetch": "fetch",
-    "plan": "think",
-    "task": "think",
-    "note": "think",
+_TOOLS = {
+    "execute": ("shell",),
+    "read": ("read_file", "list_files", "list_directory"),
+    "edit": ("edit_file", "write_file", "apply_patch"),
+    "search": ("grep", "glob"),
+    "fetch": ("fetch",),
+    "think": ("plan", "task", "note"),
 }
+_KINDS: Mapping[str, str] = {tool: kind for kind, tools in _TOOLS.items() for tool in tools}
 """By tool; other tools are `other`."""
 _STATUS = {"todo": "pending", "doing": "in_progress", "done": "completed"}
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -298,7 +292,8 @@ class Updates:
             case events.SessionOpened():
                 self.mode, self.model = event.mode, event.model
                 lost = f"opened again; lost: {join_names(event.lost, 12)}" if event.lost else ""
-                return [*self._end_open(), *([self._note(lost)] if lost else [])]
+                cut_off = [_progress(id_, status="failed") for id_ in self._open]  # how they ended comes later
+                return [*cut_off, *([self._note(lost)] if lost else [])]
             case events.SessionChanged():
                 return self._on_changed(event)
             case events.SessionRewound():
