@@ -24,6 +24,8 @@ from pinfold.events import SessionId
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
+NOTES = Path(__file__).parents[2] / "app" / "mcp" / "servers" / "notes.py"
+
 
 class Raw:
     """The program, line by line."""
@@ -273,10 +275,23 @@ def test_servers_of_an_editor_get_no_more_than_those_of_a_project(tmp_path: Path
     found = load_servers(client=data)
     specs = {spec.name: spec for spec in found.specs}
     assert set(specs) == {"notes", "remote"}
-    assert (specs["notes"].reach, specs["notes"].is_confined, specs["notes"].env) == ("nothing", True, {"A": "b"})
+    assert (specs["notes"].reach, specs["notes"].is_confined, specs["notes"].env) == ("workspace", True, {"A": "b"})
     assert len(left_out) == 1
     assert "'old' is not used" in left_out[0]
     assert any("leak is not used: variables" in fault for fault in found.faults)
+
+
+@pytest.mark.parametrize("option", ["allow", "deny"])
+async def test_a_server_of_the_editor_is_called_once_the_user_agrees(workspace: Path, option: str) -> None:
+    (workspace / "server.py").write_bytes(NOTES.read_bytes())
+    (workspace / "notes").mkdir()
+    args = ["server.py", str(workspace / "notes")]
+    server = wire.McpServerStdio(name="others", command=sys.executable, args=args, env=[])
+    used = call("python", code="from servers.others import note\nnote(text='a')")
+    async with editing(workspace, [used, {"text": "Done."}], servers=[server], answer=option) as editor:
+        await editor.prompt("Keep a note.")
+    assert editor.asked
+    assert (workspace / "notes" / "notes.txt").exists() == (option == "allow")
 
 
 async def test_a_server_that_cannot_be_used_is_said(workspace: Path) -> None:

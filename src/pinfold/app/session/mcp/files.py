@@ -109,11 +109,8 @@ def client_servers(named: Iterable[Mapping[str, Json]]) -> tuple[bytes | None, t
     for one in named:
         match one:
             case {"name": str(name), "command": str(command), **rest}:
-                entries[name] = {
-                    "command": command,
-                    "args": rest.get("args") or [],
-                    "env": _named_values(rest.get("env")),
-                }
+                env = _named_values(rest.get("env"))
+                entries[name] = {"command": command, "args": rest.get("args") or [], "env": env, "reach": "workspace"}
             case {"name": str(name), "type": "http", "url": str(url), **rest}:
                 entries[name] = {"type": "http", "url": url, "headers": _named_values(rest.get("headers"))}
             case _:
