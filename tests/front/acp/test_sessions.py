@@ -109,7 +109,8 @@ def test_little_is_loaded_before_the_first_answer(workspace: Path) -> None:
 
 def test_a_session_is_answered_before_anything_is_told_of_it(workspace: Path, tmp_path: Path) -> None:
     """ACP-SESSION-001, ACP-SESSION-002, ACP-TRANSPORT-001, ACP-TRANSPORT-002."""
-    with raw(workspace, "--model", script(tmp_path, [{"text": "x"}])) as agent:
+    flags = ("--allow-host", "example.org", "--mount", str(tmp_path / "script.jsonl"), "--max-steps", "3")
+    with raw(workspace, "--model", script(tmp_path, [{"text": "x"}]), *flags) as agent:
         agent.ask("initialize", {"protocolVersion": 1})
         made = agent.ask("session/new", {"cwd": str(workspace), "mcpServers": []}, 2)
         assert [one.get("id") for one in agent.lines] == [1, 2]

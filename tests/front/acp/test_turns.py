@@ -127,6 +127,16 @@ async def test_an_allowed_session_is_not_asked_again_and_an_invented_option_allo
     assert (workspace / "a.txt").read_text() == "3\n"
 
 
+async def test_nobody_is_asked_about_what_is_too_long_to_be_shown(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("old\n")
+    replies = [call("edit_file", path="a.txt", old="old", new="x" * 250_000), {"text": "Done."}]
+    async with editing(workspace, replies, answer="allow") as editor:
+        await editor.prompt("Edit it.")
+    assert not editor.asked
+    assert "too long to be shown whole" in texts(editor.calls()[0])[0]
+    assert (workspace / "a.txt").read_text() == "old\n"
+
+
 async def test_several_requests_wait_at_once_and_are_answered_in_any_order(workspace: Path) -> None:
     (workspace / "a.txt").write_text("old\n")
     first, second = anyio.Event(), anyio.Event()

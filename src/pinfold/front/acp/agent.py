@@ -276,7 +276,7 @@ class EditorAgent:
         from pinfold.app import load_config, new_session_options
 
         flags = dict(self._flags)
-        if "run.mode" not in load_config(flags=flags).origins:
+        if "run.mode" not in load_config(flags={"run.mode": flags["run.mode"]}).origins:
             flags["run.mode"] = "ask"
         return self._complete(new_session_options(id_, _folder(given.cwd), flags), given)
 

@@ -1,6 +1,6 @@
 """Asks the editor's user for approvals, and the agent's own questions; several at once.
 
-What is asked stands in the request as it is: nobody is asked to allow what they cannot see.
+What is asked stands in the request as it is. The engine denies what is too long to be shown, so nobody is asked about that.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from pinfold.front.acp.updates import fenced
 from pinfold.front.pages import describe_pattern
 from pinfold.text import exact, exact_line, first_line, presentable_line
 
-_SHOWN = 200_000
-"""Characters of a request; one that needs more can only be denied."""
 _TITLE = 200
 _SCOPES: dict[str, events.Scope] = {"allow": "once", "session": "session", "always": "always"}
 _ANSWER = "answer"
@@ -77,9 +75,6 @@ class Permissions:
     async def _approval(self, event: ApprovalRequested) -> Decide:
         shows = exact(event.shows.rstrip("\n"))
         options = _options(event)
-        if len(shows) > _SHOWN:
-            shows = f"Too long to show ({len(shows):,} characters), so it can only be denied."
-            options = options[-1:]
         is_diff = "\n@@ -" in f"\n{shows}"
         content = [fenced(exact(event.reason)), *([fenced(shows, "diff" if is_diff else "")] if shows else [])]
         # Some editors show the title alone, so the command stands in it.
@@ -136,7 +131,6 @@ class Permissions:
 
 
 def _options(event: ApprovalRequested) -> list[Json]:
-    """The last one is no."""
     bundled = " (all such calls of this cell)" if event.bundled else ""
     options = [{"optionId": "allow", "name": f"Allow once{bundled}", "kind": "allow_once"}]
     if event.pattern:
