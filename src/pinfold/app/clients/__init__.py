@@ -6,7 +6,13 @@ from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pinfold.app.clients.attachments import collect_attachments, refuse_reserved_name, save_stdin, store_pictures
+    from pinfold.app.clients.attachments import (
+        collect_attachments,
+        refuse_reserved_name,
+        save_stdin,
+        store_picture,
+        store_pictures,
+    )
     from pinfold.app.clients.batch import LocalTasks, ResultFile, has_views, read_tasks, run_batch, shared_workspaces
     from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
     from pinfold.app.clients.client_session import CellResult, ClientSession

@@ -67,6 +67,12 @@ def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tu
     return tuple(picture(blobs, path) for path in paths)
 
 
+def store_picture(link: Link, folder: Path, data: bytes, what: str) -> Image:
+    """The same for one picture that is no file. Raises ConfigError."""
+    blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs")
+    return _keep_picture(blobs, data, what)
+
+
 def _describe_attachment(what: str, name: str, path: Path) -> str:
     place = f"the read-only data {name!r} (its path is listed above)"
     if path.is_dir():
@@ -117,9 +123,14 @@ def is_picture(path: Path) -> bool:
 def picture(blobs: Blobs, path: Path) -> Image:
     """Put it on record. Raises ConfigError."""
     data = read_limited(path, LARGEST_PICTURE, f"is too large for a model: the limit is {LARGEST_PICTURE:,} bytes")
+    return _keep_picture(blobs, data, str(path))
+
+
+def _keep_picture(blobs: Blobs, data: bytes, what: str) -> Image:
     kind = _kind(data)
-    if kind is None:
-        raise ConfigError(f"{path} is no picture a model can look at; it takes PNG, JPEG, GIF and WebP")
+    if kind is None or len(data) > LARGEST_PICTURE:
+        limit = f"PNG, JPEG, GIF and WebP up to {LARGEST_PICTURE >> 20} MB"
+        raise ConfigError(f"{what} is no picture a model can look at; it takes {limit}")
     return Image(mime=kind, blob=blobs.put(data))
 
 

@@ -67,6 +67,10 @@ class SessionStore:
         """Where a session that begins will lie; its first owner makes the folder."""
         return self.root / session
 
+    def summary_of(self, session: SessionId) -> Summary:
+        """Empty if it cannot be read."""
+        return summarise(self.folder_of(session)) or Summary()
+
     def sessions(self) -> list[StoredSession]:
         """Every session, the most recently used first."""
         found: list[StoredSession] = []

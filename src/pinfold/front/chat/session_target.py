@@ -132,7 +132,7 @@ def _resolve_target(given: Flags, name: str | None) -> SessionTarget:
     else:
         session = new_session_id()
         folder = None if given["ephemeral"] else SessionStore().folder_of(session)
-        if "run.mode" not in load_config(flags=flags).origins:
+        if "run.mode" not in load_config(flags={"run.mode": flags["run.mode"]}).origins:
             flags["run.mode"] = "ask"
         options = new_session_options(session, given["workspace"], flags)
         options = replace(options, title=given.get("title"))

@@ -15,12 +15,12 @@ import anyio.to_thread
 from pinfold.app import load_config, sum_outbound
 from pinfold.app.session import Note, open_memory, search_notes
 from pinfold.events import FLOW, ActionFinished, ActionId, ActionProposed, CallTool, Json, SessionId
-from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.chat.renderers.transcript import LineSanitizer
 from pinfold.front.pages import (
     annotations_page,
     cost_page,
+    describe_pattern,
     egress_page,
     note_fields,
     notes_page,
