@@ -16,6 +16,7 @@ import msgspec
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.models.session_models import BreakerStore, NoModel, SpendingLedger, native_form, select_models
 from pinfold.app.session.action_runner import SandboxActionRunner
+from pinfold.app.session.answers import AnswerForm
 from pinfold.app.session.build_session import (
     ModelSwitcher,
     build_runner,
@@ -27,7 +28,7 @@ from pinfold.app.session.build_session import (
 )
 from pinfold.app.session.checkpoints import Checkpoints
 from pinfold.app.session.mcp.server_requests import ServerContext
-from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
+from pinfold.app.session.options import IMPORTED, CallerTerms, Options, SessionStatus, is_imported
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
@@ -67,13 +68,23 @@ CHECK_SAID = 2000
 class LiveSession:
     """Front ends have two calls: `submit` and `subscribe`."""
 
-    def __init__(self, log: Log, engine: Engine, runner: SandboxActionRunner, hooks: Hooks, began: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        engine: Engine,
+        runner: SandboxActionRunner,
+        *,
+        switching: ModelSwitcher,
+        hooks: Hooks,
+        began: int,
+    ) -> None:
         self.session = log.session
         self.began = began
         """The last event before this process became the owner."""
         self.log = log
         self._engine = engine
         self._runner = runner
+        self._switching = switching
         self._hooks = hooks
         self._watched: anyio.Event | None = None
         """Set once a caller waits."""
@@ -154,6 +165,18 @@ class LiveSession:
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
         self._runner.judging.guards = guards
+
+    async def set_caller_terms(self, terms: CallerTerms) -> None:
+        """What a client asks for with a turn: from here on, until other terms are set."""
+        from pinfold.app.session.caller_tools import offer_tools
+
+        offer_tools(self._runner, terms.tools)
+        core = self._engine.core
+        core.form = AnswerForm(terms.answer_schema) if terms.answer_schema is not None else None
+        if terms.instructions != self._switching.said:
+            self._switching.said = terms.instructions
+            prompt = self._switching.prompt()
+            await core.record(SessionChanged(title=core.state.title, model=core.model.name, prompt=prompt))
 
     async def query(self, what: Sight) -> Json:
         """Plain data for front ends. Raises SandboxUnavailable, ConfigError."""
@@ -298,7 +321,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
             await engine.recover()
             if folder is not None and imported:
                 (folder / IMPORTED).unlink(missing_ok=True)
-            live = LiveSession(log, engine, runner, options.hooks, began)
+            live = LiveSession(log, engine, runner, switching=switching, hooks=options.hooks, began=began)
             logger.info("%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox)
             if damage:
                 logger.error("%s: %s", session, damage)
