@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         private_dir,
         remove_unstarted,
         scratch_folder,
+        state_dir,
         warm_dir,
     )
     from pinfold.app.session.approvals import Approval, Approve, Decision
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pinfold.app.tasks import background
     from pinfold.app.trust.privacy import OutboundTotal, sum_outbound
     from pinfold.engine import CommandRefused, changed_in_words, compacted_in_words, plan_in_words, rewound_in_words
+    from pinfold.log import BlobMissing
     from pinfold.model import BUILTIN
     from pinfold.sandbox import parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pinfold.app.clients.best_of_n import BestOfN, describe_conflicts
     from pinfold.app.clients.caller_turns import CallerTurns, Prompt, TurnPlace, TurnRun
     from pinfold.app.clients.client_session import CellResult, ClientSession
-    from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, server_token
+    from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, read_or_make_token, server_token
     from pinfold.app.clients.mcp_passthrough import LATEST, Line, Speech, Upstream
     from pinfold.app.clients.notebooks import (
         AttachedNotebook,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         with_outputs,
     )
     from pinfold.app.clients.plain_turns import PlainModels, default_embeddings, describe_form, embed_texts
+    from pinfold.app.clients.served_sessions import ServedSessions, status_now
     from pinfold.app.clients.session_history import (
         ModelBill,
         SessionHistory,
@@ -44,5 +45,6 @@ if TYPE_CHECKING:
     from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, Thinking
     from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
     from pinfold.app.clients.wire_records import WireRecords, open_records
+    from pinfold.app.clients.workspace_files import FileEntry, list_files, open_file, write_file
 
 __getattr__ = lazy_names(__name__)

@@ -94,9 +94,9 @@ class TurnRun:
 class Sessions(Protocol):
     """The part of ServedSessions that turns need."""
 
-    async def link(self, session: str, *, attended: bool = False) -> Link: ...
+    async def link(self, name: str, *, attended: bool = False) -> Link: ...
 
-    async def fork(self, session: str, *, title: str = "", to: int | None = None) -> Link: ...
+    async def fork(self, name: str, *, attended: bool = True) -> Link: ...
 
     def turn_slot(self) -> AbstractAsyncContextManager[object]: ...
 
@@ -176,7 +176,7 @@ class CallerTurns:
         later = await _first_turn_after(link, place)
         if later is None:
             return link
-        fork = await self._sessions.fork(place.session)
+        fork = await self._sessions.fork(place.session, attended=False)
         with suppress(CommandRefused):  # no cell ran since
             await fork.submit(Rewind(turn=later, what="variables"))
         await fork.submit(Rewind(turn=later, what="chat"))

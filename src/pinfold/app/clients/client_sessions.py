@@ -193,8 +193,13 @@ def server_token(variable: str | None, name: str) -> tuple[str, str]:
             raise ConfigError(f"{variable} holds no token: at least 16 letters, digits, - . _ ~ + / or =")
         return token, f"the environment variable {variable}"
     path = private_dir(state_dir()) / f"{name}.token"
+    return read_or_make_token(path), str(path)
+
+
+def read_or_make_token(path: Path) -> str:
+    """The token in a file that only the user can read; made if there is none."""
     token = (read_private(path) or b"").decode("ascii", "replace").strip()
     if not _TOKEN.fullmatch(token):
         token = secrets.token_urlsafe(32)
         write_private(path, f"{token}\n".encode())
-    return token, str(path)
+    return token

@@ -12,6 +12,7 @@ from time import monotonic
 import anyio
 import msgspec
 from anyio.abc import SocketStream, TaskGroup, TaskStatus
+from msgspec import Struct, field
 
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
@@ -40,8 +41,14 @@ _STOP_S = 10.0
 """How long sessions may take to end; then they are left to end with us."""
 
 
+class _Held(Struct, frozen=True):
+    live: LiveSession
+    let_go: anyio.Event = field(default_factory=anyio.Event)
+    gone: anyio.Event = field(default_factory=anyio.Event)
+
+
 class Daemon:
-    """Everything `pinfold up` holds."""
+    """Everything `pinfold up` and `pinfold serve` hold."""
 
     def __init__(self, *, idle_s: float = IDLE_S, pool: int = POOL) -> None:
         self._idle_s = idle_s
@@ -49,47 +56,78 @@ class Daemon:
         self._began = monotonic()
         self._over = anyio.Event()
         self._warm: str | None = None
-        self._held: dict[SessionId, anyio.Event] = {}
-        """Each with the word to let go of it."""
-        self._left = anyio.Event()
+        self._held: dict[SessionId, _Held] = {}
+        self._sessions: TaskGroup | None = None
 
     def stop(self) -> None:
         self._over.set()
 
-    async def serve(self, on_ready: Callable[[str], None]) -> None:
-        """Until `stop`, leaving nothing. `on_ready` gets what to tell the user. Raises SessionBusy if another runs."""
+    async def serve(self, on_ready: Callable[[str], None], *, beside: bool = False) -> None:
+        """Until `stop`, leaving nothing. `on_ready` gets what to tell the user. Raises SessionBusy if another runs.
+
+        `beside`: where another runs, its launcher is used and other commands find that one.
+        """
         folder = private_dir(private_dir(state_dir()) / up_dir().name)
         claimed = claim(folder)
-        if claimed is None:
+        if claimed is None and not beside:
             raise SessionBusy(f"pinfold up runs already, as process {holder_of(folder)}; see pinfold up --status")
+        if claimed is None:
+            await self._hold_sessions(lambda: on_ready(f"pinfold up runs too, as process {holder_of(folder)}"))
+            return
         try:
             for stale in folder.glob("*.sock"):
                 stale.unlink(missing_ok=True)
-            await self._serve(on_ready)
+            async with AsyncExitStack() as stack:
+                warmth = await stack.enter_async_context(background())
+                notice = await self._start_launcher(warmth)
+                listener = await stack.enter_async_context(await open_listener(daemon_socket()))
+                talks = await stack.enter_async_context(background())
+                talks.start_soon(listener.serve, self._answer)
+                await self._hold_sessions(lambda: on_ready(notice or f"{self._warm} is warm"))
         finally:
             daemon_socket().unlink(missing_ok=True)
             claimed.release()
 
-    async def _serve(self, on_ready: Callable[[str], None]) -> None:
-        async with AsyncExitStack() as stack:
-            warmth = await stack.enter_async_context(background())
-            notice = await self._start_launcher(warmth)
-            sessions = await stack.enter_async_context(background())
-            listener = await stack.enter_async_context(await open_listener(daemon_socket()))
-            talks = await stack.enter_async_context(background())
-
-            async def answer(stream: SocketStream) -> None:
-                await self._answer(stream, sessions)
-
-            talks.start_soon(listener.serve, answer)
-            on_ready(notice or f"{self._warm} is warm")
+    async def _hold_sessions(self, on_ready: Callable[[], None]) -> None:
+        async with background() as self._sessions:
+            on_ready()
             await self._over.wait()
             daemon_socket().unlink(missing_ok=True)
-            for let_go in self._held.values():
-                let_go.set()
+            held = tuple(self._held.values())
+            for one in held:
+                one.let_go.set()
             with anyio.move_on_after(_STOP_S):
-                while self._held:
-                    await self._left.wait()
+                for one in held:
+                    await one.gone.wait()
+
+    @property
+    def holds(self) -> int:
+        """How many sessions."""
+        return len(self._held)
+
+    @property
+    def running(self) -> int:
+        """In how many of them a turn or a cell runs."""
+        return sum(held.live.is_busy for held in self._held.values())
+
+    def find(self, session: SessionId) -> LiveSession | None:
+        """One that is held."""
+        held = self._held.get(session)
+        return held.live if held and not held.let_go.is_set() else None
+
+    async def own(self, folder: Path, session: SessionId, options: Options) -> LiveSession:
+        """Open a session and hold it until it is unused. Raises SessionBusy, and what opening it raises."""
+        if self._sessions is None or self._over.is_set():
+            raise SessionBusy("pinfold up is ending")
+        return await self._sessions.start(self._serve_session, folder, session, options)
+
+    async def close_session(self, session: SessionId) -> bool:
+        """Interrupt what runs in it, and let go of it; False if it is not held."""
+        held = self._held.get(session)
+        if held:
+            held.let_go.set()
+            await held.gone.wait()
+        return held is not None
 
     async def _start_launcher(self, tasks: TaskGroup) -> str | None:
         """Keep warm what the configuration names, where that can be; otherwise the words to say so."""
@@ -108,14 +146,14 @@ class Daemon:
 
     # --- what others ask
 
-    async def _answer(self, stream: SocketStream, sessions: TaskGroup) -> None:
+    async def _answer(self, stream: SocketStream) -> None:
         async with stream:
             if not is_same_user_stream(stream):
                 return
             with suppress(OwnerGone, *BROKEN):
                 try:
                     question = parse_json(await LineReader(stream).next(_QUESTION))
-                    await send_line(stream, await self._response(question, sessions))
+                    await send_line(stream, await self._response(question))
                     if question == _STOP:
                         self.stop()
                 except OwnerGone:
@@ -123,7 +161,7 @@ class Daemon:
                 except PinfoldError as error:
                     await send_line(stream, {"refused": str(error), "code": error.exit_code})
 
-    async def _response(self, question: Json, sessions: TaskGroup) -> Json:
+    async def _response(self, question: Json) -> Json:
         match question:
             case {"op": "own", "session": str(name), "folder": str(folder), "options": options}:
                 place = Path(folder)
@@ -134,9 +172,7 @@ class Daemon:
                 except msgspec.ValidationError as error:
                     why = f"pinfold up is of another version, end it with pinfold up --stop: {error}"
                     raise ConfigError(why) from error
-                if self._over.is_set():
-                    raise SessionBusy("pinfold up is ending")
-                return {"began": await sessions.start(self._serve_session, place, SessionId(name), given)}
+                return {"began": (await self.own(place, SessionId(name), given)).began}
             case {"op": "status"}:
                 return {
                     "pid": os.getpid(),
@@ -145,35 +181,33 @@ class Daemon:
                     "up_s": round(monotonic() - self._began, 1),
                     "idle_s": self._idle_s,
                 }
-            case {"op": "close", "session": str(name)} if name in self._held:
-                self._held[SessionId(name)].set()
-                return {"ok": True}
             case {"op": "close", "session": str(name)}:
-                raise CommandRefused(f"pinfold up does not hold {name}")
+                if not await self.close_session(SessionId(name)):
+                    raise CommandRefused(f"pinfold up does not hold {name}")
+                return {"ok": True}
             case {"op": "stop"}:  # once it was answered
                 return {"ok": True}
             case _:
                 raise BadEvent("not a question of ours")
 
     async def _serve_session(
-        self, folder: Path, session: SessionId, options: Options, *, task_status: TaskStatus[int]
+        self, folder: Path, session: SessionId, options: Options, *, task_status: TaskStatus[LiveSession]
     ) -> None:
-        opened = False
+        held: _Held | None = None
         try:
             async with acquire(folder, session, options) as live:
-                self._held[session] = let_go = anyio.Event()
-                opened = True
-                task_status.started(live.began)
-                await self._wait_until_unused(live, let_go)
+                self._held[session] = held = _Held(live)
+                task_status.started(live)
+                await self._wait_until_unused(live, held.let_go)
         except Exception:
             # Who asked is told; once it is open, one broken session must not end the others.
-            if not opened:
+            if held is None:
                 raise
             logger.exception("%s ended", session)
         finally:
-            self._held.pop(session, None)
-            self._left.set()
-            self._left = anyio.Event()
+            if held:
+                del self._held[session]
+                held.gone.set()
 
     async def _wait_until_unused(self, live: LiveSession, let_go: anyio.Event) -> None:
         seen = -1

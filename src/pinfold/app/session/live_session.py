@@ -131,6 +131,11 @@ class LiveSession:
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
 
     @property
+    def is_busy(self) -> bool:
+        """True while a turn or a cell runs."""
+        return self._engine.is_busy
+
+    @property
     def is_untrusted(self) -> bool:
         """True if it has read outside text."""
         return self._runner.judging.has_met_outside_text or self._engine.core.state.untrusted
@@ -215,12 +220,16 @@ class LiveSession:
         """Raises SandboxUnavailable."""
         return await (await self._runner.ensure_session()).variables()
 
+    def attend(self) -> None:
+        """Approvals can be answered from now on."""
+        self._attending += 1
+        self._engine.core.unattended = False
+
     @contextmanager
     def allow_asking(self) -> Generator[None]:
         """Approvals can be answered meanwhile, in a session that is otherwise unattended."""
         core = self._engine.core
-        self._attending += 1
-        core.unattended = False
+        self.attend()
         try:
             yield
         finally:

@@ -95,6 +95,10 @@ class SessionStore:
         found = [(self._read_one(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))]
         return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
 
+    def read(self, session: SessionId) -> StoredSession:
+        """Raises FileNotFoundError."""
+        return self._read_one(self.folder_of(session))
+
     @staticmethod
     def _read_one(folder: Path) -> StoredSession:
         known = summarise(folder)

@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Mapping
 from secrets import token_hex
 
 from msgspec import Struct
-from pinfold.front.server.event_stream import EventStream
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
+from pinfold.front.server.event_stream import EventStream
 from pinfold.front.server.wire import (
     AGENT,
     SESSION,
@@ -28,7 +28,7 @@ from pinfold.front.server.wire import (
     wire_of,
     with_beats,
 )
-from pinfold.front.server.wire_input import BadRequest, WireInput, read_chat, read_terms
+from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
 
 
 def routes() -> list[Route]:
@@ -114,8 +114,7 @@ async def complete(request: Request) -> Response:
         pieces = wire.models.ask(model, wire.plain_request(given, terms, body))
     reply = _Reply(wire, given, model, pieces, run, f"chatcmpl-{token_hex(12)}", int(time.time()))
     if body.get("stream"):
-        options = body.get("stream_options")
-        counts = isinstance(options, dict) and bool(options.get("include_usage"))
+        counts = bool(as_object(body.get("stream_options")).get("include_usage"))
         return EventStream(with_beats(_stream(reply, counts=counts)), reply.headers())
     return await _whole(reply)
 

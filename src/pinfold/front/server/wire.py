@@ -6,14 +6,12 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import anyio
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from pinfold.front.server.endpoints import failure
-from pinfold.front.server.event_stream import BEAT_S
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -49,6 +47,8 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.events import Request as ModelRequest
+from pinfold.front.server.endpoints import failure
+from pinfold.front.server.event_stream import BEAT_S
 from pinfold.front.server.wire_input import AttachedFile, BadRequest, WireInput, WireMessage, digest_messages
 from pinfold.text import cap_text
 
@@ -213,12 +213,12 @@ def wire_of(request: Request) -> Wire:
     return state.wire
 
 
-def mode_of(model: str) -> Mode | str | None:
+def mode_of(model: str) -> Mode | Literal[""] | None:
     """Of a name of the agent: its mode, empty for the usual one; None for other names."""
     if model == AGENT:
         return ""
     mode = model.removeprefix(f"{AGENT}-")
-    return mode if mode != model and mode in get_args(Mode) else None
+    return cast("Mode", mode) if mode != model and mode in get_args(Mode) else None
 
 
 def key_in(request: Request, body: Mapping[str, Json]) -> str:

@@ -87,6 +87,11 @@ class WireInput(Struct, frozen=True, kw_only=True):
         return "\n\n".join(one.text for one in self.new if one.role == "user" and one.text)
 
 
+def as_object(value: Json) -> dict[str, Json]:
+    """Empty for what is none."""
+    return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+
+
 def digest_messages(messages: Iterable[WireMessage]) -> str:
     """The same for the same conversation, however the client stores pictures and blank lines."""
     told: list[list[Json]] = []
@@ -270,10 +275,9 @@ def _tool(given: Json, param: str) -> ToolSchema:
             "name": str(name),
             **rest,
         }:
-            parameters = rest.get("parameters") or {}
-            properties = parameters.get("properties", {}) if isinstance(parameters, dict) else None
-            is_plain = isinstance(properties, dict) and all(isinstance(one, dict) for one in properties.values())
-            if not _NAME.fullmatch(name) or not is_plain:
+            parameters = as_object(rest.get("parameters"))
+            properties = as_object(parameters.get("properties"))
+            if not _NAME.fullmatch(name) or not all(isinstance(one, dict) for one in properties.values()):
                 raise BadRequest(
                     f"{param}: a function has a name of letters, digits, _ and -, and an object schema", param
                 )
@@ -283,8 +287,7 @@ def _tool(given: Json, param: str) -> ToolSchema:
 
 
 def _answer_schema(body: Mapping[str, Json]) -> Json:
-    text = body.get("text")
-    form = body.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
+    form: Json = body.get("response_format") or as_object(body.get("text")).get("format")
     match form:
         case None | {"type": "text"}:
             return None

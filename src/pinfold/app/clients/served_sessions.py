@@ -1,0 +1,220 @@
+"""The user's sessions for the clients of `pinfold serve`: found, opened, forked and removed by name, wherever they live."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from msgspec.structs import replace
+
+from pinfold.app.clients.client_sessions import OpenTerms
+from pinfold.app.clients.session_fork import fork
+from pinfold.app.clients.submit import rewind
+from pinfold.app.errors import SessionBusy
+from pinfold.app.ownership.daemon import Daemon
+from pinfold.app.ownership.owner import Link, RemoteSession
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.session.options import SessionStatus, new_session_options, resume_options
+from pinfold.app.storage.lock import holder_of
+from pinfold.app.storage.session_store import SessionStore, StoredSession, read_session
+from pinfold.app.tasks import background
+from pinfold.events import (
+    ActionFinished,
+    ActionStarted,
+    Entry,
+    Mode,
+    Rewind,
+    SessionId,
+    TurnId,
+    Undo,
+    UserSpoke,
+    new_session_id,
+)
+
+TURNS = 32
+"""Turns at once."""
+MOST = 256
+"""Sessions held at once."""
+PER_CLIENT = 128
+"""Of those, what one client may have begun."""
+_OTHER_OWNER_S = 10.0
+"""How long another owner may take to answer: its variables come back first."""
+_LOOK_AGAIN_S = 0.05
+_OWN = ("model.name", "run.mode", "sandbox.provider")
+"""Settings that a session keeps when it goes on."""
+
+
+class ServedSessions:
+    """They are owned here while it is `held`, unless another process owns them already."""
+
+    def __init__(self, terms: OpenTerms, daemon: Daemon | None = None, *, turns: int = TURNS, most: int = MOST) -> None:
+        self.terms = terms
+        self.store = SessionStore()
+        self._daemon = daemon or Daemon()
+        self._most = most
+        self._turns = turns
+        self._begun = 0
+        self._clients: dict[SessionId, str] = {}
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[str]:
+        """Sessions can be opened meanwhile, also by other commands of the user; at the end all are closed, and can be resumed.
+
+        Gives what to tell the user. Raises SandboxUnavailable.
+        """
+        ready, ended = anyio.Event(), anyio.Event()
+        notice = ""
+
+        def on_ready(words: str) -> None:
+            nonlocal notice
+            notice = words
+            ready.set()
+
+        async def serve() -> None:
+            try:
+                await self._daemon.serve(on_ready, beside=True)
+            finally:
+                ended.set()
+
+        async with background() as tasks:
+            tasks.start_soon(serve)
+            await ready.wait()
+            try:
+                yield notice
+            finally:
+                self._daemon.stop()
+                with anyio.CancelScope(shield=True):
+                    await ended.wait()
+
+    def stored(self) -> list[StoredSession]:
+        """Every session of the user's, the most recently used first."""
+        return self.store.sessions()
+
+    def find(self, name: str) -> tuple[SessionId, Path]:
+        """Raises NoSuchSession."""
+        return self.store.find(name)
+
+    async def create(
+        self,
+        *,
+        title: str = "",
+        model: str | None = None,
+        mode: Mode | None = None,
+        workspace: Path | None = None,
+        attended: bool = False,
+        client: str = "",
+    ) -> Link:
+        """A new session, which counts as this client's as long as it is held. Raises PinfoldError."""
+        session = new_session_id()
+        chosen = {"model.name": model, "run.mode": mode}
+        flags = {**self.terms.flags, **{key: value for key, value in chosen.items() if value is not None}}
+        options = new_session_options(session, workspace or self.terms.workspace, flags)
+        options = replace(options, title=title or None, **self.terms.mounted)
+        self._refuse_more(client)
+        live = await self._daemon.own(self.store.folder_of(session), session, options)
+        self._clients[session] = client
+        if attended:
+            live.attend()
+        return live
+
+    async def link(self, name: str, *, attended: bool = False) -> Link:
+        """A session, resumed if nobody owns it. Raises NoSuchSession, SessionBusy, ConfigError.
+
+        `attended`: from now on its approvals wait for an answer.
+        """
+        session, folder = self.find(name)
+        link = self._daemon.find(session) or await self._take(session, folder)
+        if attended and isinstance(link, LiveSession):
+            link.attend()
+        return link
+
+    async def fork(self, name: str, *, title: str = "", to: int | None = None, attended: bool = True) -> Link:
+        """A second session that goes on from where this one is, or with the variables it had after cell `to`.
+
+        Both work in the same folder, whose files stay as they are.
+        """
+        source, _ = self.find(name)
+        session, _ = await fork(self.store, source, title or None)
+        link = await self.link(session, attended=attended)
+        if to is not None:
+            later = _turn_after(self.entries(session), to)
+            await rewind(link, Undo(to=to, what="variables"), (await status_now(link)).seq)
+            if later:
+                await rewind(link, Rewind(turn=later, what="chat"), (await status_now(link)).seq)
+        return link
+
+    async def remove(self, name: str) -> None:
+        """Raises NoSuchSession, SessionBusy."""
+        session, _ = self.find(name)
+        await self._daemon.close_session(session)
+        await anyio.to_thread.run_sync(self.store.remove, session)
+
+    def entries(self, name: str) -> list[Entry]:
+        """All that is on record, without opening the session."""
+        session, folder = self.find(name)
+        with read_session(folder, session) as (log, damage):
+            return list(log.read(damage=damage))
+
+    @asynccontextmanager
+    async def turn_slot(self) -> AsyncGenerator[None]:
+        """Room for a turn that is followed to its end. Raises SessionBusy if there is none."""
+        self.check_turns()
+        self._begun += 1
+        try:
+            yield
+        finally:
+            self._begun -= 1
+
+    def check_turns(self) -> None:
+        """Raises SessionBusy if as many turns run as may."""
+        if max(self._begun, self._daemon.running) >= self._turns:
+            raise SessionBusy(f"{self._turns} turns run at once already; try again when one has ended")
+
+    async def _take(self, session: SessionId, folder: Path) -> Link:
+        self._refuse_more()
+        flags = {key: value for key, value in self.terms.flags.items() if key not in _OWN}
+        give_up_at = anyio.current_time() + _OTHER_OWNER_S
+        while True:
+            try:
+                return await self._daemon.own(folder, session, resume_options(session, folder, None, flags))
+            except SessionBusy:
+                if live := self._daemon.find(session):  # opened for someone else meanwhile
+                    return live
+                remote = RemoteSession(session, folder)
+                if holder_of(folder) != os.getpid() and await remote.answers():
+                    return remote
+                if anyio.current_time() > give_up_at:
+                    raise
+            await anyio.sleep(_LOOK_AGAIN_S)
+
+    def _refuse_more(self, client: str = "") -> None:
+        self._clients = {session: name for session, name in self._clients.items() if self._daemon.find(session)}
+        own = sum(name == client for name in self._clients.values()) if client else 0
+        if self._daemon.holds >= self._most:
+            raise SessionBusy(f"{self._most} sessions are open already; close one first")
+        if own >= PER_CLIENT:
+            raise SessionBusy(f"this client has {own} sessions open already; close one first")
+
+
+async def status_now(link: Link) -> SessionStatus:
+    """Where a session stands; its `seq` is that of the last event, whoever opened the session."""
+    return link.status_after(link.log.seq) if isinstance(link, LiveSession) else await link.status()
+
+
+def _turn_after(entries: list[Entry], cell: int) -> TurnId | None:
+    """The first turn that began after this cell had ended."""
+    running, ended = None, cell == 0
+    for entry in entries:
+        match entry.event:
+            case ActionStarted(id=id_, cell=number) if number == cell:
+                running = id_
+            case ActionFinished(id=id_) if id_ == running:
+                ended = True
+            case UserSpoke(turn=turn) if ended:
+                return turn
+            case _:
+                pass
+    return None

@@ -1,0 +1,112 @@
+"""Files of a session's workspace for the user: listed, read and written from outside, never through a link.
+
+Secrets that code of a session cannot see are not offered here either.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Literal
+
+from msgspec import Struct
+
+from pinfold.app.errors import ConfigError
+from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, names_in
+
+_MOST = 10_000
+"""Entries of a folder that are listed."""
+_FILE_MODE, _FOLDER_MODE = 0o644, 0o755
+_BLOCK = 1 << 20
+
+
+class FileEntry(Struct, frozen=True, kw_only=True):
+    name: str
+    type: Literal["file", "folder"]
+    size: int
+    changed: str
+
+
+def list_files(workspace: Path, path: str) -> list[FileEntry]:
+    """Folders first, by name. Raises ConfigError."""
+    inner = _checked(path)
+    with (
+        _explained(path),
+        closing(SafeFolder(workspace)) as top,
+        top.open_below(inner, os.O_RDONLY | os.O_DIRECTORY) as fd,
+    ):
+        found: list[FileEntry] = []
+        for name in names_in(fd)[:_MOST]:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            is_folder = stat.S_ISDIR(status.st_mode)
+            if (is_folder or stat.S_ISREG(status.st_mode)) and not is_masked(f"{inner}/{name}" if inner else name):
+                changed = datetime.fromtimestamp(status.st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                kind = "folder" if is_folder else "file"
+                found.append(FileEntry(name=name, type=kind, size=status.st_size, changed=changed))
+    return sorted(found, key=lambda one: (one.type == "file", one.name))
+
+
+@contextmanager
+def open_file(workspace: Path, path: str) -> Generator[IO[bytes]]:
+    """Raises ConfigError."""
+    inner = _checked(path)
+    with (
+        _explained(path),
+        closing(SafeFolder(workspace)) as top,
+        top.open_below(inner, os.O_RDONLY | os.O_NONBLOCK) as fd,
+    ):
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ConfigError(f"{path} is not a file")
+        with os.fdopen(os.dup(fd), "rb") as file:
+            yield file
+
+
+def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
+    """Write a whole file, in place of the one that is there. Raises ConfigError."""
+    inner = _checked(path)
+    if not inner or inner.split("/")[0] == ".git":
+        raise ConfigError(f"{path or 'the workspace'} cannot be uploaded to; name a file outside .git")
+    status = workspace.stat()
+    owner = (status.st_uid, status.st_gid)
+    with _explained(path), closing(SafeFolder(workspace)) as top:
+        folders = inner.split("/")[:-1]
+        for folder in ("/".join(folders[:depth]) for depth in range(1, len(folders) + 1)):
+            if top.status(folder) is None:
+                top.make_folder(folder)
+                top.give(folder, _FOLDER_MODE, owner, is_folder=True)
+        now = top.status(inner)
+        if now and not stat.S_ISREG(now.st_mode):
+            raise ConfigError(f"{path} is there already and is not a file")
+
+        def copy(fd: int) -> None:
+            with open(fd, "wb", closefd=False) as file:
+                shutil.copyfileobj(source, file, _BLOCK)
+
+        was = Stamp.of(now) if now else None
+        top.put_file(inner, copy, mode=_FILE_MODE, owner=owner, mtime_ns=time.time_ns(), was=was)
+        top.finish()
+
+
+def _checked(path: str) -> str:
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in path:
+        raise ConfigError(f"{path!r} does not lie in the workspace; give a path relative to it")
+    inner = "/".join(parts)
+    if inner and is_masked(inner):
+        raise ConfigError(f"{path} holds secrets by its name and is not offered")
+    return inner
+
+
+@contextmanager
+def _explained(path: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path or 'the workspace'} cannot be used: {error.strerror}") from error

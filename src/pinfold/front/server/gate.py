@@ -1,0 +1,212 @@
+"""Who may send requests to the server: one check outside everything else, which refuses what it does not know."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from time import monotonic
+from urllib.parse import parse_qs
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CODE_S = 60.0
+"""How long a login code or a download ticket is good for."""
+BODY = 32 << 20
+"""Bytes of one request."""
+UPLOAD = 2 << 30
+CLIENT = "pinfold.client"
+"""Where the gate notes who asks."""
+_KEPT = 1024
+_BEARER = "bearer "
+_PUBLIC = frozenset(
+    {("GET", "/"), ("GET", "/health"), ("GET", "/openapi.json"), ("GET", "/docs"), ("POST", "/api/login")}
+)
+_ASSETS = "/assets/"
+_FORM_TYPES = frozenset({"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"})
+"""What a page of another site can send without asking first."""
+
+
+class Refusal(Struct, frozen=True):
+    status: int
+    message: str
+
+
+class _Expiring:
+    """Secrets that are good once, for a while."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, tuple[float, str]] = OrderedDict()
+
+    def issue(self, purpose: str = "") -> str:
+        secret = secrets.token_urlsafe(24)
+        self._until[secret] = (self._clock() + CODE_S, purpose)
+        while len(self._until) > _KEPT:
+            self._until.popitem(last=False)
+        return secret
+
+    def redeem(self, secret: str, purpose: str = "") -> bool:
+        until, wanted = self._until.pop(secret, (0.0, ""))
+        return self._clock() < until and hmac.compare_digest(wanted.encode(), purpose.encode())
+
+
+class Credentials:
+    """The token of API clients, the tokens of pages, codes to log in with and tickets for downloads."""
+
+    def __init__(self, token: str, clock: Callable[[], float] = monotonic) -> None:
+        self._tokens: OrderedDict[bytes, None] = OrderedDict({token.encode(): None})
+        self._codes = _Expiring(clock)
+        self._tickets = _Expiring(clock)
+
+    def issue_code(self) -> str:
+        return self._codes.issue()
+
+    def log_in(self, code: str) -> str | None:
+        """A token for a page, kept until the server ends; None if the code is not good."""
+        if not self._codes.redeem(code):
+            return None
+        token = secrets.token_urlsafe(32)
+        self._tokens[token.encode()] = None
+        if len(self._tokens) > _KEPT:
+            del self._tokens[list(self._tokens)[1]]  # the first is that of API clients
+        return token
+
+    def issue_ticket(self, path: str) -> str:
+        return self._tickets.issue(path)
+
+    def redeem_ticket(self, ticket: str, path: str) -> bool:
+        return self._tickets.redeem(ticket, path)
+
+    def name_of(self, token: str) -> str:
+        """Who brings this token, by a name that tells nothing of it; empty if it is not known."""
+        given = token.encode("utf-8", "replace")
+        # No early end: the time must not tell which one it was.
+        found = [number for number, known in enumerate(self._tokens) if hmac.compare_digest(given, known)]
+        return f"client-{found[0]}" if found else ""
+
+
+class Gate:
+    """Refuses, or passes on. `hosts` are exact, with their port. A refusal repeats nothing of the request."""
+
+    def __init__(self, app: ASGIApp, credentials: Credentials, hosts: Iterable[str]) -> None:
+        self._app = app
+        self._credentials = credentials
+        self._hosts = frozenset(map(str.lower, hosts))
+        self._origins = frozenset(f"http://{host}" for host in self._hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "lifespan":
+                await self._app(scope, receive, send)
+            case "http":
+                refusal = self._judge(scope, Headers(scope=scope))
+                if refusal is None:
+                    await self._app(scope, _limited(scope, receive), _hardened(send))
+                else:
+                    headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
+                    answer = JSONResponse(error_body(refusal.message, "refused"), refusal.status, headers)
+                    await answer(scope, receive, _hardened(send))
+            case _:  # no websocket is offered
+                await receive()
+                await send({"type": "websocket.close", "code": 1008})
+
+    def _judge(self, scope: Scope, headers: Headers) -> Refusal | None:
+        method, path = scope["method"], scope["path"]
+        if only(headers, "host").lower() not in self._hosts:
+            return Refusal(421, "unknown host name")
+        origins = headers.getlist("origin")
+        if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
+            return Refusal(403, "requests from other sites are not allowed")
+        if only(headers, "sec-fetch-site") in ("cross-site", "same-site") and (method, path) != ("GET", "/"):
+            return Refusal(403, "requests from other sites are not allowed")
+        is_public = (method, path) in _PUBLIC or (method in ("GET", "HEAD") and path.startswith(_ASSETS))
+        if not is_public and not self._is_known(scope, headers):
+            return Refusal(401, "a bearer token is needed")
+        kind = only(headers, "content-type").partition(";")[0].strip().lower()
+        if method in ("GET", "HEAD", "OPTIONS") or kind == "application/json" or not _has_body(headers):
+            return None
+        if _is_form(method, path) and kind == "multipart/form-data":
+            return None
+        if method == "PUT" and is_upload(path) and kind not in _FORM_TYPES:
+            return None
+        return Refusal(415, "send application/json")
+
+    def _is_known(self, scope: Scope, headers: Headers) -> bool:
+        given = only(headers, "authorization")
+        if given[: len(_BEARER)].lower() == _BEARER:
+            scope[CLIENT] = self._credentials.name_of(given[len(_BEARER) :])
+            return bool(scope[CLIENT])
+        tickets = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [])
+        return (
+            scope["method"] == "GET"
+            and len(tickets) == 1
+            and self._credentials.redeem_ticket(tickets[0], scope["path"])
+        )
+
+
+def only(headers: Headers, name: str) -> str:
+    """Empty if it is missing or given twice."""
+    values = headers.getlist(name)
+    return values[0] if len(values) == 1 else ""
+
+
+def error_body(message: str, kind: str, code: str | None = None) -> dict[str, dict[str, str | None]]:
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def is_upload(path: str) -> bool:
+    return path.startswith("/api/sessions/") and path.split("/")[4:5] == ["files"]
+
+
+def _is_form(method: str, path: str) -> bool:
+    return method == "POST" and (path == "/v1/files" or is_upload(path))
+
+
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+class BodyTooLarge(Exception):
+    """More bytes came than a request may have."""
+
+
+def _limited(scope: Scope, receive: Receive) -> Receive:
+    most = UPLOAD if is_upload(scope["path"]) or scope["path"] == "/v1/files" else BODY
+    taken = 0
+
+    async def receive_within() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > most:
+            raise BodyTooLarge(f"a request here may have {most:,} bytes")
+        return message
+
+    return receive_within
+
+
+_HARDENED = {
+    b"content-security-policy": b"default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; "
+    b"frame-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cache-control": b"no-store",
+}
+
+
+def _hardened(send: Send) -> Send:
+    async def send_hardened(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = {name.lower(): value for name, value in message.get("headers", [])}
+            message = {**message, "headers": list((_HARDENED | given).items())}
+        await send(message)
+
+    return send_hardened

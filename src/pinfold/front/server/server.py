@@ -1,0 +1,263 @@
+"""`pinfold serve`: routes, gate and uvicorn put together, and taken down without losing a session."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import json
+import logging
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import anyio
+import uvicorn
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pinfold.app import ConfigError, background
+from pinfold.app.clients import ServedSessions
+from pinfold.front.server import files_api, openai_chat, openai_files, openai_models, openapi, sessions_api
+from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing
+from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
+
+access_log = logging.getLogger("pinfold.access")
+ASSETS = Path(__file__).parent / "assets"
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+_WAITING = 1024
+_LEAVE_S = 3
+"""How long open streams may take to end."""
+_TRIED = 50
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where to listen, and under which names."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    names: tuple[str, ...] = ()
+    """More valid values of `Host`, each NAME or NAME:PORT."""
+
+    def hosts(self, port: int) -> set[str]:
+        ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - that is no name
+        named = {name if name.rpartition(":")[2].isdigit() else f"{name}:{port}" for name in self.names}
+        whole = {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
+        return whole | {one.removesuffix(":80") for one in whole if one.endswith(":80")}
+
+    def url(self, port: int) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
+
+
+# --- logging in and downloads
+
+
+class Login(Given, kw_only=True, frozen=True):
+    code: str
+
+
+class Token(Struct, frozen=True):
+    token: str
+
+
+class TicketRequest(Given, kw_only=True, frozen=True):
+    path: str
+
+
+class Ticket(Struct, frozen=True):
+    ticket: str
+
+
+async def log_in(call: Call[Nothing, Login]) -> Token | Response:
+    credentials: Credentials = call.request.app.state.credentials
+    if token := credentials.log_in(call.body.code):
+        return Token(token)
+    words = "this code was used already or is older than a minute; open the address that `pinfold serve` prints"
+    return JSONResponse(error_body(words, "LoginRefused"), 403)
+
+
+async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
+    credentials: Credentials = call.request.app.state.credentials
+    return Ticket(credentials.issue_ticket(call.body.path))
+
+
+ENDPOINTS: tuple[AnyEndpoint, ...] = (
+    Endpoint("POST", "/api/login", "Exchange a login code for a token", log_in, body=Login, answer=Token),
+    Endpoint("POST", "/api/tickets", "A ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket),
+    *sessions_api.ENDPOINTS,
+    *files_api.ENDPOINTS,
+)
+
+
+# --- pages
+
+
+async def page(_: Request) -> Response:
+    return _asset("index.html")
+
+
+async def asset(request: Request) -> Response:
+    return _asset(request.path_params["name"])
+
+
+def _asset(name: str) -> Response:
+    path = ASSETS / name
+    if path.parent != ASSETS or path.suffix not in _TYPES or not path.is_file():
+        return JSONResponse(error_body("there is no such file", "NotFound"), 404)
+    return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+
+
+async def health(_: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def describe(_: Request) -> Response:
+    return JSONResponse(openapi.describe(ENDPOINTS))
+
+
+async def describe_page(_: Request) -> Response:
+    return HTMLResponse(openapi.to_page(ENDPOINTS))
+
+
+def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
+    """Everything behind the gate; nothing is served without it."""
+    routes: list[BaseRoute] = [
+        Route("/", page),
+        Route("/assets/{name}", asset),
+        Route("/health", health),
+        Route("/openapi.json", describe),
+        Route("/docs", describe_page),
+        *(one.route() for one in ENDPOINTS),
+        *(route for wire in (openai_models, openai_chat, openai_files) for route in wire.routes()),
+    ]
+    app = Starlette(routes=routes)
+    app.state.sessions = sessions
+    app.state.credentials = credentials
+    return Gate(AccessLog(app), credentials, hosts)
+
+
+class AccessLog:
+    """One line of JSON for each request: nothing of its query, headers or body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = monotonic(), 0
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, note_status)
+        finally:
+            line = {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "ms": round((monotonic() - began) * 1000, 1),
+                "client": scope.get(CLIENT, ""),
+            }
+            access_log.info("%s", json.dumps(line))
+
+
+# --- life
+
+
+class Started(Struct, frozen=True):
+    url: str
+    code: str
+    notice: str
+
+
+async def serve(sessions: ServedSessions, address: Address, token: str, on_ready: Callable[[Started], None]) -> None:
+    """Serve until a signal. Every session can be resumed afterwards."""
+    listener = listen(address)
+    port = listener.getsockname()[1]
+    credentials = Credentials(token)
+    http = _Server(
+        uvicorn.Config(
+            make_app(sessions, credentials, address.hosts(port)),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_LEAVE_S,
+        )
+    )
+    async with sessions.held() as notice, background() as tasks:
+        tasks.start_soon(_stop_on_signal, http)
+        listener.listen(_WAITING)
+        on_ready(Started(address.url(port), credentials.issue_code(), notice))
+        await http.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Ignores signals: uvicorn would end the process before sessions are closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def _stop_on_signal(server: uvicorn.Server) -> None:
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+        async for _ in signals:
+            server.should_exit = True
+
+
+def listen(address: Address) -> socket.socket:
+    """Raises ConfigError, which names a free port where this one is taken."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            free = _find_free_port(address)
+            words = f"port {address.port} is taken; --port {free} is free" if free else f"port {address.port} is taken"
+            raise ConfigError(words) from error
+        raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error.strerror}") from error
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _find_free_port(address: Address) -> int | None:
+    for port in range(address.port + 1, min(address.port + _TRIED, 65536)):
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as attempt:
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                attempt.bind((address.host, port))
+            except OSError:
+                continue
+            return port
+    return None

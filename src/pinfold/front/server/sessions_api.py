@@ -1,0 +1,458 @@
+"""The sessions API: sessions, commands, events, approvals, variables and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Literal
+
+import anyio.to_thread
+from msgspec import Struct
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response
+
+from pinfold import __version__
+from pinfold.app import (
+    ConfigError,
+    OutboundTotal,
+    SessionStatus,
+    StoredSession,
+    read_session,
+    rename,
+    rewind,
+    sum_outbound,
+)
+from pinfold.app.clients import ServedSessions, status_now
+from pinfold.app.models import list_model_names
+from pinfold.app.storage.exports import SessionExport, export_name, save
+from pinfold.events import (
+    Action,
+    ActionDenied,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ApprovalDecided,
+    ApprovalRequested,
+    BlobId,
+    Configure,
+    Decide,
+    Entry,
+    Json,
+    Mode,
+    Redo,
+    Scope,
+    SessionRewound,
+    Undo,
+    What,
+    decode_command,
+    entry_line,
+    new_action_id,
+    new_turn_id,
+    parse_json,
+)
+from pinfold.front.server.endpoints import BINARY, AnyEndpoint, Call, Endpoint, Given, Nothing
+from pinfold.front.server.event_stream import EventStream, stream_events
+from pinfold.front.server.gate import only
+
+MODES: tuple[Mode, ...] = ("read-only", "ask", "auto", "full")
+_LIMIT = 500
+_DEMO = "pinfold-demo"
+"""The folder of the demo, in the user's home."""
+
+
+class SessionRecord(Struct, frozen=True, kw_only=True):
+    """A session, as far as can be told without opening it."""
+
+    id: str
+    title: str
+    named: bool
+    """The title is the user's; otherwise it is the first message."""
+    workspace: str
+    began: str
+    changed: str
+    events: int
+    size: int
+    """Bytes on disk."""
+    live: bool
+    cut_off: bool
+    """The last turn has no end yet."""
+    source: str | None = None
+    """The session it was forked from."""
+    matches: tuple[str, ...] = ()
+    """Where the words were found that were searched for."""
+    status: SessionStatus | None = None
+    """Of one that is live, when it is asked for alone."""
+
+
+def record_of(stored: StoredSession, matches: Iterable[str] = (), status: SessionStatus | None = None) -> SessionRecord:
+    about = stored.summary
+    return SessionRecord(
+        id=stored.id,
+        title=about.title,
+        named=about.named,
+        workspace=about.workspace,
+        began=about.began,
+        changed=about.last,
+        events=about.events,
+        size=stored.size,
+        live=stored.owner is not None,
+        cut_off=about.cut_off,
+        source=about.source or None,
+        matches=tuple(matches),
+        status=status,
+    )
+
+
+# --- the server
+
+
+class Example(Struct, frozen=True):
+    title: str
+    prompt: str
+
+
+class About(Struct, frozen=True, kw_only=True):
+    version: str
+    workspace: str
+    model: str
+    """Of new sessions; empty: none is set."""
+    mode: str
+    models: tuple[str, ...]
+    modes: tuple[str, ...]
+    examples: tuple[Example, ...]
+    """For the demo table."""
+
+
+EXAMPLES = (
+    Example("Summarise a table", "How much did each region sell? The table is sales.csv."),
+    Example("Draw a picture", "Draw the revenue by month from sales.csv."),
+    Example("Change a file, then undo it", "Remove the column discount from sales.csv."),
+)
+
+
+async def about(call: Call[Nothing, Nothing]) -> About:
+    terms = call.sessions.terms
+    names = await anyio.to_thread.run_sync(list_model_names)
+    model = str(terms.flags.get("model.name") or "")
+    return About(
+        version=__version__,
+        workspace=str(terms.workspace or Path.cwd()),
+        model=model,
+        mode=str(terms.flags.get("run.mode") or "auto"),
+        models=tuple(dict.fromkeys(filter(None, (model, *names)))),
+        modes=MODES,
+        examples=EXAMPLES,
+    )
+
+
+# --- sessions
+
+
+class SessionList(Struct, frozen=True):
+    sessions: tuple[SessionRecord, ...]
+
+
+class ListQuery(Given, kw_only=True, frozen=True):
+    search: str = ""
+    limit: int = 50
+
+
+async def list_sessions(call: Call[ListQuery, Nothing]) -> SessionList:
+    limit = max(1, min(call.query.limit, _LIMIT))
+    store = call.sessions.store
+    if words := call.query.search.split():
+        found = await anyio.to_thread.run_sync(store.search, words)
+        return SessionList(tuple(record_of(one, (hit.text for hit in hits[:5])) for one, hits in found[:limit]))
+    stored = await anyio.to_thread.run_sync(store.sessions)
+    return SessionList(tuple(map(record_of, stored[:limit])))
+
+
+class NewSession(Given, kw_only=True, frozen=True):
+    title: str = ""
+    model: str | None = None
+    mode: Mode | None = None
+    workspace: str | None = None
+    """Default: the folder the server works in."""
+    demo: bool = False
+    """In a folder of its own, with the demo table."""
+
+
+async def create_session(call: Call[Nothing, NewSession]) -> SessionRecord:
+    given = call.body
+    workspace = Path(given.workspace) if given.workspace else None
+    if workspace and not workspace.is_absolute():
+        raise ConfigError(f"{given.workspace} is not the whole path of a folder; begin it with /")
+    if given.demo:
+        from pinfold.app.diagnostics.demo import provide_table
+
+        workspace = Path.home() / _DEMO
+        workspace.mkdir(exist_ok=True)
+        await anyio.to_thread.run_sync(provide_table, workspace)
+    link = await call.sessions.create(
+        title=given.title,
+        model=given.model,
+        mode=given.mode,
+        workspace=workspace,
+        attended=True,
+        client=call.client,
+    )
+    return await _record(call.sessions, link.session)
+
+
+async def get_session(call: Call[Nothing, Nothing]) -> SessionRecord:
+    return await _record(call.sessions, call.session)
+
+
+async def _record(sessions: ServedSessions, name: str) -> SessionRecord:
+    session, _ = sessions.find(name)
+    stored = await anyio.to_thread.run_sync(sessions.store.read, session)
+    status = await status_now(await sessions.link(session)) if stored.owner is not None else None
+    return record_of(stored, status=status)
+
+
+class SessionChange(Given, kw_only=True, frozen=True):
+    title: str | None = None
+    model: str | None = None
+    mode: Mode | None = None
+    checkpoints: bool | None = None
+
+
+async def change_session(call: Call[Nothing, SessionChange]) -> SessionRecord:
+    given = call.body
+    session, folder = call.sessions.find(call.session)
+    if given.title is not None:
+        await rename(folder, session, given.title)
+    if (given.model, given.mode, given.checkpoints) != (None, None, None):
+        link = await call.sessions.link(session)
+        await link.submit(Configure(model=given.model, mode=given.mode, checkpoints=given.checkpoints))
+    return await _record(call.sessions, session)
+
+
+async def remove_session(call: Call[Nothing, Nothing]) -> None:
+    await call.sessions.remove(call.session)
+
+
+class ForkRequest(Given, kw_only=True, frozen=True):
+    title: str = ""
+    to: int | None = None
+    """Go on with the variables as they were after this cell, 0 being the start; files stay as they are."""
+
+
+async def fork_session(call: Call[Nothing, ForkRequest]) -> SessionRecord:
+    link = await call.sessions.fork(call.session, title=call.body.title, to=call.body.to)
+    return await _record(call.sessions, link.session)
+
+
+# --- commands and events
+
+
+class Accepted(Struct, frozen=True):
+    id: str
+    """Of the turn or the cell that the command begins; empty for other commands."""
+    seq: int
+    """Events after this one tell what came of it."""
+
+
+async def submit_command(call: Call[Nothing, dict[str, Json]]) -> Accepted:
+    given = {"turn": new_turn_id()} if call.body.get("kind") == "Say" else {"id": new_action_id()}
+    begins = call.body.get("kind") in ("Say", "Execute")
+    command = decode_command({**(given if begins else {}), **call.body})
+    link = await call.sessions.link(call.session, attended=True)
+    seq = (await status_now(link)).seq
+    if begins:
+        call.sessions.check_turns()
+    await link.submit(command)
+    id_ = getattr(command, "turn", None) or getattr(command, "id", "")
+    return Accepted(str(id_), seq)
+
+
+class UndoRequest(Given, kw_only=True, frozen=True):
+    to: int | None = None
+    what: What = "all"
+
+
+async def undo(call: Call[Nothing, UndoRequest]) -> SessionRewound:
+    return await _rewind(call, Undo(to=call.body.to, what=call.body.what))
+
+
+async def redo(call: Call[Nothing, Nothing]) -> SessionRewound:
+    return await _rewind(call, Redo())
+
+
+async def _rewind(call: Call[Nothing, UndoRequest] | Call[Nothing, Nothing], command: Undo | Redo) -> SessionRewound:
+    link = await call.sessions.link(call.session, attended=True)
+    return await rewind(link, command, (await status_now(link)).seq)
+
+
+class EventsQuery(Given, kw_only=True, frozen=True):
+    after: int = 0
+
+
+class EventList(Struct, frozen=True):
+    events: tuple[dict[str, Json], ...]
+
+
+async def events(call: Call[EventsQuery, Nothing]) -> Response | EventList:
+    after = call.query.after
+    if only(call.request.headers, "accept") == "application/json":
+        entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
+        return EventList(tuple(parse_json(entry_line(one)) for one in entries if one.seq > after))
+    resumed = only(call.request.headers, "last-event-id")
+    if resumed.isdecimal():
+        after = int(resumed)
+    link = await call.sessions.link(call.session, attended=True)
+    return EventStream(stream_events(link, after))
+
+
+# --- approvals
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A question that waits for an answer; `shows` is exactly what is decided on."""
+
+    id: ActionId
+    action: Action
+    request: ApprovalRequested
+
+
+class WaitingList(Struct, frozen=True):
+    approvals: tuple[Waiting, ...]
+
+
+async def list_approvals(call: Call[Nothing, Nothing]) -> WaitingList:
+    entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
+    return WaitingList(tuple(_waiting(entries)))
+
+
+def _waiting(entries: Iterable[Entry]) -> list[Waiting]:
+    proposed: dict[ActionId, Action] = {}
+    found: dict[ActionId, Waiting] = {}
+    for event in (entry.event for entry in entries):
+        match event:
+            case ActionProposed(id=id_, action=action):
+                proposed[id_] = action
+            case ApprovalRequested(id=id_) if id_ in proposed:
+                found[id_] = Waiting(id=id_, action=proposed[id_], request=event)
+            case ApprovalDecided(id=id_) | ActionDenied(id=id_) | ActionFinished(id=id_):
+                found.pop(id_, None)
+            case _:
+                pass
+    return list(found.values())
+
+
+class Answer(Given, kw_only=True, frozen=True):
+    digest: str
+    verdict: Literal["allow", "deny"]
+    scope: Scope = "once"
+    words: str = ""
+
+
+async def decide(call: Call[Nothing, Answer]) -> None:
+    given = call.body
+    link = await call.sessions.link(call.session, attended=True)
+    id_ = ActionId(call.request.path_params["action"])
+    decision = Decide(id=id_, digest=given.digest, verdict=given.verdict, scope=given.scope, words=given.words)
+    await link.submit(decision)
+
+
+# --- what is in the session
+
+
+class VariableList(Struct, frozen=True):
+    variables: tuple[dict[str, Json], ...]
+
+
+async def variables(call: Call[Nothing, Nothing]) -> VariableList:
+    link = await call.sessions.link(call.session, attended=True)
+    return VariableList(tuple(await link.query("variables")))
+
+
+class SentList(Struct, frozen=True):
+    sent: tuple[OutboundTotal, ...]
+
+
+async def sent(call: Call[Nothing, Nothing]) -> SentList:
+    entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
+    return SentList(tuple(sum_outbound(entries)))
+
+
+async def blob(call: Call[Nothing, Nothing]) -> Response:
+    session, folder = call.sessions.find(call.session)
+    with read_session(folder, session) as (log, _):
+        data = await anyio.to_thread.run_sync(log.blobs.get, BlobId(call.request.path_params["blob"]))
+    return Response(data, media_type=BINARY, headers={"content-disposition": "attachment"})
+
+
+class ExportQuery(Given, kw_only=True, frozen=True):
+    format: SessionExport = "html"
+
+
+async def export(call: Call[ExportQuery, Nothing]) -> Response:
+    session, folder = call.sessions.find(call.session)
+    form = call.query.format
+    name = export_name(folder, session, form)
+
+    def write() -> str:
+        with NamedTemporaryFile(prefix="pinfold-export-", delete=False) as file:
+            path = Path(file.name)
+        with read_session(folder, session) as (log, damage):
+            save(log, form, path, damage, force=True, embed=True)
+        return str(path)
+
+    path = await anyio.to_thread.run_sync(write)
+    gone = BackgroundTask(partial(Path(path).unlink, missing_ok=True))
+    return FileResponse(path, filename=name, media_type=BINARY, background=gone)
+
+
+_ONE = "/api/sessions/{session}"
+
+
+ENDPOINTS: tuple[AnyEndpoint, ...] = (
+    Endpoint("GET", "/api/about", "What the server offers", about, answer=About),
+    Endpoint(
+        "GET", "/api/sessions", "List sessions, or search them", list_sessions, query=ListQuery, answer=SessionList
+    ),
+    Endpoint(
+        "POST", "/api/sessions", "Begin a session", create_session, body=NewSession, answer=SessionRecord, status=201
+    ),
+    Endpoint("GET", _ONE, "A session, without opening it", get_session, answer=SessionRecord),
+    Endpoint("PATCH", _ONE, "Change a session's settings", change_session, body=SessionChange, answer=SessionRecord),
+    Endpoint("DELETE", _ONE, "Delete a session with all it stored", remove_session, status=204),
+    Endpoint(
+        "POST",
+        f"{_ONE}/fork",
+        "Begin a second session from here",
+        fork_session,
+        body=ForkRequest,
+        answer=SessionRecord,
+        status=201,
+    ),
+    Endpoint(
+        "POST",
+        f"{_ONE}/commands",
+        "Submit a command",
+        submit_command,
+        body=dict[str, Json],
+        answer=Accepted,
+        status=202,
+    ),
+    Endpoint("POST", f"{_ONE}/undo", "Undo cells", undo, body=UndoRequest, answer=SessionRewound),
+    Endpoint("POST", f"{_ONE}/redo", "Take an undo back", redo, answer=SessionRewound),
+    Endpoint(
+        "GET",
+        f"{_ONE}/events",
+        "Follow a session's events",
+        events,
+        query=EventsQuery,
+        answer=EventList,
+        media="text/event-stream",
+    ),
+    Endpoint("GET", f"{_ONE}/approvals", "Questions that wait", list_approvals, answer=WaitingList),
+    Endpoint("POST", f"{_ONE}/approvals/{{action}}", "Answer a question", decide, body=Answer, status=204),
+    Endpoint("GET", f"{_ONE}/variables", "The session's variables", variables, answer=VariableList),
+    Endpoint("GET", f"{_ONE}/sent", "What left this machine", sent, answer=SentList),
+    Endpoint("GET", f"{_ONE}/blobs/{{blob}}", "A display, or a file before or after a change", blob, media=BINARY),
+    Endpoint("GET", f"{_ONE}/export", "The session as a file", export, query=ExportQuery, media=BINARY),
+)
