@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from typing import Protocol
 
@@ -15,8 +15,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.app.clients.submit import event_of
-from pinfold.app.clients.turn_reader import Ended, Piece, Said, TurnReader
+from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, TurnReader
 from pinfold.app.ownership.owner import Link
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import CallerTerms
@@ -104,8 +103,10 @@ class Sessions(Protocol):
 class CallerTurns:
     """Starts turns and follows each in a task of its own: a client that leaves ends nothing."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, *, on_call: Callable[[ActionId, TurnPlace], None] = lambda *_: None) -> None:
+        """`on_call` learns of each call that waits for a client."""
         self._sessions = sessions
+        self._on_call = on_call
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, TurnId] = {}
         """Turns that wait for a client, by session."""
@@ -163,9 +164,14 @@ class CallerTurns:
             await _answer_calls(link, reader, prompt.results)
         started.set_result(None)
         async for item in feed:
-            for piece in await _complete(link, reader, reader.read(event_of(item))):
-                if isinstance(piece, Ended) and piece.status == "waiting":
-                    self._waiting[link.session] = place.turn
+            for piece in await _complete(link, reader, reader.read(item)):
+                match piece:
+                    case Called(id=call):
+                        self._on_call(call, place)
+                    case Ended(status="waiting"):
+                        self._waiting[link.session] = place.turn
+                    case _:
+                        pass
                 run.add(piece)
                 if isinstance(piece, Ended):
                     return
@@ -187,7 +193,7 @@ class CallerTurns:
         link = await self._sessions.link(place.session)
         reader = TurnReader(place.turn, place.tools, only_answer=only_answer)
         async for entry in past_events(link, place.start):
-            for piece in await _complete(link, reader, reader.read(entry.event)):
+            for piece in await _complete(link, reader, reader.read(entry)):
                 if entry.seq > place.after:
                     yield piece
                     if isinstance(piece, Ended):
@@ -228,7 +234,7 @@ async def _first_turn_after(link: Link, place: TurnPlace) -> TurnId | None:
 
 async def _catch_up(feed: AsyncIterator[Entry | Delta], reader: TurnReader, seq: int) -> None:
     async for item in feed:
-        for _ in reader.read(event_of(item)):
+        for _ in reader.read(item):
             pass
         if isinstance(item, Entry) and item.seq >= seq:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -57,7 +58,7 @@ class PlainModels:
                             status = (
                                 "waiting" if reply.calls else "incomplete" if reply.finish == "length" else "completed"
                             )
-                            yield Ended(status=status, usage=reply.usage)
+                            yield Ended(status=status, usage=reply.usage, at=int(time.time()))
                             return
                         case text:
                             streamed += text

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from pinfold.app.clients.submit import event_of
 from pinfold.app.session.caller_tools import caller_name
 from pinfold.engine import Budget
 from pinfold.events import (
@@ -18,7 +20,7 @@ from pinfold.events import (
     CallTool,
     Delta,
     DisplayRef,
-    Event,
+    Entry,
     ModelCalled,
     ModelReplied,
     RunCell,
@@ -66,6 +68,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     error: str = ""
     temporary: bool = False
+    at: int = 0
+    """In seconds since 1970."""
 
 
 Piece: TypeAlias = Said | Thinking | Called | Ended
@@ -80,6 +84,7 @@ class TurnReader:
         self.usage = Usage()
         """Since the client was last waited for."""
         self._turn = turn
+        self._at = ""
         self._tools = frozenset(tools)
         self.only_answer = only_answer
         self.message = 0
@@ -89,8 +94,10 @@ class TurnReader:
         self._open: dict[ActionId, ActionProposed] = {}
         self._asked: dict[ActionId, ApprovalRequested] = {}
 
-    def read(self, event: Event | Delta) -> Iterator[Piece]:
-        match event:
+    def read(self, item: Entry | Delta) -> Iterator[Piece]:
+        if isinstance(item, Entry):
+            self._at = item.at
+        match event_of(item):
             case TextDelta(turn=self._turn, text=text, reasoning=True):
                 self._thought = True
                 yield Thinking(text=text)
@@ -111,14 +118,14 @@ class TurnReader:
                 yield from self._finish_action(finished)
             case TurnEnded(turn=self._turn, text=text):
                 yield from self._answer(text)
-                yield Ended(status="completed", usage=self.usage)
+                yield self._end("completed")
             case TurnFailed(turn=self._turn) as failed:
                 self.message += bool(self._streamed)
                 yield Said(text=f"The turn failed: {failed.error}", message=self.message)
                 status = "incomplete" if failed.at_limit else "failed"
-                yield Ended(status=status, usage=self.usage, error=failed.error, temporary=failed.temporary)
+                yield self._end(status, failed.error, temporary=failed.temporary)
             case TurnInterrupted(turn=self._turn, reason=reason):
-                yield Ended(status="cancelled", usage=self.usage, error=reason)
+                yield self._end("cancelled", reason)
             case _:
                 pass
 
@@ -130,6 +137,10 @@ class TurnReader:
         """What a decision about an open call must name."""
         asked = self._asked.get(call)
         return asked.digest if asked else None
+
+    def _end(self, status: Status, error: str = "", *, temporary: bool = False) -> Ended:
+        at = int(datetime.fromisoformat(self._at).timestamp()) if self._at else 0
+        return Ended(status=status, usage=self.usage, error=error, temporary=temporary, at=at)
 
     def _say(self, text: str) -> Iterator[Said]:
         if text and not self.only_answer:
@@ -181,7 +192,7 @@ class TurnReader:
             if id_ in waiting and isinstance(one.action, CallTool):
                 name = caller_name(one.action.tool, self._tools)
                 yield Called(id=id_, name=name, arguments=json.dumps(one.action.given))
-        yield Ended(status="waiting", usage=self.usage)
+        yield self._end("waiting")
 
     def _answer(self, text: str) -> Iterator[Said]:
         """The answer, as far as it was not streamed: code may have given it."""

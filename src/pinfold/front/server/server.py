@@ -24,7 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
-from pinfold.front.server import files_api, openai_chat, openai_files, openai_models, openapi, sessions_api
+from pinfold.front.server import (
+    files_api,
+    openai_chat,
+    openai_files,
+    openai_models,
+    openai_responses,
+    openapi,
+    sessions_api,
+)
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
 
@@ -141,7 +149,7 @@ def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]
         Route("/openapi.json", describe),
         Route("/docs", describe_page),
         *(one.route() for one in ENDPOINTS),
-        *(route for wire in (openai_models, openai_chat, openai_files) for route in wire.routes()),
+        *(route for wire in (openai_models, openai_chat, openai_responses, openai_files) for route in wire.routes()),
     ]
     app = Starlette(routes=routes)
     app.state.sessions = sessions

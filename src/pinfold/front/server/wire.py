@@ -20,7 +20,6 @@ from pinfold.app.clients import (
     Called,
     CallerTurns,
     Ended,
-    Piece,
     PlainModels,
     Prompt,
     TurnPlace,
@@ -84,7 +83,7 @@ class Wire:
 
     def __init__(self, sessions: ServedSessions) -> None:
         self.sessions = sessions
-        self.turns = CallerTurns(sessions)
+        self.turns = CallerTurns(sessions, on_call=lambda call, place: self.records.put("call", call, place))
         self.models = PlainModels()
         self.records = open_records()
         self._opening = anyio.Lock()
@@ -166,11 +165,9 @@ class Wire:
             found.append(file)
         return found
 
-    def remember(self, given: WireInput, place: TurnPlace, pieces: Iterable[Piece], text: str) -> None:
+    def remember(self, given: WireInput, place: TurnPlace, calls_made: Iterable[Called], text: str) -> None:
         """So that the next request of this conversation finds its way."""
-        calls = tuple((piece.id, piece.name, piece.arguments) for piece in pieces if isinstance(piece, Called))
-        for id_, _, _ in calls:
-            self.records.put("call", id_, place)
+        calls = tuple((call.id, call.name, call.arguments) for call in calls_made)
         answer = WireMessage(role="assistant", text=text, calls=calls)
         self.records.put("prefix", digest_messages([*given.messages, answer]), place)
 
