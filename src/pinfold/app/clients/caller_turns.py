@@ -103,7 +103,7 @@ class Sessions(Protocol):
 class CallerTurns:
     """Starts turns and follows each in a task of its own: a client that leaves ends nothing."""
 
-    def __init__(self, sessions: Sessions, *, on_call: Callable[[ActionId, TurnPlace], None] = lambda *_: None) -> None:
+    def __init__(self, sessions: Sessions, *, on_call: Callable[[ActionId, TurnPlace], None]) -> None:
         """`on_call` learns of each call that waits for a client."""
         self._sessions = sessions
         self._on_call = on_call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Iterator
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -111,8 +112,9 @@ class _RunEvents:
 
 def _chat_message(given: dict[str, Json]) -> dict[str, Json]:
     """A message of AG-UI as chat completions have it."""
-    parts = given.get("content")
-    content = [_part(as_object(part)) for part in parts] if isinstance(parts, list) else parts
+    content: Json = given.get("content")
+    if isinstance(content, list):
+        content = [_part(as_object(part)) for part in cast("list[Json]", content)]
     return {
         "role": given.get("role"),
         "content": content or "",

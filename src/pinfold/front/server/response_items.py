@@ -24,7 +24,7 @@ class ResponseItems:
     @property
     def text(self) -> str:
         """All words to the user."""
-        return "\n\n".join(one["content"][0]["text"] for one in self.output if one["type"] == "message")
+        return "".join(one["content"][0]["text"] for one in self.output if one["type"] == "message")
 
     def add(self, piece: Piece) -> Iterator[dict[str, Json]]:
         """The events that it leads to."""
@@ -82,6 +82,8 @@ class ResponseItems:
         """End the item under way."""
         if self._open is None:
             return
+        if self._kind == "message" and self.end is None:  # clients put the texts of a response together as they are
+            yield self._delta("response.output_text.delta", "\n\n", content_index=0, logprobs=[])
         item, text = self._open, self._text
         if item["type"] == "message":
             part = _output_text(text)

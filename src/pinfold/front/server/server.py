@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
 from pinfold.front.server import (
+    agui,
     files_api,
     openai_chat,
     openai_files,
@@ -149,7 +150,11 @@ def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]
         Route("/openapi.json", describe),
         Route("/docs", describe_page),
         *(one.route() for one in ENDPOINTS),
-        *(route for wire in (openai_models, openai_chat, openai_responses, openai_files) for route in wire.routes()),
+        *(
+            route
+            for wire in (openai_models, openai_chat, openai_responses, openai_files, agui)
+            for route in wire.routes()
+        ),
     ]
     app = Starlette(routes=routes)
     app.state.sessions = sessions

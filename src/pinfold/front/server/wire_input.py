@@ -96,7 +96,7 @@ def digest_messages(messages: Iterable[WireMessage]) -> str:
     """The same for the same conversation, however the client stores pictures and blank lines."""
     told: list[list[Json]] = []
     for one in messages:
-        text = _PICTURE.sub("", one.text).strip()
+        text = " ".join(_PICTURE.sub("", one.text).split())
         told.append([one.role, text, one.call, [call[0] for call in one.calls]])
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
