@@ -16,7 +16,7 @@ from starlette.routing import Route
 from pinfold.app import BlobMissing, CommandRefused, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
 from pinfold.app.clients import ServedSessions
 from pinfold.events import BadEvent, PinfoldError, Unavailable, convert, decode_json
-from pinfold.front.server.gate import CLIENT, BodyTooLarge, error_body
+from pinfold.front.server.gate import CLIENT, TICKET, BodyTooLarge, error_body
 
 logger = logging.getLogger(__name__)
 BINARY = "application/octet-stream"
@@ -88,16 +88,17 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
 
     async def _serve(self, request: Request) -> Response:
         try:
-            query = convert(dict(request.query_params), self.query, strict=False)
+            given = {name: value for name, value in request.query_params.items() if name != TICKET}
+            query = convert(given, self.query, strict=False)
             body = await _read_body(request, self.body)
-            given = await self.handle(Call(request, query, body))
+            answer = await self.handle(Call(request, query, body))
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, an unknown one is logged
             return failure(error)
-        if isinstance(given, Response):
-            return given
-        return json_response(given, self.status) if self.answer is not None else Response(status_code=self.status)
+        if isinstance(answer, Response):
+            return answer
+        return json_response(answer, self.status) if self.answer is not None else Response(status_code=self.status)
 
 
 async def _read_body(request: Request, kind: Any) -> Any:

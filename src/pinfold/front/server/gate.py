@@ -21,6 +21,8 @@ BODY = 32 << 20
 UPLOAD = 2 << 30
 CLIENT = "pinfold.client"
 """Where the gate notes who asks."""
+TICKET = "ticket"
+"""The parameter of a download that brings one instead of a token."""
 _KEPT = 1024
 _BEARER = "bearer "
 _PUBLIC = frozenset(
@@ -94,7 +96,7 @@ class Gate:
     """Refuses, or passes on. `hosts` are exact, with their port. A refusal repeats nothing of the request."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials, hosts: Iterable[str]) -> None:
-        self._app = app
+        self.app = app
         self._credentials = credentials
         self._hosts = frozenset(map(str.lower, hosts))
         self._origins = frozenset(f"http://{host}" for host in self._hosts)
@@ -102,11 +104,11 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "lifespan":
-                await self._app(scope, receive, send)
+                await self.app(scope, receive, send)
             case "http":
                 refusal = self._judge(scope, Headers(scope=scope))
                 if refusal is None:
-                    await self._app(scope, _limited(scope, receive), _hardened(send))
+                    await self.app(scope, _limited(scope, receive), _hardened(send))
                 else:
                     headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
                     answer = JSONResponse(error_body(refusal.message, "refused"), refusal.status, headers)
@@ -141,7 +143,7 @@ class Gate:
         if given[: len(_BEARER)].lower() == _BEARER:
             scope[CLIENT] = self._credentials.name_of(given[len(_BEARER) :])
             return bool(scope[CLIENT])
-        tickets = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [])
+        tickets = parse_qs(scope["query_string"].decode("latin-1")).get(TICKET, [])
         return (
             scope["method"] == "GET"
             and len(tickets) == 1

@@ -82,6 +82,10 @@ class Token(Struct, frozen=True):
     token: str
 
 
+class Code(Struct, frozen=True):
+    code: str
+
+
 class TicketRequest(Given, kw_only=True, frozen=True):
     path: str
 
@@ -98,6 +102,11 @@ async def log_in(call: Call[Nothing, Login]) -> Token | Response:
     return JSONResponse(error_body(words, "LoginRefused"), 403)
 
 
+async def issue_code(call: Call[Nothing, Nothing]) -> Code:
+    credentials: Credentials = call.request.app.state.credentials
+    return Code(credentials.issue_code())
+
+
 async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
     credentials: Credentials = call.request.app.state.credentials
     return Ticket(credentials.issue_ticket(call.body.path))
@@ -105,6 +114,7 @@ async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("POST", "/api/login", "Exchange a login code for a token", log_in, body=Login, answer=Token),
+    Endpoint("POST", "/api/codes", "A code that a page can log in with, once", issue_code, answer=Code),
     Endpoint("POST", "/api/tickets", "A ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket),
     *sessions_api.ENDPOINTS,
     *files_api.ENDPOINTS,
