@@ -34,8 +34,12 @@ class Wired:
     served: Served
     folder: Path
     api: httpx2.Client
+    http: httpx2.Client = field(default_factory=lambda: httpx2.Client(timeout=60, trust_env=False))
     checked: list[str] = field(default_factory=list[str])
     """Kinds of the bodies and events of responses that were parsed."""
+
+    def __post_init__(self) -> None:
+        self.http.event_hooks = {"response": [self._check]}
 
     def script(self, *replies: dict[str, Any]) -> str:
         """The name of a model that says this."""
@@ -57,7 +61,7 @@ class Wired:
             api_key=self.served.token,
             max_retries=0,
             default_headers=headers,
-            http_client=httpx2.Client(event_hooks={"response": [self._check]}, timeout=60, trust_env=False),
+            http_client=self.http,
         )
 
     def _check(self, response: Any) -> None:
@@ -103,7 +107,9 @@ def wired(tmp_path_factory: pytest.TempPathFactory) -> Generator[Wired]:
         (folder / "workspace").mkdir()
         served = begin(folder / "workspace", "--model", f"scripted:{folder / 'usual.jsonl'}")
     with served.client() as api:
-        yield Wired(served, folder, api)
+        wired = Wired(served, folder, api)
+        with wired.http:
+            yield wired
     assert end(served) == 0
 
 

@@ -207,8 +207,8 @@ def test_a_call_that_waits_survives_a_killed_server(tmp_path: Path, workspace: P
     messages: list[Any] = [_user("Which is warmer?")]
 
     def complete(url: str) -> Any:
-        client = OpenAI(base_url=f"{url}/v1", api_key=served.token, max_retries=0)
-        return client.chat.completions.create(model="pinfold", messages=messages, tools=[WEATHER]).choices[0]
+        with OpenAI(base_url=f"{url}/v1", api_key=served.token, max_retries=0) as client:
+            return client.chat.completions.create(model="pinfold", messages=messages, tools=[WEATHER]).choices[0]
 
     paused = complete(served.url)
     served.process.send_signal(signal.SIGKILL)
@@ -236,7 +236,7 @@ def test_an_answer_has_the_form_that_is_asked_for(wired: Wired) -> None:
     class Sum(BaseModel):
         total: int
 
-    client = wired.openai(**wired.session({"text": "It is 42."}, {"text": '{"total": 42}', "expect": "not valid"}))
+    client = wired.openai(**wired.session({"text": "It is 42."}, {"text": '{"total": 42}', "expect": "must be JSON"}))
     done = client.chat.completions.parse(model="pinfold", messages=[_user("sum")], response_format=Sum)
     assert done.choices[0].message.parsed == Sum(total=42)
     free = client.chat.completions.create(model="pinfold", messages=[_user("and now?")])

@@ -53,6 +53,8 @@ class TurnPlace(Struct, frozen=True, kw_only=True):
     """Of the client."""
     after: int = 0
     """The last event before the request, if the turn began with an earlier one."""
+    answered: tuple[str, ...] = ()
+    """Calls whose results that request brought."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -115,7 +117,9 @@ class CallerTurns:
         """Raises SessionBusy, CommandRefused and other PinfoldErrors."""
         now, names = await last_event(link), tuple(tool.name for tool in terms.tools)
         if prompt.at:
-            place = replace(prompt.at, after=now, tools=tuple({*prompt.at.tools, *names}))
+            place = replace(
+                prompt.at, after=now, tools=tuple({*prompt.at.tools, *names}), answered=tuple(prompt.results)
+            )
         else:
             assert prompt.say is not None
             place = TurnPlace(session=link.session, turn=prompt.say.turn, start=now, tools=names)
@@ -200,6 +204,8 @@ class CallerTurns:
                         return
             if entry.seq == place.after:
                 reader.start_over()
+                for call in place.answered:
+                    reader.take_digest(ActionId(call))
 
     async def cancel(self, place: TurnPlace) -> None:
         link = await self._sessions.link(place.session)
@@ -244,7 +250,7 @@ async def _catch_up(feed: AsyncIterator[Entry | Delta], reader: TurnReader, seq:
 async def _answer_calls(link: Link, reader: TurnReader, results: Mapping[str, str]) -> None:
     """Raises CommandRefused for a call that does not wait."""
     for id_, text in results.items():
-        digest = reader.digest_of(ActionId(id_))
+        digest = reader.take_digest(ActionId(id_))
         if digest is None:
             raise CommandRefused(f"no call {id_} waits for a result in {link.session}")
         await link.submit(Decide(id=ActionId(id_), digest=digest, verdict="allow", words=cap_text(text, RESULT)))

@@ -93,6 +93,7 @@ class TurnReader:
         self._replied = ModelReplied(turn=turn, model="", text="")
         self._open: dict[ActionId, ActionProposed] = {}
         self._asked: dict[ActionId, ApprovalRequested] = {}
+        self._answered: set[ActionId] = set()
 
     def read(self, item: Entry | Delta) -> Iterator[Piece]:
         if isinstance(item, Entry):
@@ -133,10 +134,13 @@ class TurnReader:
         """The client got the pieces so far with an earlier request."""
         self.usage, self.displays, self.message, self._streamed = Usage(), [], 0, ""
 
-    def digest_of(self, call: ActionId) -> str | None:
-        """What a decision about an open call must name."""
-        asked = self._asked.get(call)
-        return asked.digest if asked else None
+    def take_digest(self, call: ActionId) -> str | None:
+        """What the decision about an open call must name. It does not wait from then on."""
+        asked = self._asked.pop(call, None)
+        if asked is None:
+            return None
+        self._answered.add(call)
+        return asked.digest
 
     def _end(self, status: Status, error: str = "", *, temporary: bool = False) -> Ended:
         at = int(datetime.fromisoformat(self._at).timestamp()) if self._at else 0
@@ -184,7 +188,8 @@ class TurnReader:
             for id_, one in self._open.items():
                 if one.parent is None and not (isinstance(one.action, CallTool) and self._is_callers(one.action.tool)):
                     break
-                waiting.append(id_)
+                if id_ not in self._answered:
+                    waiting.append(id_)
             waiting = waiting[:_AT_ONCE]
         if not waiting or any(id_ not in self._asked for id_ in waiting):
             return
