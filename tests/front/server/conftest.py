@@ -12,19 +12,15 @@ import httpx2
 import pytest
 from openai import OpenAI
 from openresponses_types import types as open_responses
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from tests.front.server.served import Served, begin, create, end
 
-_EVENTS: TypeAdapter[Any] = TypeAdapter(
-    # Every event of a stream of responses.
-    __import__("typing").Union[
-        tuple(
-            one
-            for name, one in vars(open_responses).items()
-            if name.endswith("StreamingEvent") and isinstance(one, type) and issubclass(one, BaseModel)
-        )
-    ]
-)
+_EVENTS: dict[str, type[BaseModel]] = {
+    next(iter(one.model_fields["type"].annotation)).value: one
+    for name, one in vars(open_responses).items()
+    if name.endswith("StreamingEvent")
+}
+"""The events of a stream of responses, by type."""
 
 
 @dataclass
@@ -78,7 +74,7 @@ class Wired:
             events = [json.loads(line) for line in lines]
             assert [one["sequence_number"] for one in events] == list(range(len(events)))
             for event in events:
-                _EVENTS.validate_python(_known(event))
+                _EVENTS[event["type"]].model_validate(_known(event))
                 self.checked.append(event["type"])
         else:
             open_responses.ResponseResource.model_validate(_known(response.json()))
@@ -87,9 +83,11 @@ class Wired:
 
 def _known(value: dict[str, Any]) -> dict[str, Any]:
     """Without the schema of a form: the package takes nothing but null there, against its own documentation."""
-    response = value.get("response", value)
-    if response.get("text", {}).get("format", {}).get("schema"):
-        response["text"]["format"]["schema"] = None
+    match value:
+        case {"text": {"format": {"schema": _} as form}} | {"response": {"text": {"format": {"schema": _} as form}}}:
+            form["schema"] = None
+        case _:
+            pass
     return value
 
 

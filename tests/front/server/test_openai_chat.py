@@ -9,11 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from openai import BadRequestError, NotFoundError, OpenAI
+from openai import APIError, BadRequestError, InternalServerError, NotFoundError, OpenAI
 from pydantic import BaseModel
 from tests.front.server.conftest import Wired
 from tests.front.server.served import begin, end, follow, until
+
+from pinfold.app.clients import OpenTerms, ServedSessions
+from pinfold.front.server import make_app
+from pinfold.front.server.gate import Credentials
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
@@ -45,7 +50,8 @@ def _user(text: str) -> Any:
 def test_the_models_are_the_agent_in_each_mode_and_the_users_own(wired: Wired, openai: OpenAI) -> None:
     names = [model.id for model in openai.models.list()]
     assert names[:5] == ["pinfold", "pinfold-read-only", "pinfold-ask", "pinfold-auto", "pinfold-full"]
-    assert f"scripted:{wired.folder / 'usual.jsonl'}" in openai.models.retrieve(wired.script({"text": "x"})).id or True
+    own = wired.script({"text": "x"})
+    assert openai.models.retrieve(own).id == own
     assert openai.models.retrieve("pinfold-ask").owned_by == "pinfold"
     with pytest.raises(NotFoundError, match="GET /v1/models"):
         openai.models.retrieve("pinfold-nonsense")
@@ -63,13 +69,16 @@ def test_a_completion_is_a_turn_of_the_agent_with_its_code_as_reasoning_and_its_
     [choice] = done.choices
     assert raw.headers["x-pinfold-session"] == session["X-Pinfold-Session"]
     assert (choice.message.content, choice.finish_reason) == ("I compute.\n\nIt is 42.", "stop")
-    assert "x = 6 * 7" in (reasoning := str(choice.message.model_extra)) and "42" in reasoning
-    assert done.usage and (done.usage.prompt_tokens, done.usage.completion_tokens, done.usage.total_tokens) == (
+    assert "x = 6 * 7" in (reasoning := str(choice.message.model_extra))
+    assert "42" in reasoning
+    assert done.usage
+    assert (done.usage.prompt_tokens, done.usage.completion_tokens, done.usage.total_tokens) == (
         30,
         9,
         39,
     )
-    assert done.usage.prompt_tokens_details and done.usage.prompt_tokens_details.cached_tokens == 3
+    assert done.usage.prompt_tokens_details
+    assert done.usage.prompt_tokens_details.cached_tokens == 3
     assert done.usage.completion_tokens_details is not None
 
 
@@ -197,7 +206,8 @@ def test_a_tool_whose_name_we_have_too_keeps_its_name_for_the_caller(wired: Wire
     client = wired.openai(**wired.session({"calls": [{"tool": "client_shell"}]}, {"text": "ok"}))
     paused = client.chat.completions.create(model="pinfold", messages=[_user("go")], tools=[shell]).choices[0]
     [call] = paused.message.tool_calls or []
-    assert call.type == "function" and call.function.name == "shell"
+    assert call.type == "function"
+    assert call.function.name == "shell"
 
 
 def test_a_call_that_waits_survives_a_killed_server(tmp_path: Path, workspace: Path) -> None:
@@ -214,9 +224,8 @@ def test_a_call_that_waits_survives_a_killed_server(tmp_path: Path, workspace: P
     served.process.send_signal(signal.SIGKILL)
     end(served)
     messages.append(paused.message.model_dump(exclude_none=True))
-    messages += [
-        {"role": "tool", "tool_call_id": call.id, "content": "31 degrees"} for call in paused.message.tool_calls or []
-    ]
+    calls: list[Any] = paused.message.tool_calls
+    messages += [{"role": "tool", "tool_call_id": call.id, "content": "31 degrees"} for call in calls]
     served = begin(workspace, "--model", f"scripted:{script}")
     try:
         assert complete(served.url).message.content == "Rome."
@@ -291,14 +300,17 @@ def test_a_client_that_leaves_does_not_end_the_turn(wired: Wired) -> None:
 
 
 def test_a_turn_that_fails_is_an_error_and_in_a_stream_also_words(wired: Wired) -> None:
-    client = wired.openai(**wired.session({"error": "bad key", "status": 401}, {"error": "bad key", "status": 401}))
-    with pytest.raises(Exception, match="bad key"):
+    session = wired.session(*[{"error": "bad key", "status": 401}] * 3)
+    client = wired.openai(**session)
+    with pytest.raises(InternalServerError, match="bad key"):
         client.chat.completions.create(model="pinfold", messages=[_user("go")])
-    said = ""
-    with pytest.raises(Exception, match="bad key"):
-        for chunk in client.chat.completions.create(model="pinfold", messages=[_user("go")], stream=True):
-            said += chunk.choices[0].delta.content or ""
-    assert "bad key" in said
+    body = {"model": "pinfold", "messages": [_user("go")], "stream": True}
+    lines = wired.api.post("/v1/chat/completions", json=body, headers=session).text.split("\n\n")
+    *chunks, failed = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert "bad key" in "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+    assert "bad key" in failed["error"]["message"]
+    with pytest.raises(APIError, match="bad key"):
+        list(client.chat.completions.create(model="pinfold", messages=[_user("go")], stream=True))
 
 
 @pytest.mark.parametrize(
@@ -320,3 +332,19 @@ def test_a_bad_request_is_told_in_one_line(wired: Wired, body: dict[str, Any], w
     error = response.json()["error"]
     assert words in error["message"]
     assert {*error} == {"message", "type", "param", "code"}
+
+
+async def test_more_turns_than_may_run_at_once_are_refused_for_now(workspace: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps({"text": "hello"}))
+    terms = OpenTerms(workspace=workspace, flags={"model.name": f"scripted:{script}"})
+    for turns, status in ((0, 429), (1, 200)):
+        sessions = ServedSessions(terms, turns=turns)
+        app = make_app(sessions, Credentials("t" * 32), {"localhost"})
+        headers = {"Authorization": f"Bearer {'t' * 32}"}
+        transport = httpx2.ASGITransport(app)
+        async with sessions.held(), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            body = {"model": "pinfold", "messages": [_user("hi")]}
+            answer = await client.post("/v1/chat/completions", json=body, headers=headers)
+        assert answer.status_code == status
+        assert ("retry-after" in answer.headers) == (status == 429)

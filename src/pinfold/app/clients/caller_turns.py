@@ -10,6 +10,7 @@ import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import anyio
 from msgspec import Struct
@@ -80,12 +81,15 @@ class TurnRun:
         self._news.set()
         self._news = anyio.Event()
 
-    async def follow(self) -> AsyncGenerator[Piece]:
-        """From its beginning to its end."""
+    async def follow(self, beat_s: float | None = None) -> AsyncGenerator[Piece | None]:
+        """From its beginning to its end; None whenever nothing came for `beat_s`."""
         place = 0
         while True:
             while place == len(self._pieces):
-                await self._news.wait()
+                with anyio.move_on_after(beat_s) as waited:
+                    await self._news.wait()
+                if waited.cancelled_caught:
+                    yield None
             yield self._pieces[place]
             if isinstance(self._pieces[place], Ended):
                 return
@@ -112,6 +116,7 @@ class CallerTurns:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, TurnId] = {}
         """Turns that wait for a client, by session."""
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def start(self, link: Link, prompt: Prompt, terms: CallerTerms) -> TurnRun:
         """Raises SessionBusy, CommandRefused and other PinfoldErrors."""
@@ -128,7 +133,7 @@ class CallerTurns:
 
         async def follow() -> None:
             try:
-                async with self._sessions.turn_slot(), link.subscribe(place.start) as feed:
+                async with self._one_at_a_time(link), self._sessions.turn_slot(), link.subscribe(place.start) as feed:
                     await self._follow(link, feed, prompt, terms, run=run, started=started)
             except PinfoldError as error:
                 if not started.done():
@@ -140,6 +145,10 @@ class CallerTurns:
         task.add_done_callback(self._tasks.discard)
         await started
         return run
+
+    def _one_at_a_time(self, link: Link) -> anyio.Lock:
+        """Turns of one session wait for each other: each has terms of its own."""
+        return self._locks.setdefault(link.session, anyio.Lock())
 
     async def _follow(
         self,
@@ -167,13 +176,19 @@ class CallerTurns:
             await _catch_up(feed, reader, place.after)
             await _answer_calls(link, reader, prompt.results)
         started.set_result(None)
+        await self._pass_on(link, feed, reader, run)
+        if isinstance(link, LiveSession):
+            # Other front ends of the session cannot run the client's tools.
+            await link.set_caller_terms(replace(terms, tools=(), answer_schema=None))
+
+    async def _pass_on(self, link: Link, feed: AsyncIterator[Entry | Delta], reader: TurnReader, run: TurnRun) -> None:
         async for item in feed:
             for piece in await _complete(link, reader, reader.read(item)):
                 match piece:
                     case Called(id=call):
-                        self._on_call(call, place)
+                        self._on_call(call, run.place)
                     case Ended(status="waiting"):
-                        self._waiting[link.session] = place.turn
+                        self._waiting[link.session] = run.place.turn
                     case _:
                         pass
                 run.add(piece)

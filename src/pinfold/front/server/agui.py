@@ -12,8 +12,8 @@ from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import EventStream
-from pinfold.front.server.wire import AGENT, SESSION, Wire, read_body, told_errors, wire_of, with_beats
+from pinfold.front.server.event_stream import BEAT_S, EventStream
+from pinfold.front.server.wire import AGENT, BEAT, SESSION, Wire, key_in, read_body, told_errors, wire_of
 from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
 
 
@@ -31,8 +31,8 @@ async def run_agent(request: Request) -> Response:
     tools = [{"type": "function", "function": one} for one in body.get("tools") or ()]
     given = read_chat({"messages": messages})
     terms = read_terms({"tools": tools}, "\n\n".join(filter(None, (given.instructions, *about))))
-    run = await wire.begin(given, terms, model=AGENT, key=f"agui:{thread}")
-    return EventStream(with_beats(_stream(wire, given, run, thread, run_id)), {SESSION: run.place.session})
+    run = await wire.begin(given, terms, model=AGENT, key=key_in(request, {}) or f"agui:{thread}")
+    return EventStream(_stream(wire, given, run, thread, run_id), {SESSION: run.place.session})
 
 
 async def _stream(wire: Wire, given: WireInput, run: TurnRun, thread: str, run_id: str) -> AsyncGenerator[str]:
@@ -40,7 +40,10 @@ async def _stream(wire: Wire, given: WireInput, run: TurnRun, thread: str, run_i
     events = _RunEvents(run_id)
     yield _line({"type": "RUN_STARTED", **ids})
     yield _line({"type": "STATE_SNAPSHOT", "snapshot": {"session": run.place.session}})
-    async for piece in run.follow():
+    async for piece in run.follow(BEAT_S):
+        if piece is None:
+            yield BEAT
+            continue
         for event in events.add(piece):
             yield _line(event)
         if isinstance(piece, Ended):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
 
 from msgspec import Struct
@@ -14,9 +14,10 @@ from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import EventStream
+from pinfold.front.server.event_stream import BEAT_S, EventStream
 from pinfold.front.server.wire import (
     AGENT,
+    BEAT,
     SESSION,
     Wire,
     error_object,
@@ -26,7 +27,6 @@ from pinfold.front.server.wire import (
     told_errors,
     usage_counts,
     wire_of,
-    with_beats,
 )
 from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
 
@@ -83,7 +83,7 @@ class _Reply(Struct, frozen=True):
     wire: Wire
     given: WireInput
     model: str
-    pieces: AsyncGenerator[Piece]
+    pieces: AsyncIterator[Piece | None]
     run: TurnRun | None
     id: str
     created: int
@@ -109,20 +109,21 @@ async def complete(request: Request) -> Response:
     run = None
     if await wire.is_agent(model):
         run = await wire.begin(given, terms, model=model, key=key_in(request, body))
-        pieces = run.follow()
+        pieces = run.follow(BEAT_S)
     else:
         pieces = wire.models.ask(model, wire.plain_request(given, terms, body))
     reply = _Reply(wire, given, model, pieces, run, f"chatcmpl-{token_hex(12)}", int(time.time()))
     if body.get("stream"):
         counts = bool(as_object(body.get("stream_options")).get("include_usage"))
-        return EventStream(with_beats(_stream(reply, counts=counts)), reply.headers())
+        return EventStream(_stream(reply, counts=counts), reply.headers())
     return await _whole(reply)
 
 
 async def _whole(reply: _Reply) -> Response:
     answer = ChatAnswer()
     async for piece in reply.pieces:
-        answer.add(piece)
+        if piece:
+            answer.add(piece)
     assert answer.end is not None
     reply.remember(answer)
     if answer.end.status in ("failed", "cancelled"):
@@ -148,7 +149,9 @@ async def _stream(reply: _Reply, *, counts: bool) -> AsyncGenerator[str]:
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     async for piece in reply.pieces:
-        if delta := answer.add(piece):
+        if piece is None:
+            yield BEAT
+        elif delta := answer.add(piece):
             yield chunk(delta)
     assert answer.end is not None
     reply.remember(answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
 
 from msgspec import Struct
@@ -15,10 +15,11 @@ from starlette.routing import Route
 from pinfold.app.clients import Ended, Piece, TurnPlace
 from pinfold.app.session import CallerTerms
 from pinfold.events import Json
-from pinfold.front.server.event_stream import EventStream
+from pinfold.front.server.event_stream import BEAT_S, EventStream
 from pinfold.front.server.response_items import ResponseItems
 from pinfold.front.server.wire import (
     AGENT,
+    BEAT,
     SESSION,
     UnknownName,
     Wire,
@@ -27,7 +28,6 @@ from pinfold.front.server.wire import (
     told_errors,
     usage_counts,
     wire_of,
-    with_beats,
 )
 from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_response_input, read_terms
 
@@ -138,7 +138,7 @@ class _Work(Struct, frozen=True):
     wire: Wire
     given: WireInput
     stored: StoredResponse
-    pieces: AsyncGenerator[Piece]
+    pieces: AsyncIterator[Piece | None]
 
     @property
     def is_kept(self) -> bool:
@@ -171,11 +171,10 @@ async def create(request: Request) -> Response:
     if body.get("background") and not body.get("stream"):
         return JSONResponse(work.stored.build([], None), headers=work.headers())
     if body.get("stream"):
-        return EventStream(with_beats(_stream(work)), work.headers())
+        return EventStream(_stream(work), work.headers())
     items = ResponseItems(work.stored.id)
     async for piece in work.pieces:
-        for _ in items.add(piece):
-            pass
+        items.take(piece)
     return JSONResponse(work.finish(items), headers=work.headers())
 
 
@@ -194,7 +193,7 @@ async def _begin(request: Request, wire: Wire, body: dict[str, Json]) -> _Work:
         return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body)))
     run = await wire.begin(given, terms, model=model, key=key_in(request, body), after=after)
     stored = StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, place=run.place)
-    work = _Work(wire, given, stored, run.follow())
+    work = _Work(wire, given, stored, run.follow(BEAT_S))
     work.keep()
     return work
 
@@ -213,6 +212,9 @@ async def _stream(work: _Work) -> AsyncGenerator[str]:
     yield line({"type": "response.in_progress", "response": begun})
     items = ResponseItems(work.stored.id)
     async for piece in work.pieces:
+        if piece is None:
+            yield BEAT
+            continue
         for event in items.add(piece):
             yield line(event)
     body = work.finish(items)
@@ -230,8 +232,7 @@ async def _read_again(wire: Wire, stored: StoredResponse) -> dict[str, Json]:
         return stored.body or stored.build([], None)
     items = ResponseItems(stored.id)
     async for piece in wire.turns.read_again(stored.place, only_answer=stored.only_answer):
-        for _ in items.add(piece):
-            pass
+        items.take(piece)
     return stored.build(items.output, items.end)
 
 

@@ -47,6 +47,12 @@ class ResponseItems:
                 self.end = piece
                 yield from self._close(incomplete=piece.status in ("incomplete", "cancelled"))
 
+    def take(self, piece: Piece | None) -> None:
+        """Without events."""
+        if piece:
+            for _ in self.add(piece):
+                pass
+
     @property
     def _kind(self) -> str:
         return self._open["type"] if self._open else ""

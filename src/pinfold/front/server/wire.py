@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
@@ -47,7 +48,6 @@ from pinfold.events import (
 )
 from pinfold.events import Request as ModelRequest
 from pinfold.front.server.endpoints import failure
-from pinfold.front.server.event_stream import BEAT_S
 from pinfold.front.server.wire_input import AttachedFile, BadRequest, WireInput, WireMessage, digest_messages
 from pinfold.text import cap_text
 
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 AGENT = "pinfold"
+BEAT = ": waiting\n\n"
+"""Sent while nothing else is: a turn may take long."""
 SESSION = "x-pinfold-session"
 KEY_HEADERS = (SESSION, "x-openwebui-chat-id", "x-librechat-conversation-id")
 """Headers that name a conversation, in this order."""
@@ -86,7 +88,7 @@ class Wire:
         self.turns = CallerTurns(sessions, on_call=lambda call, place: self.records.put("call", call, place))
         self.models = PlainModels()
         self.records = open_records()
-        self._opening = anyio.Lock()
+        self._opening: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def is_agent(self, model: str) -> bool:
         """Raises BadRequest for a name that nothing has."""
@@ -106,7 +108,8 @@ class Wire:
                 raise BadRequest(f"no call {next(iter(results))} waits for a result")
             link = await self.sessions.link(place.session)
             return await self.turns.start(link, Prompt(results=results, at=place), terms)
-        async with self._opening:
+        # Two first requests of one conversation must not begin two sessions.
+        async with self._opening.setdefault(key or new_turn_id(), anyio.Lock()):
             link, is_new = await self._find(given, model, key, after)
         say = await self._say(link, given, terms, tell_past=is_new)
         return await self.turns.start(link, Prompt(say=say), terms)
@@ -272,27 +275,6 @@ async def read_body(request: Request) -> dict[str, Json]:
         return decode_json(await request.body(), dict[str, Any])
     except msgspec.DecodeError as error:
         raise BadRequest(f"the body must be a JSON object: {error}") from error
-
-
-async def with_beats(lines: AsyncGenerator[str]) -> AsyncGenerator[str]:
-    """The lines, and a comment whenever there is none for a while: a turn may take long."""
-    send, receive = anyio.create_memory_object_stream[str](64)
-
-    async def pass_on() -> None:
-        async with send:
-            async for line in lines:
-                await send.send(line)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(pass_on)
-        while True:
-            line = ": waiting\n\n"
-            try:
-                with anyio.move_on_after(BEAT_S):
-                    line = await receive.receive()
-            except anyio.EndOfStream:
-                return
-            yield line
 
 
 def usage_counts(end: Ended) -> tuple[int, int, int]:
