@@ -45,6 +45,13 @@ if TYPE_CHECKING:
     from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, Thinking
     from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
     from pinfold.app.clients.wire_records import WireRecords, open_records
-    from pinfold.app.clients.workspace_files import FileEntry, list_files, open_file, write_file
+    from pinfold.app.clients.workspace_files import (
+        FileEntry,
+        FileRefused,
+        NoSuchFile,
+        list_files,
+        open_file,
+        write_file,
+    )
 
 __getattr__ = lazy_names(__name__)

@@ -3,56 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Literal
+from typing import Annotated, TypeAlias
 
 import anyio.to_thread
-from msgspec import Struct
-from starlette.background import BackgroundTask
-from starlette.responses import FileResponse, Response
+from msgspec import Meta, Struct
+from starlette.responses import Response
 
 from pinfold import __version__
 from pinfold.app import (
-    ConfigError,
-    OutboundTotal,
     SessionStatus,
     StoredSession,
-    read_session,
     rename,
     rewind,
-    sum_outbound,
 )
 from pinfold.app.clients import ServedSessions, status_now
 from pinfold.app.models import list_model_names
-from pinfold.app.storage.exports import SessionExport, export_name, save
 from pinfold.events import (
-    Action,
-    ActionDenied,
-    ActionFinished,
     ActionId,
-    ActionProposed,
-    ApprovalDecided,
-    ApprovalRequested,
-    BlobId,
+    Clear,
+    Command,
+    Compact,
     Configure,
+    Continue,
     Decide,
-    Entry,
+    Execute,
+    Image,
+    Interrupt,
     Json,
     Mode,
     Redo,
-    Scope,
+    Rewind,
+    Say,
     SessionRewound,
+    TurnId,
     Undo,
     What,
-    decode_command,
     entry_line,
     new_action_id,
     new_turn_id,
     parse_json,
 )
-from pinfold.front.server.endpoints import BINARY, AnyEndpoint, Call, Endpoint, Given, Nothing
+from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing
 from pinfold.front.server.event_stream import EventStream, stream_events
 from pinfold.front.server.gate import only
 
@@ -173,8 +165,8 @@ class NewSession(Given, kw_only=True, frozen=True):
     title: str = ""
     model: str | None = None
     mode: Mode | None = None
-    workspace: str | None = None
-    """Default: the folder the server works in."""
+    workspace: Annotated[str, Meta(pattern="^/")] | None = None
+    """The whole path of a folder. Default: the one the server works in."""
     demo: bool = False
     """In a folder of its own, with the demo table."""
 
@@ -182,8 +174,6 @@ class NewSession(Given, kw_only=True, frozen=True):
 async def create_session(call: Call[Nothing, NewSession]) -> SessionRecord:
     given = call.body
     workspace = Path(given.workspace) if given.workspace else None
-    if workspace and not workspace.is_absolute():
-        raise ConfigError(f"{given.workspace} is not the whole path of a folder; begin it with /")
     if given.demo:
         from pinfold.app.diagnostics.demo import provide_table
 
@@ -255,17 +245,43 @@ class Accepted(Struct, frozen=True):
     """Events after this one tell what came of it."""
 
 
-async def submit_command(call: Call[Nothing, dict[str, Json]]) -> Accepted:
-    given = {"turn": new_turn_id()} if call.body.get("kind") == "Say" else {"id": new_action_id()}
-    begins = call.body.get("kind") in ("Say", "Execute")
-    command = decode_command({**(given if begins else {}), **call.body})
+class SayRequest(Given, kw_only=True, frozen=True, tag_field="kind", tag="Say"):
+    """Begin a turn; an id is chosen if none is given."""
+
+    text: str
+    turn: Annotated[str, Meta(pattern="^(t_[0-9a-f]{12})?$")] = ""
+    images: tuple[Image, ...] = ()
+
+
+class ExecuteRequest(Given, kw_only=True, frozen=True, tag_field="kind", tag="Execute"):
+    """Run a cell without a model; an id is chosen if none is given."""
+
+    code: str
+    id: Annotated[str, Meta(pattern="^(a_[0-9a-f]{12})?$")] = ""
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
+
+
+SentCommand: TypeAlias = (
+    SayRequest | ExecuteRequest | Continue | Decide | Interrupt | Undo | Rewind | Redo | Clear | Compact | Configure
+)
+
+
+async def submit_command(call: Call[Nothing, SentCommand]) -> Accepted:
+    command: Command
+    match call.body:
+        case SayRequest(text=text, images=images) as given:
+            command = Say(turn=TurnId(given.turn) if given.turn else new_turn_id(), text=text, images=images)
+        case ExecuteRequest(code=code, timeout_s=timeout_s) as given:
+            command = Execute(id=ActionId(given.id) if given.id else new_action_id(), code=code, timeout_s=timeout_s)
+        case other:
+            command = other
     link = await call.sessions.link(call.session, attended=True)
     seq = (await status_now(link)).seq
-    if begins:
+    if isinstance(command, Say | Execute):
         call.sessions.check_turns()
     await link.submit(command)
-    id_ = getattr(command, "turn", None) or getattr(command, "id", "")
-    return Accepted(str(id_), seq)
+    id_ = command.turn if isinstance(command, Say) else command.id if isinstance(command, Execute) else ""
+    return Accepted(id_, seq)
 
 
 class UndoRequest(Given, kw_only=True, frozen=True):
@@ -306,106 +322,6 @@ async def events(call: Call[EventsQuery, Nothing]) -> Response | EventList:
     return EventStream(stream_events(link, after))
 
 
-# --- approvals
-
-
-class Waiting(Struct, frozen=True, kw_only=True):
-    """A question that waits for an answer; `shows` is exactly what is decided on."""
-
-    id: ActionId
-    action: Action
-    request: ApprovalRequested
-
-
-class WaitingList(Struct, frozen=True):
-    approvals: tuple[Waiting, ...]
-
-
-async def list_approvals(call: Call[Nothing, Nothing]) -> WaitingList:
-    entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
-    return WaitingList(tuple(_waiting(entries)))
-
-
-def _waiting(entries: Iterable[Entry]) -> list[Waiting]:
-    proposed: dict[ActionId, Action] = {}
-    found: dict[ActionId, Waiting] = {}
-    for event in (entry.event for entry in entries):
-        match event:
-            case ActionProposed(id=id_, action=action):
-                proposed[id_] = action
-            case ApprovalRequested(id=id_) if id_ in proposed:
-                found[id_] = Waiting(id=id_, action=proposed[id_], request=event)
-            case ApprovalDecided(id=id_) | ActionDenied(id=id_) | ActionFinished(id=id_):
-                found.pop(id_, None)
-            case _:
-                pass
-    return list(found.values())
-
-
-class Answer(Given, kw_only=True, frozen=True):
-    digest: str
-    verdict: Literal["allow", "deny"]
-    scope: Scope = "once"
-    words: str = ""
-
-
-async def decide(call: Call[Nothing, Answer]) -> None:
-    given = call.body
-    link = await call.sessions.link(call.session, attended=True)
-    id_ = ActionId(call.request.path_params["action"])
-    decision = Decide(id=id_, digest=given.digest, verdict=given.verdict, scope=given.scope, words=given.words)
-    await link.submit(decision)
-
-
-# --- what is in the session
-
-
-class VariableList(Struct, frozen=True):
-    variables: tuple[dict[str, Json], ...]
-
-
-async def variables(call: Call[Nothing, Nothing]) -> VariableList:
-    link = await call.sessions.link(call.session, attended=True)
-    return VariableList(tuple(await link.query("variables")))
-
-
-class SentList(Struct, frozen=True):
-    sent: tuple[OutboundTotal, ...]
-
-
-async def sent(call: Call[Nothing, Nothing]) -> SentList:
-    entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
-    return SentList(tuple(sum_outbound(entries)))
-
-
-async def blob(call: Call[Nothing, Nothing]) -> Response:
-    session, folder = call.sessions.find(call.session)
-    with read_session(folder, session) as (log, _):
-        data = await anyio.to_thread.run_sync(log.blobs.get, BlobId(call.request.path_params["blob"]))
-    return Response(data, media_type=BINARY, headers={"content-disposition": "attachment"})
-
-
-class ExportQuery(Given, kw_only=True, frozen=True):
-    format: SessionExport = "html"
-
-
-async def export(call: Call[ExportQuery, Nothing]) -> Response:
-    session, folder = call.sessions.find(call.session)
-    form = call.query.format
-    name = export_name(folder, session, form)
-
-    def write() -> str:
-        with NamedTemporaryFile(prefix="pinfold-export-", delete=False) as file:
-            path = Path(file.name)
-        with read_session(folder, session) as (log, damage):
-            save(log, form, path, damage, force=True, embed=True)
-        return str(path)
-
-    path = await anyio.to_thread.run_sync(write)
-    gone = BackgroundTask(partial(Path(path).unlink, missing_ok=True))
-    return FileResponse(path, filename=name, media_type=BINARY, background=gone)
-
-
 _ONE = "/api/sessions/{session}"
 
 
@@ -434,7 +350,7 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         f"{_ONE}/commands",
         "Submit a command",
         submit_command,
-        body=dict[str, Json],
+        body=SentCommand,
         answer=Accepted,
         status=202,
     ),
@@ -449,10 +365,4 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         answer=EventList,
         media="text/event-stream",
     ),
-    Endpoint("GET", f"{_ONE}/approvals", "Questions that wait", list_approvals, answer=WaitingList),
-    Endpoint("POST", f"{_ONE}/approvals/{{action}}", "Answer a question", decide, body=Answer, status=204),
-    Endpoint("GET", f"{_ONE}/variables", "The session's variables", variables, answer=VariableList),
-    Endpoint("GET", f"{_ONE}/sent", "What left this machine", sent, answer=SentList),
-    Endpoint("GET", f"{_ONE}/blobs/{{blob}}", "A display, or a file before or after a change", blob, media=BINARY),
-    Endpoint("GET", f"{_ONE}/export", "The session as a file", export, query=ExportQuery, media=BINARY),
 )
