@@ -9,13 +9,27 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pinfold.app.session.action_runner import SandboxActionRunner
-from pinfold.events import Json, ToolSchema
+from pinfold.app.session.answers import AnswerForm
+from pinfold.app.session.build_session import ModelSwitcher
+from pinfold.app.session.options import CallerTerms
+from pinfold.engine import Core
+from pinfold.events import Json, SessionChanged, ToolSchema
 from pinfold.tools import BadCall, Tool
 from pinfold.tools.arguments import REQUIRED, Argument
 
 SERVER = "client_tools"
 PREFIX = "client_"
 """Put before a name that a tool of ours has."""
+
+
+async def set_terms(core: Core, runner: SandboxActionRunner, switching: ModelSwitcher, terms: CallerTerms) -> None:
+    """From here on, until other terms are set."""
+    offer_tools(runner, terms.tools)
+    core.form = AnswerForm(terms.answer_schema) if terms.answer_schema is not None else None
+    if terms.instructions != switching.said:
+        switching.said = terms.instructions
+        prompt = switching.prompt()
+        await core.record(SessionChanged(title=core.state.title, model=core.model.name, prompt=prompt))
 
 
 def offer_tools(runner: SandboxActionRunner, schemas: Iterable[ToolSchema]) -> None:

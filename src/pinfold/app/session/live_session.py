@@ -16,7 +16,6 @@ import msgspec
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.models.session_models import BreakerStore, NoModel, SpendingLedger, native_form, select_models
 from pinfold.app.session.action_runner import SandboxActionRunner
-from pinfold.app.session.answers import AnswerForm
 from pinfold.app.session.build_session import (
     ModelSwitcher,
     build_runner,
@@ -26,9 +25,10 @@ from pinfold.app.session.build_session import (
     resolve_sandbox,
     start_servers,
 )
+from pinfold.app.session.caller_tools import set_terms
 from pinfold.app.session.checkpoints import Checkpoints
 from pinfold.app.session.mcp.server_requests import ServerContext
-from pinfold.app.session.options import IMPORTED, CallerTerms, Options, SessionStatus, is_imported
+from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
 from pinfold.app.tasks import background
 from pinfold.app.trust.redacting_log import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
@@ -84,7 +84,6 @@ class LiveSession:
         self.log = log
         self._engine = engine
         self._runner = runner
-        self._switching = switching
         self._hooks = hooks
         self._watched: anyio.Event | None = None
         """Set once a caller waits."""
@@ -99,6 +98,8 @@ class LiveSession:
         """As `act`, in this task and without waiting for its turn."""
         self.idle = engine.idle
         """Wait until nothing that was submitted is left to do."""
+        self.set_caller_terms = partial(set_terms, engine.core, runner, switching)
+        """What a client asks for with a turn, until other terms are set."""
         self.save = runner.save
         """Have its variables on disk, as they are after the last cell that has ended."""
 
@@ -170,18 +171,6 @@ class LiveSession:
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
         self._runner.judging.guards = guards
-
-    async def set_caller_terms(self, terms: CallerTerms) -> None:
-        """What a client asks for with a turn: from here on, until other terms are set."""
-        from pinfold.app.session.caller_tools import offer_tools
-
-        offer_tools(self._runner, terms.tools)
-        core = self._engine.core
-        core.form = AnswerForm(terms.answer_schema) if terms.answer_schema is not None else None
-        if terms.instructions != self._switching.said:
-            self._switching.said = terms.instructions
-            prompt = self._switching.prompt()
-            await core.record(SessionChanged(title=core.state.title, model=core.model.name, prompt=prompt))
 
     async def query(self, what: Sight) -> Json:
         """Plain data for front ends. Raises SandboxUnavailable, ConfigError."""
