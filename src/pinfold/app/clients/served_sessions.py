@@ -34,7 +34,7 @@ from pinfold.events import (
     new_session_id,
 )
 
-TURNS = 32
+TURNS = 64
 """Turns at once."""
 MOST = 256
 """Sessions held at once."""
