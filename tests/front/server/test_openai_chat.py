@@ -176,7 +176,8 @@ def test_a_tool_of_the_caller_pauses_the_turn_until_the_results_come(wired: Wire
     assert done.choices[0].message.content == "Rome is warmer."
     events = wired.events(session["X-Pinfold-Session"])
     assert [one["kind"] for one in events].count("UserSpoke") == 1
-    assert [one["observation"] for one in events if one["kind"] == "ActionFinished"] == ["31 degrees", "4 degrees"]
+    results = [one for one in events if one["kind"] == "ActionFinished"]
+    assert [(one["observation"], one["untrusted"]) for one in results] == [("31 degrees", True), ("4 degrees", True)]
 
 
 def test_code_in_a_cell_can_call_a_tool_of_the_caller(wired: Wired) -> None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, TurnReader
+from pinfold.app.errors import SessionBusy
 from pinfold.app.ownership.owner import Link
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import CallerTerms
@@ -75,6 +76,10 @@ class TurnRun:
         self.place = place
         self._pieces: list[Piece] = []
         self._news = anyio.Event()
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._pieces) and isinstance(self._pieces[-1], Ended)
 
     def add(self, piece: Piece) -> None:
         self._pieces.append(piece)
@@ -139,6 +144,11 @@ class CallerTurns:
                 if not started.done():
                     started.set_exception(error)
                 run.add(Ended(status="failed", error=str(error)))
+            finally:  # no request waits for a task that is gone
+                if not started.done():
+                    started.set_exception(SessionBusy("the server is ending"))
+                if not run.has_ended:
+                    run.add(Ended(status="failed", error="the server is ending", temporary=True))
 
         task = asyncio.create_task(follow())
         self._tasks.add(task)
@@ -174,6 +184,8 @@ class CallerTurns:
             await link.submit(prompt.say)
         else:
             await _catch_up(feed, reader, place.after)
+            if isinstance(link, LiveSession):
+                await link.note_outside_text()
             await _answer_calls(link, reader, prompt.results)
         started.set_result(None)
         await self._pass_on(link, feed, reader, run)

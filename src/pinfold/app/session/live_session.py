@@ -100,6 +100,8 @@ class LiveSession:
         """Wait until nothing that was submitted is left to do."""
         self.set_caller_terms = partial(set_terms, engine.core, runner, switching)
         """What a client asks for with a turn, until other terms are set."""
+        self.note_outside_text = runner.note_outside_text
+        """It is about to get some, though not by an action."""
         self.save = runner.save
         """Have its variables on disk, as they are after the last cell that has ended."""
 

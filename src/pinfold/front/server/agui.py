@@ -13,7 +13,7 @@ from starlette.routing import Route
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
 from pinfold.front.server.event_stream import BEAT_S, EventStream
-from pinfold.front.server.wire import AGENT, BEAT, SESSION, Wire, key_in, read_body, told_errors, wire_of
+from pinfold.front.server.wire import AGENT, BEAT, SESSION, Wire, caller_of, read_body, told_errors, wire_of
 from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
 
 
@@ -31,7 +31,7 @@ async def run_agent(request: Request) -> Response:
     tools = [{"type": "function", "function": one} for one in body.get("tools") or ()]
     given = read_chat({"messages": messages})
     terms = read_terms({"tools": tools}, "\n\n".join(filter(None, (given.instructions, *about))))
-    run = await wire.begin(given, terms, model=AGENT, key=key_in(request, {}) or f"agui:{thread}")
+    run = await wire.begin(given, terms, model=AGENT, caller=caller_of(request, f"agui:{thread}"))
     return EventStream(_stream(wire, given, run, thread, run_id), {SESSION: run.place.session})
 
 

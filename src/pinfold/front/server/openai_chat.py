@@ -20,9 +20,9 @@ from pinfold.front.server.wire import (
     BEAT,
     SESSION,
     Wire,
+    caller_of,
     error_object,
     failed_status,
-    key_in,
     read_body,
     told_errors,
     usage_counts,
@@ -108,7 +108,7 @@ async def complete(request: Request) -> Response:
     terms = read_terms(body, given.instructions)
     run = None
     if await wire.is_agent(model):
-        run = await wire.begin(given, terms, model=model, key=key_in(request, body))
+        run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")))
         pieces = run.follow(BEAT_S)
     else:
         pieces = wire.models.ask(model, wire.plain_request(given, terms, body))

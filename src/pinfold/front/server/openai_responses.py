@@ -23,7 +23,7 @@ from pinfold.front.server.wire import (
     SESSION,
     UnknownName,
     Wire,
-    key_in,
+    caller_of,
     read_body,
     told_errors,
     usage_counts,
@@ -191,7 +191,7 @@ async def _begin(request: Request, wire: Wire, body: dict[str, Json]) -> _Work:
     stored = StoredResponse(id=f"resp_{token_hex(12)}", created_at=int(time.time()), echo=_echo(body, terms, model))
     if not is_agent:
         return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body)))
-    run = await wire.begin(given, terms, model=model, key=key_in(request, body), after=after)
+    run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")), after=after)
     stored = StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, place=run.place)
     work = _Work(wire, given, stored, run.follow(BEAT_S))
     work.keep()

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from pinfold.app import ConfigError, Link, NoSuchSession
+from pinfold.app import CommandRefused, ConfigError, Link, NoSuchSession
 from pinfold.app.clients import (
     Called,
     CallerTurns,
@@ -48,6 +48,7 @@ from pinfold.events import (
 )
 from pinfold.events import Request as ModelRequest
 from pinfold.front.server.endpoints import failure
+from pinfold.front.server.gate import CLIENT
 from pinfold.front.server.wire_input import AttachedFile, BadRequest, WireInput, WireMessage, digest_messages
 from pinfold.text import cap_text
 
@@ -80,6 +81,16 @@ class StoredFile(Struct, frozen=True, kw_only=True):
     status: str = "processed"
 
 
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who asks, and in which conversation."""
+
+    key: str = ""
+    """Names the conversation, if anything does."""
+    session: str = ""
+    """The session itself, if it is named."""
+    client: str = ""
+
+
 class Wire:
     """One for the server."""
 
@@ -99,9 +110,9 @@ class Wire:
         return False
 
     async def begin(
-        self, given: WireInput, terms: CallerTerms, *, model: str, key: str, after: TurnPlace | None = None
+        self, given: WireInput, terms: CallerTerms, *, model: str, caller: Caller, after: TurnPlace | None = None
     ) -> TurnRun:
-        """Start the turn that a request means. `key` names its conversation; `after`: the turn it goes on from."""
+        """Start the turn that a request means. `after`: the turn it goes on from."""
         if results := given.results:
             place = self.records.get("call", next(iter(results)), TurnPlace)
             if place is None:
@@ -109,17 +120,17 @@ class Wire:
             link = await self.sessions.link(place.session)
             return await self.turns.start(link, Prompt(results=results, at=place), terms)
         # Two first requests of one conversation must not begin two sessions.
-        async with self._opening.setdefault(key or new_turn_id(), anyio.Lock()):
-            link, is_new = await self._find(given, model, key, after)
+        async with self._opening.setdefault(caller.key or new_turn_id(), anyio.Lock()):
+            link, is_new = await self._find(given, model, caller, after)
         say = await self._say(link, given, terms, tell_past=is_new)
         return await self.turns.start(link, Prompt(say=say), terms)
 
-    async def _find(self, given: WireInput, model: str, key: str, after: TurnPlace | None) -> tuple[Link, bool]:
+    async def _find(self, given: WireInput, model: str, caller: Caller, after: TurnPlace | None) -> tuple[Link, bool]:
         """The session, and whether it is new."""
-        known = self.records.get("key", key, str) if key else None
-        if key.startswith("s_"):
-            known = key
-        past = after or (self.records.get("prefix", digest_messages(given.before), TurnPlace) if given.before else None)
+        key, past = caller.key, after
+        known = caller.session or (self.records.get("key", key, str) if key else None)
+        if given.before and not (after or caller.session):
+            past = self.records.get("prefix", digest_messages(given.before), TurnPlace)
         link = None
         try:
             if past and (after or not known or past.session == known):
@@ -127,15 +138,15 @@ class Wire:
             elif known:
                 link = await self.sessions.link(known)
         except NoSuchSession:
-            if known == key or after:
+            if caller.session or after:
                 raise
         mode = mode_of(model) or None
         is_new = link is None
         if link is None:
-            link = await self.sessions.create(mode=mode)
+            link = await self.sessions.create(mode=mode, client=caller.client)
         elif mode and (await link.status()).mode != mode:
             await link.submit(Configure(mode=mode))
-        if key and known != key:
+        if key:
             self.records.put("key", key, link.session)
         return link, is_new
 
@@ -221,16 +232,19 @@ def mode_of(model: str) -> Mode | Literal[""] | None:
     return cast("Mode", mode) if mode != model and mode in get_args(Mode) else None
 
 
-def key_in(request: Request, body: Mapping[str, Json]) -> str:
-    """What names the conversation, if anything does."""
+def caller_of(request: Request, conversation: Json = None) -> Caller:
+    """`conversation` names it where no header does."""
+    client = request.scope.get(CLIENT, "")
     for name in KEY_HEADERS:
         if value := request.headers.get(name):
-            return value if value.startswith("s_") and name == SESSION else f"{name}:{value}"
-    match body.get("conversation"):
+            if name == SESSION and value.startswith("s_"):
+                return Caller(session=value, client=client)
+            return Caller(key=f"{name}:{value}", client=client)
+    match conversation:
         case str(value) | {"id": str(value)} if value:
-            return f"conversation:{value}"
+            return Caller(key=f"conversation:{value}", client=client)
         case _:
-            return ""
+            return Caller(client=client)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -252,7 +266,9 @@ def told_errors(handler: Handler) -> Handler:
 
 def wire_failure(error: Exception) -> Response:
     plain = failure(error)
-    status = 404 if isinstance(error, UnknownName) else 400 if isinstance(error, ConfigError) else plain.status_code
+    status = 404 if isinstance(error, UnknownName) else plain.status_code
+    if isinstance(error, ConfigError) or (status == 409 and not isinstance(error, CommandRefused)):
+        status = 400
     words = msgspec.json.decode(plain.body)["error"]["message"]
     param = error.param if isinstance(error, BadRequest) else None
     more = {"retry-after": plain.headers["retry-after"]} if "retry-after" in plain.headers else {}
