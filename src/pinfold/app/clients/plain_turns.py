@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, Thinking
 from pinfold.app.config.layers import load_config
-from pinfold.app.models.local_models import list_model_names, reachable_models
+from pinfold.app.models.local_models import list_model_names, models_here, reachable_models
 from pinfold.app.models.session_models import CallOptions, SpendingLedger, is_usable, select_models
 from pinfold.app.session.answers import AnswerForm
 from pinfold.engine import Model
@@ -30,12 +30,13 @@ class PlainModels:
     async def names(self) -> list[str]:
         """Those that could be asked now; servers on this machine are asked what they have."""
         calling = _calling()
-        found = [server.name_of(model) for server in (await reachable_models()).servers for model in server.models]
+        there = await reachable_models()
+        found = [server.name_of(model) for server in there.servers for model in server.models]
         names = dict.fromkeys([*list_model_names(), *found])
-        return [name for name in names if not name.endswith(":") and is_usable(name, calling)]
+        return [name for name in names if not name.endswith(":") and _is_here(name) and is_usable(name, calling)]
 
     def has(self, name: str) -> bool:
-        return name in self._models or is_usable(name, _calling())
+        return name in self._models or (_is_here(name) and is_usable(name, _calling()))
 
     async def ask(self, name: str, request: Request) -> AsyncGenerator[Piece]:
         model = self._models.get(name)
@@ -68,6 +69,11 @@ class PlainModels:
             yield Ended(status="failed", error=str(error), temporary=is_temporary)
             return
         yield Ended(status="failed", error="the reply broke off", temporary=True)
+
+
+def _is_here(name: str) -> bool:
+    """False for weights that would have to be fetched first: a request does not do that."""
+    return all(one.path for one in models_here().inside if one.weights.name == name)
 
 
 def describe_form(schema: Mapping[str, object]) -> str:
