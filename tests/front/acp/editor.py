@@ -17,12 +17,13 @@ from typing import Any, cast
 
 import acp.schema as wire
 import anyio
-from acp import RequestError
 from acp.client.connection import ClientSideConnection
 from acp.connection import StreamDirection, StreamEvent
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 from tests.fork_server import forked
+
+from acp import RequestError
 
 Json = dict[str, Any]
 _RESULTS: dict[str, Any] = {

@@ -12,7 +12,7 @@ from pinfold.app.ownership.owner import Link
 from pinfold.app.paths import private_dir, read_limited
 from pinfold.app.session.live_session import LiveSession
 from pinfold.events import Image
-from pinfold.log import Blobs
+from pinfold.log import Blobs, blob_id
 
 STDIN = "stdin"
 LARGEST = 4 << 30
@@ -67,10 +67,24 @@ def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tu
     return tuple(picture(blobs, path) for path in paths)
 
 
-def store_picture(link: Link, folder: Path, data: bytes, what: str) -> Image:
+def store_picture(link: Link, folder: Path, data: bytes, what: str = "what was sent") -> Image:
     """The same for one picture that is no file. Raises ConfigError."""
     blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs")
-    return _keep_picture(blobs, data, what)
+    return Image(mime=picture_kind(data, what), blob=blobs.put(data))
+
+
+def loose_picture(data: bytes) -> Image:
+    """For a model without a session. Raises ConfigError."""
+    return Image(mime=picture_kind(data), blob=blob_id(data))
+
+
+def picture_kind(data: bytes, what: str = "what was sent") -> str:
+    """Raises ConfigError."""
+    kind = _kind(data)
+    if kind is None or len(data) > LARGEST_PICTURE:
+        limit = f"PNG, JPEG, GIF and WebP up to {LARGEST_PICTURE >> 20} MB"
+        raise ConfigError(f"{what} is no picture a model can look at; it takes {limit}")
+    return kind
 
 
 def _describe_attachment(what: str, name: str, path: Path) -> str:
@@ -123,15 +137,7 @@ def is_picture(path: Path) -> bool:
 def picture(blobs: Blobs, path: Path) -> Image:
     """Put it on record. Raises ConfigError."""
     data = read_limited(path, LARGEST_PICTURE, f"is too large for a model: the limit is {LARGEST_PICTURE:,} bytes")
-    return _keep_picture(blobs, data, str(path))
-
-
-def _keep_picture(blobs: Blobs, data: bytes, what: str) -> Image:
-    kind = _kind(data)
-    if kind is None or len(data) > LARGEST_PICTURE:
-        limit = f"PNG, JPEG, GIF and WebP up to {LARGEST_PICTURE >> 20} MB"
-        raise ConfigError(f"{what} is no picture a model can look at; it takes {limit}")
-    return Image(mime=kind, blob=blobs.put(data))
+    return Image(mime=picture_kind(data, str(path)), blob=blobs.put(data))
 
 
 def _kind(data: bytes) -> str | None:

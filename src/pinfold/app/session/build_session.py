@@ -267,6 +267,8 @@ class ModelSwitcher:
         """The last."""
         self.runner: SandboxActionRunner | None = None
         """Once it is there: it must fit the model."""
+        self.said = ""
+        """Instructions of the client."""
         self._options = options
         self._before: list[SessionModels] = []
 
@@ -287,6 +289,7 @@ class ModelSwitcher:
         workspace = self._options.workspace_inside or spec.workspace
         told = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
+        wanted += f"The program that works with you says:\n{self.said}\n" if self.said else ""
         return told + wanted + (form.describe_schema() if form else "")
 
     def choose(self, model: str) -> Choice:
