@@ -142,7 +142,7 @@ async def test_the_view_shows_a_result_and_takes_a_cell_back_through_the_host(wo
         redone = await client.call_tool("redo", {})
     session = structure(ran)["session"]
     context = {"theme": "dark", "styles": {"variables": {"--color-background-primary": "rgb(1, 2, 3)"}}}
-    can = {"serverTools": {}, "updateModelContext": {}}
+    can: dict[str, Any] = {"serverTools": {}, "updateModelContext": {}}
     steps = [
         {"send": {"method": "ui/notifications/tool-input", "params": {"arguments": {"code": SHOWS}}}},
         {"send": {"method": "ui/notifications/tool-result", "params": wire(ran)}},
@@ -183,7 +183,8 @@ async def test_the_view_shows_a_result_and_takes_a_cell_back_through_the_host(wo
     ]
     assert seen["images"] == [["data:image/png;base64,", 120]]
     assert (seen["scheme"], seen["ground"]) == ("light", "rgb(1, 2, 3)")
-    assert seen["sizes"][-1]["height"] > 200
+    assert seen["sizes"][-1]["height"] > 300
+    assert seen["hidden"] == 0
     assert [one.get("result") for one in seen["answers"]] == [{}, None]
     assert seen["answers"][1]["error"]["code"] == -32601
     assert (seen["ran"], seen["elements"], seen["violations"]) == (None, 0, [])
@@ -198,5 +199,5 @@ async def test_what_a_result_holds_would_run_in_a_page_that_takes_it_as_markup(t
     addEventListener("message", ({ data }) => { if (data.params) document.body.innerHTML = data.params.text; });
     </script>"""
     result = {"send": {"method": "ui/notifications/tool-result", "params": {"text": HOSTILE}}}
-    plan = {"html": careless, "initialize": {}, "steps": [result, result], "results": []}
+    plan: dict[str, Any] = {"html": careless, "initialize": {}, "steps": [result, result], "results": []}
     assert open_in_host(plan, tmp_path)["ran"] == 1
