@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from mcp.types import CallToolResult, TextResourceContents
 from tests.front.mcp_server.sdk_clients import ERAS, over_stdio, structure
 from tests.front.mcp_server.test_export import FULL, Up, up
 
+from pinfold.front.mcp_server import session_view
 from pinfold.front.mcp_server.session_view import ABOUT, EXTENSION, MIME, TOOLS, URI
 
 __all__ = ["up"]
@@ -105,6 +107,21 @@ async def test_a_client_without_the_extension_sees_nothing_of_it(workspace: Path
                 await request
 
 
+async def test_tables_and_cells_of_the_agents_turn_come_with_its_answer(
+    workspace: Path, script: Callable[..., str], cell: Callable[..., dict[str, Any]]
+) -> None:
+    model = script(cell(SHOWS), {"text": "Done."})
+    async with over_stdio(workspace, "--agent", "--model", model, extensions=APPS) as client:
+        before = await client.call_tool("run_python", {"code": "x = 41"})
+        answer = await client.call_tool("ask", {"prompt": "show it"})
+    assert before.meta is not None
+    assert before.meta[ABOUT]["tables"] == []
+    assert answer.meta is not None
+    assert [one["code"] for one in answer.meta[ABOUT]["cells"]] == ["x = 41", "import base64"]
+    (table,) = answer.meta[ABOUT]["tables"]
+    assert "Ulm" in table
+
+
 @pytest.mark.parametrize("mode", ERAS)
 async def test_the_view_stands_beside_resources_of_exported_servers(workspace: Path, up: Up, mode: str) -> None:
     async with over_stdio(workspace, *FULL, mode=mode, extensions=APPS) as client:
@@ -118,6 +135,14 @@ async def test_the_view_stands_beside_resources_of_exported_servers(workspace: P
         linked = {one.name for one in (await client.list_tools()).tools if one.meta and "ui" in one.meta}
         assert linked == {*TOOLS} - {"ask"}
     assert up.did == ["note"]
+
+
+def test_the_page_names_no_address_and_makes_no_markup_of_text() -> None:
+    html = Path(session_view.__file__).with_name("session_view.html").read_text("utf-8")
+    assert "default-src 'none'" in html
+    loads = r"//\w|url\(|@import|\bsrc=|href|fetch\(|XMLHttpRequest|WebSocket|sendBeacon"
+    markup = r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval|srcdoc|new Function"
+    assert re.findall(f"{loads}|{markup}", html) == []
 
 
 def open_in_host(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
