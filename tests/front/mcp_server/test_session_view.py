@@ -72,6 +72,10 @@ async def test_a_client_with_the_extension_finds_the_view_and_the_cells_of_its_s
     workspace: Path, mode: str
 ) -> None:
     async with over_stdio(workspace, mode=mode, extensions=APPS) as client:
+        if mode == "legacy":  # the other one has no handshake
+            assert client.server_capabilities is not None
+            assert client.server_capabilities.resources is not None
+            assert client.server_capabilities.extensions == {EXTENSION: {"mimeTypes": [MIME]}}
         (listed,) = (await client.list_resources()).resources
         assert (listed.uri, listed.mime_type) == (URI, MIME)
         assert (await client.list_resource_templates()).resource_templates == []
