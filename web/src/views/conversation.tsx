@@ -1,0 +1,221 @@
+/** The conversation: what was said, run and shown. Only the last part is in the page until one scrolls up. */
+
+import { memo } from "preact/compat";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Plan } from "../state/events.ts";
+import type { EndItem, Item, NoteItem, TextItem, UserItem } from "../state/view.ts";
+import { summaryOf, type View } from "../state/view.ts";
+import { busy, revision, tell } from "../store.ts";
+import { dollars, seconds, tokens } from "../text/format.ts";
+import { renderMarkdown } from "../text/markdown.ts";
+import { StepView } from "./cell.tsx";
+import { Picture } from "./displays.tsx";
+
+const WINDOW = 60;
+const NEAR_END = 80;
+/** Pixels from the end within which new text keeps the end in view. */
+
+const EVENT = "pinfold-show-cell";
+
+/** Scrolls to a cell, wherever it is. */
+export function scrollToCell(cell: number): void {
+  window.dispatchEvent(new CustomEvent(EVENT, { detail: cell }));
+}
+
+export function Conversation({ view }: { view: View }) {
+  revision.value;
+  const box = useRef<HTMLElement>(null);
+  const [count, setCount] = useState(WINDOW);
+  const [atEnd, setAtEnd] = useState(true);
+  const lastTop = useRef(0);
+  const first = Math.max(0, view.items.length - count);
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (element && atEnd) element.scrollTop = element.scrollHeight;
+  });
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    // Pictures and frames grow after they were rendered.
+    const observer = new ResizeObserver(() => {
+      if (element.dataset["end"] === "true") element.scrollTop = element.scrollHeight;
+    });
+    const inside = element.firstElementChild;
+    if (inside) observer.observe(inside);
+    return () => observer.disconnect();
+  }, [view]);
+  useEffect(() => {
+    const show = (event: globalThis.Event) => {
+      const cell = (event as CustomEvent<number>).detail;
+      const place = view.items.findIndex((item) => item.type === "step" && item.cell === cell);
+      if (place < 0) return;
+      setAtEnd(false);
+      setCount((now) => Math.max(now, view.items.length - place + 10));
+      requestAnimationFrame(() => {
+        const found = box.current?.querySelector(`[data-cell="${cell}"]`);
+        found?.scrollIntoView({ block: "center", behavior: "instant" });
+      });
+    };
+    window.addEventListener(EVENT, show);
+    return () => window.removeEventListener(EVENT, show);
+  }, [view]);
+
+  const onScroll = () => {
+    const element = box.current;
+    if (!element) return;
+    const end = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+    // Growing content also moves the end away; only going up is the user's.
+    if (end) setAtEnd(true);
+    else if (element.scrollTop < lastTop.current) setAtEnd(false);
+    lastTop.current = element.scrollTop;
+    if (element.scrollTop < 600 && first > 0) {
+      const height = element.scrollHeight;
+      setCount(count + WINDOW);
+      requestAnimationFrame(() => (element.scrollTop += element.scrollHeight - height));
+    }
+  };
+  return (
+    <section class="conversation" ref={box} data-end={atEnd} onScroll={onScroll} aria-label="Conversation" tabIndex={0}>
+      <div class="column">
+        {first > 0 && (
+          <button type="button" class="fold" onClick={() => setCount(count + WINDOW)}>
+            Show earlier
+          </button>
+        )}
+        {view.items.slice(first).map((item) => (
+          <ItemView key={item.key} session={view.id} item={item} version={item.version} />
+        ))}
+        {view.plan && view.plan.tasks.length > 0 && <PlanView plan={view.plan} />}
+        <Activity view={view} />
+      </div>
+    </section>
+  );
+}
+
+interface ItemProps {
+  session: string;
+  item: Item;
+  version: number;
+}
+
+const ItemView = memo(
+  function ItemView({ session, item, version }: ItemProps) {
+    switch (item.type) {
+      case "user":
+        return <UserView session={session} item={item} />;
+      case "text":
+        return <TextView item={item} />;
+      case "thinking":
+        return <ThinkingView item={item} />;
+      case "step":
+        return <StepView session={session} step={item} version={version} />;
+      case "note":
+        return <NoteView item={item} />;
+      case "end":
+        return <EndView item={item} />;
+    }
+  },
+  (before, after) => before.item === after.item && before.version === after.version,
+);
+
+function UserView({ session, item }: { session: string; item: UserItem }) {
+  return (
+    <article class={`said ${item.forgotten ? "forgotten" : ""}`} aria-label="You">
+      <p>{item.text}</p>
+      {item.images.map((blob) => (
+        <Picture key={blob} session={session} blob={blob} mime="image/png" label="Attached picture" />
+      ))}
+    </article>
+  );
+}
+
+function TextView({ item }: { item: TextItem }) {
+  const html = useMemo(() => renderMarkdown(item.text), [item.text]);
+  return <article class={`prose ${item.streaming ? "streaming" : ""} ${item.forgotten ? "forgotten" : ""}`} aria-label="Pinfold" dangerouslySetInnerHTML={{ __html: html }} />;
+}
+
+function ThinkingView({ item }: { item: TextItem }) {
+  return (
+    <details class="thinking">
+      <summary>{item.streaming ? "Thinking" : "Thought"}</summary>
+      <p>{item.text}</p>
+    </details>
+  );
+}
+
+function NoteView({ item }: { item: NoteItem }) {
+  return <p class={`note ${item.tone}`}>{item.text}</p>;
+}
+
+function EndView({ item }: { item: EndItem }) {
+  const facts = [
+    seconds(item.seconds),
+    item.tokens ? `${tokens(item.tokens)} tokens` : "",
+    item.cost !== null ? dollars(item.cost) : "",
+  ].filter(Boolean);
+  if (item.state === "ended") {
+    return (
+      <p class="end">
+        {item.text} {facts.join(" · ")}
+      </p>
+    );
+  }
+  return (
+    <div class={`end-notice ${item.state}`}>
+      <p>{item.text}</p>
+      {item.canContinue && (
+        <button type="button" class="quiet" onClick={() => tell("Continue")}>
+          Continue
+        </button>
+      )}
+    </div>
+  );
+}
+
+function PlanView({ plan }: { plan: Plan }) {
+  const done = plan.tasks.filter((task) => task.status === "done").length;
+  return (
+    <details class="plan">
+      <summary>
+        Plan: {done} of {plan.tasks.length} done
+      </summary>
+      <ol>
+        {plan.tasks.map((task, place) => (
+          <li key={place} class={task.status}>
+            {task.text} <small>{task.status === "todo" ? "" : task.status}</small>
+          </li>
+        ))}
+      </ol>
+    </details>
+  );
+}
+
+function Activity({ view }: { view: View }) {
+  revision.value;
+  if (view.cutOff) {
+    return (
+      <div class="end-notice interrupted">
+        <p>The last turn was cut off. Nothing of it is lost.</p>
+        <button type="button" class="quiet" onClick={() => tell("Continue")}>
+          Continue
+        </button>
+      </div>
+    );
+  }
+  if (!busy.value) return null;
+  const last = view.items[view.items.length - 1];
+  const what = view.approvals.size
+    ? "Waiting for your decision"
+    : last?.type === "step" && last.stage === "running"
+      ? `Running ${summaryOf(last.action).slice(0, 60)}`
+      : view.turn?.waiting
+        ? "Thinking"
+        : "Working";
+  return (
+    <p class="activity" role="status">
+      <span class="pulse" aria-hidden="true" />
+      {what}
+    </p>
+  );
+}
