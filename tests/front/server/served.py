@@ -74,8 +74,11 @@ def end(served: Served) -> int:
 
 
 @contextmanager
-def follow(client: httpx2.Client, session: str, after: int = 0, **headers: str) -> Generator[Iterator[dict[str, Any]]]:
+def follow(
+    client: httpx2.Client, session: str, after: int = 0, *, last: str = ""
+) -> Generator[Iterator[dict[str, Any]]]:
     """Events of a session, with their number as `seq`; deltas have none."""
+    headers = {"Last-Event-ID": last} if last else {}
     with client.stream("GET", f"/api/sessions/{session}/events", params={"after": after}, headers=headers) as response:
         assert response.status_code == 200, response.read()
 

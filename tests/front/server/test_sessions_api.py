@@ -69,7 +69,7 @@ def test_a_turn_is_submitted_and_followed_and_a_reader_who_comes_back_misses_not
     with follow(client, session) as events:
         whole = [one for one in until(events, "TurnEnded") if "seq" in one]
     half = whole[len(whole) // 2]["seq"]
-    with follow(client, session, **{"Last-Event-ID": str(half)}) as events:
+    with follow(client, session, last=str(half)) as events:
         rest = [one for one in until(events, "TurnEnded") if "seq" in one]
     assert rest == [one for one in whole if one["seq"] > half]
     listed = client.get(f"/api/sessions/{session}/events", headers={"Accept": "application/json"}).json()["events"]

@@ -23,7 +23,7 @@ from pinfold.app.clients.client_session import ClientSession
 from pinfold.app.clients.session_fork import fork
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
 from pinfold.app.ownership.owner import acquire_or_open
-from pinfold.app.paths import forget_scratch, private_dir, read_private, state_dir, write_private
+from pinfold.app.paths import forget_scratch, private_dir, read_private, state_dir, write_whole
 from pinfold.app.session.approvals import answer_approvals
 from pinfold.app.session.options import Options, new_session_options, resume_options
 from pinfold.app.storage.session_store import SessionStore
@@ -201,5 +201,5 @@ def read_or_make_token(path: Path) -> str:
     token = (read_private(path) or b"").decode("ascii", "replace").strip()
     if not _TOKEN.fullmatch(token):
         token = secrets.token_urlsafe(32)
-        write_private(path, f"{token}\n".encode())
+        write_whole(path, f"{token}\n".encode())
     return token

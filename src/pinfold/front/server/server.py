@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
-from pinfold.front.server import files_api, openapi, sessions_api
+from pinfold.front.server import contents_api, files_api, openapi, sessions_api
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
 
@@ -73,6 +73,10 @@ class Token(Struct, frozen=True):
     token: str
 
 
+class Code(Struct, frozen=True):
+    code: str
+
+
 class TicketRequest(Given, kw_only=True, frozen=True):
     path: str
 
@@ -89,6 +93,11 @@ async def log_in(call: Call[Nothing, Login]) -> Token | Response:
     return JSONResponse(error_body(words, "LoginRefused"), 403)
 
 
+async def issue_code(call: Call[Nothing, Nothing]) -> Code:
+    credentials: Credentials = call.request.app.state.credentials
+    return Code(credentials.issue_code())
+
+
 async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
     credentials: Credentials = call.request.app.state.credentials
     return Ticket(credentials.issue_ticket(call.body.path))
@@ -96,8 +105,10 @@ async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("POST", "/api/login", "Exchange a login code for a token", log_in, body=Login, answer=Token),
+    Endpoint("POST", "/api/codes", "A code that a page can log in with, once", issue_code, answer=Code),
     Endpoint("POST", "/api/tickets", "A ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket),
     *sessions_api.ENDPOINTS,
+    *contents_api.ENDPOINTS,
     *files_api.ENDPOINTS,
 )
 

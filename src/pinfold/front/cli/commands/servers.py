@@ -1,4 +1,4 @@
-"""`pinfold up`, `pinfold serve` and `pinfold mcp-server`: processes that serve other commands, browsers and other programs."""
+"""`pinfold up` and `pinfold mcp-server`: processes that serve other commands, or MCP clients."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app import (
-    ConfigError,
-    SessionStore,
-    background,
-    current_folder,
-    forget_scratch,
-    new_session_options,
-    private_dir,
-    state_dir,
-)
-from pinfold.app.clients import ClientSessions, OpenTerms, ServedSessions, read_or_make_token, server_token
+from pinfold.app import ConfigError, SessionStore, background, forget_scratch, new_session_options
+from pinfold.app.clients import ClientSessions, OpenTerms, server_token
 from pinfold.app.ownership import Daemon, Helper, ask_daemon, running_helper, stop_daemon, stop_helper
 from pinfold.app.ownership.daemon import IDLE_S, POOL
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import with_model
 from pinfold.front.cli.terminal import STOP_SIGNALS, show, tell
-from pinfold.front.flags import MORE_THAN_0, PATH, access_options, flags_of, mount_settings, session_options
+from pinfold.front.flags import MORE_THAN_0, access_options, flags_of, mount_settings
 
 
 @click.command("up")
@@ -89,70 +80,6 @@ def _report_result(done: bool, words: str) -> int:
     return 0 if done else 1
 
 
-@click.group("serve", invoke_without_command=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
-@click.option("--no-open", is_flag=True, help="Do not open the browser.")
-@click.option("--token-file", type=PATH, metavar="FILE", help="Bearer token of API clients; made if it is not there.")
-@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name this server is reached by.")
-@click.option("--expose", is_flag=True, help="Let other machines connect: with --host and --token-file.")
-@click.option(
-    "--idle", type=MORE_THAN_0, default=IDLE_S, metavar="SECONDS", help="Close sessions unused for this long."
-)
-@session_options
-@click.pass_context
-def serve_command(ctx: click.Context, **given: Any) -> None:
-    """Serve sessions over HTTP: the web page, the sessions API and the OpenAI API, until Ctrl-C.
-
-    Other commands of yours work through it. Sessions can be resumed afterwards, from here or from the terminal.
-    """
-    if ctx.invoked_subcommand:
-        return
-    from pinfold.front.server import Address, Started, is_loopback, serve
-
-    address = Address(host=given["host"], port=given["port"], names=given["host_name"])
-    if not is_loopback(address.host) and not (given["expose"] and given["token_file"]):
-        raise ConfigError(
-            f"{address.host} can be reached from other machines: that needs --expose and --token-file FILE, and TLS in front"
-        )
-    token = read_or_make_token(given["token_file"] or _serve_token_file())
-    flags = flags_of(given)
-    flags["model.name"] = _model_or_none(given["workspace"], flags)
-    mounted = {key: value for key, value in mount_settings(given).items() if value is not None}
-    terms = OpenTerms(workspace=given["workspace"] or current_folder(), flags=flags, mounted=mounted)
-    sessions = ServedSessions(terms, Daemon(idle_s=given["idle"]))
-
-    def ready(started: Started) -> None:
-        link = f"{started.url}/#code={started.code}"
-        tell(f"pinfold: serving at {link}")
-        tell(
-            f"pinfold: {started.notice}; API clients use the token in {given['token_file'] or _serve_token_file()}; Ctrl-C ends it"
-        )
-        if not given["no_open"]:
-            click.launch(link)
-
-    anyio.run(serve, sessions, address, token, ready)
-
-
-@serve_command.command("token")
-def token_command() -> None:
-    """Print the bearer token of API clients."""
-    click.echo(read_or_make_token(_serve_token_file()))
-
-
-def _serve_token_file() -> Path:
-    return private_dir(state_dir()) / "serve.token"
-
-
-def _model_or_none(workspace: Path | None, flags: dict[str, Any]) -> str | None:
-    """The model of new sessions. Without one, cells can still be run."""
-    try:
-        return _model(workspace, flags)
-    except ConfigError as error:
-        tell(f"pinfold: no model yet: {error}")
-        return None
-
-
 @click.command("mcp-server")
 @click.option(
     "--http",
@@ -194,7 +121,7 @@ def mcp_server_command(
     seen = nothing | {key: value for key, value in mount_settings(given).items() if value is not None}
     flags = flags_of(given)
     if with_agent:
-        flags["model.name"] = _model(given["workspace"], flags)
+        flags["model.name"] = choose_model_name(given["workspace"], flags)
     terms = OpenTerms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
     from pinfold.front.mcp_server import Offer, is_loopback, parse_address, serve_http, serve_stdio
 
@@ -217,7 +144,7 @@ def mcp_server_command(
     anyio.run(serve_http, offer, where, token, ready)
 
 
-def _model(workspace: Path | None, flags: dict[str, Any]) -> str:
+def choose_model_name(workspace: Path | None, flags: dict[str, Any]) -> str:
     """The model, chosen once for all sessions."""
     session = new_session_id()
     try:

@@ -1,0 +1,70 @@
+"""The running `pinfold serve` of this user, as other commands find it. Of several, the first one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from pinfold.app.errors import SessionBusy
+from pinfold.app.paths import private_dir, read_private, state_dir, write_private
+from pinfold.app.storage.lock import claim, holder_of
+from pinfold.events import decode_json
+
+_ENDING_S = 30.0
+_LOOK_AGAIN_S = 0.05
+
+
+class RunningServer(Struct, frozen=True, kw_only=True):
+    pid: int
+    url: str
+    token_file: str
+    began: float
+
+
+def _folder() -> Path:
+    return private_dir(private_dir(state_dir()) / "serve")
+
+
+@contextmanager
+def record_server(url: str, token_file: Path) -> Generator[None]:
+    """Others find it meanwhile, unless another one is on record."""
+    claimed = claim(_folder())
+    if claimed is None:
+        yield
+        return
+    record = RunningServer(pid=os.getpid(), url=url, token_file=str(token_file), began=time.time())
+    write_private(_folder() / "server.json", msgspec.json.encode(record))
+    try:
+        yield
+    finally:
+        (_folder() / "server.json").unlink(missing_ok=True)
+        claimed.release()
+
+
+def running_server() -> RunningServer | None:
+    if holder_of(_folder()) is None:
+        return None
+    data = read_private(_folder() / "server.json")
+    return decode_json(data, RunningServer) if data else None
+
+
+def stop_server() -> bool:
+    """End it and wait until it has closed its sessions; False if none runs."""
+    running = running_server()
+    if running is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(running.pid, signal.SIGTERM)
+    until = time.monotonic() + _ENDING_S
+    while holder_of(_folder()) is not None:
+        if time.monotonic() > until:
+            raise SessionBusy(f"pinfold serve, process {running.pid}, does not end; try again later")
+        time.sleep(_LOOK_AGAIN_S)
+    return True
