@@ -352,14 +352,16 @@ function changeFiles(before: ReadonlyMap<string, FileThen>, files: FileChange[],
 
 function applyTurnEnded(view: View, event: EventOf<"TurnEnded">): void {
   dropLive(view);
-  if (event.text.trim() && event.text.trim() !== view.lastReply.trim()) {
+  const said = view.lastReply.trim();
+  const last = view.items.findLast((item) => item.type === "text" && item.turn === event.turn);
+  if (said && event.text.startsWith(said) && last?.type === "text") {
+    last.text = event.text;
+    last.version += 1;
+  } else if (event.text.trim() && event.text.trim() !== said) {
     view.items.push({ type: "text", key: `a${event.seq}`, version: 0, turn: event.turn, text: event.text, streaming: false });
   }
-  const without = event.without.length ? `Without ${event.without.join(", ")}.` : "";
   endTurn(view, event, {
     state: "ended",
-    text: without,
-    canContinue: false,
     tokens: event.usage.input_tokens + event.usage.output_tokens,
     cost: event.cost,
   });

@@ -29,10 +29,17 @@ function dropNotices(text: string, notices: string[]): string {
   return text;
 }
 
+/** What stands before these words; lines in brackets behind them are notices. */
 function dropEnd(text: string, words: string): string {
   const wanted = words.replace(/\n+$/, "");
-  if (text === wanted) return "";
-  return wanted && text.endsWith(`\n${wanted}`) ? text.slice(0, -wanted.length - 1) : text;
+  if (!wanted) return text;
+  let head = text;
+  while (head !== wanted && !head.endsWith(`\n${wanted}`)) {
+    const line = head.slice(head.lastIndexOf("\n") + 1);
+    if (head === line || !/^\[.*\]$/.test(line)) return text;
+    head = head.slice(0, -line.length - 1);
+  }
+  return head === wanted ? "" : head.slice(0, -wanted.length - 1);
 }
 
 export function replyText(event: EventOf<"ModelReplied">): string {

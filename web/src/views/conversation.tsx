@@ -155,11 +155,7 @@ function EndView({ item }: { item: EndItem }) {
     item.cost !== null ? dollars(item.cost) : "",
   ].filter(Boolean);
   if (item.state === "ended") {
-    return (
-      <p class="end">
-        {item.text} {facts.join(" · ")}
-      </p>
-    );
+    return <p class="end">{facts.join(" · ")}</p>;
   }
   return (
     <div class={`end-notice ${item.state}`}>
