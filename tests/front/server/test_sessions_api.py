@@ -143,9 +143,9 @@ def test_files_go_in_and_come_out_and_nothing_outside_the_folder_does(client: ht
     (folder / "hosts").symlink_to("/etc/hostname")
     for path in ("..%2f..%2fetc%2fhostname", "way-out/hostname", "hosts", ".env", "nowhere", "deep", "a%00b"):
         refused = client.get(f"{url}/{path}")
-        assert refused.status_code == 422, (path, refused.text)
+        assert refused.status_code in (403, 404), (path, refused.text)
     for path in ("..%2fup.txt", "way-out/x", "hosts", ".env", ".git/config", "deep"):
-        assert client.put(f"{url}/{path}", content=b"x", headers=binary).status_code == 422, path
+        assert client.put(f"{url}/{path}", content=b"x", headers=binary).status_code in (403, 404), path
     assert ".env" not in str(client.get(url).json())
     assert (folder / ".env").read_text() == "KEY=secret"
 
@@ -176,8 +176,8 @@ def test_bad_input_gets_one_clear_line(client: httpx2.Client) -> None:
     for method, path, body, status, words in (
         ("POST", "/api/sessions", {"mode": "wild"}, 422, "Invalid enum value 'wild'"),
         ("POST", "/api/sessions", {"colour": 1}, 422, "unknown field `colour`"),
-        ("POST", "/api/sessions", {"workspace": "relative"}, 422, "is not the whole path"),
-        ("POST", "/api/sessions", {"workspace": "/nowhere/at/all"}, 422, "/nowhere/at/all"),
+        ("POST", "/api/sessions", {"workspace": "relative"}, 422, "matching regex '^/'"),
+        ("POST", "/api/sessions", {"workspace": "/nowhere/at/all"}, 409, "/nowhere/at/all"),
         ("POST", f"{url}/commands", {"kind": "Dance"}, 422, "Dance"),
         ("POST", f"{url}/commands", {}, 422, "kind"),
         ("POST", f"{url}/undo", {}, 409, "no cell to undo"),

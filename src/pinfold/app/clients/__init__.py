@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from pinfold.app.clients.task_queue import QueuedTask, TaskQueue, interrupt_task, run_queue
     from pinfold.app.clients.task_runner import Task, TaskResult
     from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
-    from pinfold.app.clients.workspace_files import FileEntry, list_files, open_file, write_file
+    from pinfold.app.clients.workspace_files import (
+        FileEntry,
+        FileRefused,
+        NoSuchFile,
+        list_files,
+        open_file,
+        write_file,
+    )
 
 __getattr__ = lazy_names(__name__)

@@ -17,7 +17,7 @@ from typing import IO, Literal
 
 from msgspec import Struct
 
-from pinfold.app.errors import ConfigError
+from pinfold.events import PinfoldError
 from pinfold.sandbox.guards.secret_files import is_masked
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, names_in
 
@@ -25,6 +25,16 @@ _MOST = 10_000
 """Entries of a folder that are listed."""
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 _BLOCK = 1 << 20
+
+
+class FileRefused(PinfoldError):
+    """A path that is not offered."""
+
+    exit_code = 2
+
+
+class NoSuchFile(PinfoldError):
+    exit_code = 2
 
 
 class FileEntry(Struct, frozen=True, kw_only=True):
@@ -35,7 +45,7 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
 
 def list_files(workspace: Path, path: str) -> list[FileEntry]:
-    """Folders first, by name. Raises ConfigError."""
+    """Folders first, by name. Raises NoSuchFile, FileRefused."""
     inner = _checked(path)
     with (
         _explained(path),
@@ -55,7 +65,7 @@ def list_files(workspace: Path, path: str) -> list[FileEntry]:
 
 @contextmanager
 def open_file(workspace: Path, path: str) -> Generator[IO[bytes]]:
-    """Raises ConfigError."""
+    """Raises NoSuchFile, FileRefused."""
     inner = _checked(path)
     with (
         _explained(path),
@@ -63,16 +73,16 @@ def open_file(workspace: Path, path: str) -> Generator[IO[bytes]]:
         top.open_below(inner, os.O_RDONLY | os.O_NONBLOCK) as fd,
     ):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ConfigError(f"{path} is not a file")
+            raise FileRefused(f"{path} is not a file")
         with os.fdopen(os.dup(fd), "rb") as file:
             yield file
 
 
 def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
-    """Write a whole file, in place of the one that is there. Raises ConfigError."""
+    """Write a whole file, in place of the one that is there. Raises NoSuchFile, FileRefused."""
     inner = _checked(path)
     if not inner or inner.split("/")[0] == ".git":
-        raise ConfigError(f"{path or 'the workspace'} cannot be uploaded to; name a file outside .git")
+        raise FileRefused(f"{path or 'the workspace'} cannot be uploaded to; name a file outside .git")
     status = workspace.stat()
     owner = (status.st_uid, status.st_gid)
     with _explained(path), closing(SafeFolder(workspace)) as top:
@@ -83,7 +93,7 @@ def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
                 top.give(folder, _FOLDER_MODE, owner, is_folder=True)
         now = top.status(inner)
         if now and not stat.S_ISREG(now.st_mode):
-            raise ConfigError(f"{path} is there already and is not a file")
+            raise FileRefused(f"{path} is there already and is not a file")
 
         def copy(fd: int) -> None:
             with open(fd, "wb", closefd=False) as file:
@@ -97,10 +107,10 @@ def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
 def _checked(path: str) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in path:
-        raise ConfigError(f"{path!r} does not lie in the workspace; give a path relative to it")
+        raise FileRefused(f"{path!r} does not lie in the workspace; give a path relative to it")
     inner = "/".join(parts)
     if inner and is_masked(inner):
-        raise ConfigError(f"{path} holds secrets by its name and is not offered")
+        raise FileRefused(f"{path} holds secrets by its name and is not offered")
     return inner
 
 
@@ -108,5 +118,7 @@ def _checked(path: str) -> str:
 def _explained(path: str) -> Generator[None]:
     try:
         yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NoSuchFile(f"there is no {path or 'workspace any more'}") from error
     except OSError as error:
-        raise ConfigError(f"{path or 'the workspace'} cannot be used: {error.strerror}") from error
+        raise FileRefused(f"{path or 'the workspace'} cannot be used: {error.strerror}") from error

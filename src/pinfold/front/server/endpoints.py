@@ -4,38 +4,45 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pinfold.app import BlobMissing, CommandRefused, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
-from pinfold.app.clients import ServedSessions
-from pinfold.events import BadEvent, PinfoldError, Unavailable, convert, decode_json
+from pinfold.app import BlobMissing, NoSuchSession, OwnerGone, SessionBusy, TurnError
+from pinfold.app.clients import FileRefused, NoSuchFile, ServedSessions
+from pinfold.events import PinfoldError, Unavailable, convert, decode_json
 from pinfold.front.server.gate import CLIENT, TICKET, BodyTooLarge, error_body
 
 logger = logging.getLogger(__name__)
 BINARY = "application/octet-stream"
 Query = TypeVar("Query")
 Body = TypeVar("Body")
+
+
+class BadInput(PinfoldError):
+    """A request that is not well formed."""
+
+
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (NoSuchSession, 404),
     (BlobMissing, 404),
-    (CommandRefused, 409),
     (SessionBusy, 429),
     (OwnerGone, 503),
     (Unavailable, 503),
     (TurnError, 502),
     (BodyTooLarge, 413),
-    (ConfigError, 422),
-    (BadEvent, 422),
+    (NoSuchFile, 404),
+    (FileRefused, 403),
+    (BadInput, 422),
     (msgspec.ValidationError, 422),
     (msgspec.DecodeError, 400),
-    (PinfoldError, 400),
+    (PinfoldError, 409),  # it is well formed, and cannot be done as things are
 )
 
 
@@ -82,11 +89,10 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
     media: str = ""
     upload: str = ""
     """The content type of a body that is not JSON."""
+    is_public: bool = False
+    """The gate lets it through without a token."""
 
-    def route(self) -> Route:
-        return Route(self.path, self._serve, methods=[self.method])
-
-    async def _serve(self, request: Request) -> Response:
+    async def serve(self, request: Request) -> Response:
         try:
             given = {name: value for name, value in request.query_params.items() if name != TICKET}
             query = convert(given, self.query, strict=False)
@@ -94,6 +100,8 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
             answer = await self.handle(Call(request, query, body))
         except ClientDisconnect:
             return Response(status_code=499)
+        except HTTPException as error:  # a form that cannot be read
+            return json_response(error_body(error.detail, "BadInput"), error.status_code)
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, an unknown one is logged
             return failure(error)
         if isinstance(answer, Response):
@@ -101,11 +109,26 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
         return json_response(answer, self.status) if self.answer is not None else Response(status_code=self.status)
 
 
+AnyEndpoint: TypeAlias = Endpoint[Any, Any]
+
+
+def routes_of(endpoints: Iterable[AnyEndpoint]) -> list[Route]:
+    """One for each path: a wrong method is told which ones there are."""
+    by_path: dict[str, dict[str, AnyEndpoint]] = {}
+    for one in endpoints:
+        by_path.setdefault(one.path, {})[one.method] = one
+
+    def serve(methods: dict[str, AnyEndpoint]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return await methods[request.method].serve(request)
+
+        return answer
+
+    return [Route(path, serve(methods), methods=list(methods)) for path, methods in by_path.items()]
+
+
 async def _read_body(request: Request, kind: Any) -> Any:
     return Nothing() if kind is Nothing else decode_json(await request.body() or b"{}", kind)
-
-
-AnyEndpoint: TypeAlias = Endpoint[Any, Any]
 
 
 def json_response(value: object, status: int = 200) -> Response:

@@ -14,9 +14,8 @@ from msgspec import Struct
 from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
-from pinfold.app import ConfigError
-from pinfold.app.clients import FileEntry, list_files, open_file, write_file
-from pinfold.front.server.endpoints import BINARY, AnyEndpoint, Call, Endpoint, Given, Nothing
+from pinfold.app.clients import FileEntry, NoSuchFile, list_files, open_file, write_file
+from pinfold.front.server.endpoints import BINARY, AnyEndpoint, BadInput, Call, Endpoint, Given, Nothing
 
 _BLOCK = 1 << 20
 _ONE = "/api/sessions/{session}/files"
@@ -39,7 +38,7 @@ def _workspace(call: Call[FolderQuery, Nothing] | Call[Nothing, Nothing]) -> Pat
     session, _ = call.sessions.find(call.session)
     workspace = call.sessions.store.read(session).summary.workspace
     if not workspace:
-        raise ConfigError("this session has no folder yet")
+        raise NoSuchFile("this session has no folder yet")
     return Path(workspace)
 
 
@@ -90,7 +89,7 @@ async def upload_form(call: Call[Nothing, Nothing]) -> Written:
                 await anyio.to_thread.run_sync(write_file, workspace, item.filename, item.file)
                 paths.append(item.filename)
     if not paths:
-        raise ConfigError("the form holds no file; send multipart/form-data with files")
+        raise BadInput("the form holds no file; send multipart/form-data with files")
     return Written(tuple(paths))
 
 

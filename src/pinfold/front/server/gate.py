@@ -130,9 +130,9 @@ class Gate:
         if not is_public and not self._is_known(scope, headers):
             return Refusal(401, "a bearer token is needed")
         kind = only(headers, "content-type").partition(";")[0].strip().lower()
-        if method in ("GET", "HEAD", "OPTIONS") or kind == "application/json" or not _has_body(headers):
+        if method not in ("POST", "PUT", "PATCH", "DELETE") or kind == "application/json" or not _has_body(headers):
             return None
-        if _is_form(method, path) and kind == "multipart/form-data":
+        if _takes_form(path) and kind == "multipart/form-data":
             return None
         if method == "PUT" and is_upload(path) and kind not in _FORM_TYPES:
             return None
@@ -165,8 +165,8 @@ def is_upload(path: str) -> bool:
     return path.startswith("/api/sessions/") and path.split("/")[4:5] == ["files"]
 
 
-def _is_form(method: str, path: str) -> bool:
-    return method == "POST" and (path == "/v1/files" or is_upload(path))
+def _takes_form(path: str) -> bool:
+    return path == "/v1/files" or (is_upload(path) and path.count("/") == 4)
 
 
 def _has_body(headers: Headers) -> bool:

@@ -62,9 +62,12 @@ def _operation(one: AnyEndpoint, schemas: dict[str, Json]) -> dict[str, Json]:
     }
     if one.body is not Nothing:
         content = {"application/json": {"schema": schemas[repr(one.body)]}}
-        described["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": _is_needed(one.body), "content": content}
     elif one.upload:
-        described["requestBody"] = {"required": True, "content": {one.upload: {"schema": _upload(one.upload)}}}
+        is_form = one.upload.startswith("multipart/")
+        described["requestBody"] = {"required": is_form, "content": {one.upload: {"schema": _upload(one.upload)}}}
+    if one.is_public:
+        described["security"] = []
     content: dict[str, Json] = {}
     if one.answer is not None:
         content["application/json"] = {"schema": schemas[repr(one.answer)]}
@@ -74,13 +77,24 @@ def _operation(one: AnyEndpoint, schemas: dict[str, Json]) -> dict[str, Json]:
     return described
 
 
+def _is_needed(kind: Any) -> bool:
+    """Whether a body must be sent: not if each of its fields may be left out."""
+    return not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or any(
+        field.required for field in msgspec.structs.fields(kind)
+    )
+
+
 def _error_response() -> dict[str, Json]:
     return {"description": "Refused", "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
 
 
 def _upload(kind: str) -> dict[str, Json]:
     if kind.startswith("multipart/"):
-        files = {"type": "array", "items": {"type": "string", "contentMediaType": "application/octet-stream"}}
+        files = {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string", "contentMediaType": "application/octet-stream"},
+        }
         return {"type": "object", "required": ["files"], "properties": {"files": files}}
     return {"type": "string", "contentMediaType": kind}
 

@@ -17,6 +17,7 @@ import anyio
 import uvicorn
 from msgspec import Struct
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -25,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
 from pinfold.front.server import contents_api, files_api, openapi, sessions_api
-from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing
+from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
 
 access_log = logging.getLogger("pinfold.access")
@@ -104,7 +105,9 @@ async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
-    Endpoint("POST", "/api/login", "Exchange a login code for a token", log_in, body=Login, answer=Token),
+    Endpoint(
+        "POST", "/api/login", "Exchange a login code for a token", log_in, body=Login, answer=Token, is_public=True
+    ),
     Endpoint("POST", "/api/codes", "A code that a page can log in with, once", issue_code, answer=Code),
     Endpoint("POST", "/api/tickets", "A ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket),
     *sessions_api.ENDPOINTS,
@@ -143,6 +146,12 @@ async def describe_page(_: Request) -> Response:
     return HTMLResponse(openapi.to_page(ENDPOINTS))
 
 
+async def explain_refusal(_: Request, error: Exception) -> Response:
+    """There is no such path, or it does not take this method."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse(error_body(error.detail, "NotFound"), error.status_code, error.headers)
+
+
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
     """Everything behind the gate; nothing is served without it."""
     routes: list[BaseRoute] = [
@@ -151,9 +160,9 @@ def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]
         Route("/health", health),
         Route("/openapi.json", describe),
         Route("/docs", describe_page),
-        *(one.route() for one in ENDPOINTS),
+        *routes_of(ENDPOINTS),
     ]
-    app = Starlette(routes=routes)
+    app = Starlette(routes=routes, exception_handlers={HTTPException: explain_refusal})
     app.state.sessions = sessions
     app.state.credentials = credentials
     return Gate(AccessLog(app), credentials, hosts)

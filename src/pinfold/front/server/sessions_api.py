@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import anyio.to_thread
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from pinfold import __version__
 from pinfold.app import (
-    ConfigError,
     SessionStatus,
     StoredSession,
     rename,
@@ -20,14 +20,25 @@ from pinfold.app import (
 from pinfold.app.clients import ServedSessions, status_now
 from pinfold.app.models import list_model_names
 from pinfold.events import (
+    ActionId,
+    Clear,
+    Command,
+    Compact,
     Configure,
+    Continue,
+    Decide,
+    Execute,
+    Image,
+    Interrupt,
     Json,
     Mode,
     Redo,
+    Rewind,
+    Say,
     SessionRewound,
+    TurnId,
     Undo,
     What,
-    decode_command,
     entry_line,
     new_action_id,
     new_turn_id,
@@ -154,8 +165,8 @@ class NewSession(Given, kw_only=True, frozen=True):
     title: str = ""
     model: str | None = None
     mode: Mode | None = None
-    workspace: str | None = None
-    """Default: the folder the server works in."""
+    workspace: Annotated[str, Meta(pattern="^/")] | None = None
+    """The whole path of a folder. Default: the one the server works in."""
     demo: bool = False
     """In a folder of its own, with the demo table."""
 
@@ -163,8 +174,6 @@ class NewSession(Given, kw_only=True, frozen=True):
 async def create_session(call: Call[Nothing, NewSession]) -> SessionRecord:
     given = call.body
     workspace = Path(given.workspace) if given.workspace else None
-    if workspace and not workspace.is_absolute():
-        raise ConfigError(f"{given.workspace} is not the whole path of a folder; begin it with /")
     if given.demo:
         from pinfold.app.diagnostics.demo import provide_table
 
@@ -236,17 +245,43 @@ class Accepted(Struct, frozen=True):
     """Events after this one tell what came of it."""
 
 
-async def submit_command(call: Call[Nothing, dict[str, Json]]) -> Accepted:
-    given = {"turn": new_turn_id()} if call.body.get("kind") == "Say" else {"id": new_action_id()}
-    begins = call.body.get("kind") in ("Say", "Execute")
-    command = decode_command({**(given if begins else {}), **call.body})
+class SayRequest(Given, kw_only=True, frozen=True, tag_field="kind", tag="Say"):
+    """Begin a turn; an id is chosen if none is given."""
+
+    text: str
+    turn: Annotated[str, Meta(pattern="^(t_[0-9a-f]{12})?$")] = ""
+    images: tuple[Image, ...] = ()
+
+
+class ExecuteRequest(Given, kw_only=True, frozen=True, tag_field="kind", tag="Execute"):
+    """Run a cell without a model; an id is chosen if none is given."""
+
+    code: str
+    id: Annotated[str, Meta(pattern="^(a_[0-9a-f]{12})?$")] = ""
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
+
+
+SentCommand: TypeAlias = (
+    SayRequest | ExecuteRequest | Continue | Decide | Interrupt | Undo | Rewind | Redo | Clear | Compact | Configure
+)
+
+
+async def submit_command(call: Call[Nothing, SentCommand]) -> Accepted:
+    command: Command
+    match call.body:
+        case SayRequest(text=text, images=images) as given:
+            command = Say(turn=TurnId(given.turn) if given.turn else new_turn_id(), text=text, images=images)
+        case ExecuteRequest(code=code, timeout_s=timeout_s) as given:
+            command = Execute(id=ActionId(given.id) if given.id else new_action_id(), code=code, timeout_s=timeout_s)
+        case other:
+            command = other
     link = await call.sessions.link(call.session, attended=True)
     seq = (await status_now(link)).seq
-    if begins:
+    if isinstance(command, Say | Execute):
         call.sessions.check_turns()
     await link.submit(command)
-    id_ = getattr(command, "turn", None) or getattr(command, "id", "")
-    return Accepted(str(id_), seq)
+    id_ = command.turn if isinstance(command, Say) else command.id if isinstance(command, Execute) else ""
+    return Accepted(id_, seq)
 
 
 class UndoRequest(Given, kw_only=True, frozen=True):
@@ -315,7 +350,7 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         f"{_ONE}/commands",
         "Submit a command",
         submit_command,
-        body=dict[str, Json],
+        body=SentCommand,
         answer=Accepted,
         status=202,
     ),
