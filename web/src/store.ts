@@ -92,13 +92,17 @@ tabs.onmessage = ({ data }: MessageEvent<{ want?: true; token?: string }>) => {
 };
 const OTHER_TABS_MS = 250;
 
+function codeInAddress(): string | null {
+  const code = /[#&]code=([^&]+)/.exec(location.hash)?.[1];
+  if (!code) return null;
+  history.replaceState(null, "", `#/${route.value.session ?? ""}`);
+  return decodeURIComponent(code);
+}
+
 export async function start(): Promise<void> {
   window.addEventListener("hashchange", onHash);
-  const code = /[#&]code=([^&]+)/.exec(location.hash)?.[1];
-  if (code) {
-    history.replaceState(null, "", "#/");
-    return signIn(decodeURIComponent(code));
-  }
+  const code = codeInAddress();
+  if (code) return signIn(code);
   if (api.currentToken()) return enter();
   tabs.postMessage({ want: true });
   setTimeout(() => {
@@ -156,7 +160,8 @@ export function go(session: string | null, other: string | null = null): void {
 }
 
 function onHash(): void {
-  if (/[#&]code=/.test(location.hash)) return void start();
+  const code = codeInAddress();
+  if (code) return void signIn(code);
   const [, session = null, , other = null] = /^#\/(s_\w+)(\/compare\/(s_\w+))?/.exec(location.hash) ?? [];
   const before = route.value.session;
   route.value = { session, other };

@@ -34,8 +34,7 @@ function SignIn() {
       >
         <h1>Pinfold</h1>
         <p>
-          This page opens with the address that <code>pinfold serve</code> prints when it starts. Later, the token that{" "}
-          <code>pinfold serve token</code> prints opens it too.
+          <code>pinfold serve open</code> opens this page. The address that <code>pinfold serve</code> prints does so once.
         </p>
         <label>
           Address, code or token
