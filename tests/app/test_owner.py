@@ -17,18 +17,21 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from pinfold.app import Options, RemoteSession, SessionBusy, SessionStore, acquire, connect
+from pinfold.app import Options, PageQuery, RemoteSession, SessionBusy, SessionStore, acquire, connect
 from pinfold.engine import CommandRefused
 from pinfold.events import (
+    ActionFinished,
     ActionId,
     Decide,
     Entry,
     Event,
+    Execute,
     Rename,
     Say,
     SessionChanged,
     SessionId,
     TurnEnded,
+    new_action_id,
     new_session_id,
     new_turn_id,
 )
@@ -121,6 +124,7 @@ async def test_garbage_on_the_socket_leaves_the_owner_unharmed(workspace: Path) 
         b"{}\n",
         b"[1]\n",
         b'{"op":"submit","command":{"kind":"Nope"}}\n',
+        b'{"op":"page","name":"x","query":{"limit":"all"}}\n',
         b'{"op":"submit"',
         b"\n",
     ]
@@ -195,3 +199,21 @@ def test_an_owner_that_does_not_answer_is_named_and_the_exit_code_says_later(
         done = pinfold("resume", session, "hello")
     assert (done.code, done.err.count("\n")) == (75, 1)
     assert "does not answer" in done.err
+
+
+async def test_a_page_of_a_variable_comes_from_the_owner(place: tuple[Path, SessionId], workspace: Path) -> None:
+    folder, session = place
+    async with acquire(folder, session, scripted(workspace)) as live:
+        async with live.subscribe(live.log.seq) as feed:
+            await live.submit(Execute(id=new_action_id(), code="x = [{'a': 2, 'b': None}, {'a': 1, 'b': 'é'}]"))
+            await first(feed, ActionFinished)
+        seq = live.log.seq
+        remote, query = RemoteSession(session, folder), PageQuery(sort="a", limit=1)
+        page = await remote.variable_page("x", query)
+        assert (page.rows, page.total, [one.name for one in page.columns]) == (((1, "é"),), 2, ["a", "b"])
+        assert page == await live.variable_page("x", query)
+        with pytest.raises(CommandRefused, match="there is no column 'c'"):
+            await remote.variable_page("x", PageQuery(sort="c"))
+        with pytest.raises(CommandRefused, match="limit is 501; give 1 to 500"):
+            await remote.variable_page("x", PageQuery(limit=501))
+        assert live.log.seq == seq  # looking is not on record

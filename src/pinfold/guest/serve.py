@@ -25,6 +25,7 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from typing import Any
 
+    from .cells.table_pages import Pages
     from .saved.saver import State
     from .snapshots.copies import Snapshots
 
@@ -61,6 +62,7 @@ class Server:
         """The last cell did: it can be run again."""
         self._lost: set[str] = set()
         """Variables that could not be restored."""
+        self._pages: Pages | None = None
         self._given = -1
         """A descriptor the host has sent, for the next request."""
 
@@ -102,6 +104,8 @@ class Server:
     def _run(self, header: Header, body: bytes) -> None:
         if self._site is not None:
             self._site.refresh()
+        if self._pages is not None:
+            self._pages.forget()
         begun = (lambda: self._calls.open(header["id"])) if "calls" in header else None
         source = body.decode("utf-8", "surrogatepass")
         cell: Any = header.get("cell")
@@ -182,11 +186,11 @@ class Server:
         self._channel.send(HELLO)
 
     def _answer(self, header: Header, body: bytes) -> None:
-        status, answer, engine = "ok", b"", self._engine
+        status, answer = "ok", b""
         try:
             match header["op"]:
-                case "variables":
-                    answer = dumps(inventory(engine.namespace, engine.origins.cell_of)).encode()
+                case "variables" | "page" as op:
+                    answer = self._page(loads(body)) if op == "page" else self._list()
                 case "put":
                     self._files.put(str(header["path"]), body)
                 case "get":
@@ -212,6 +216,28 @@ class Server:
         except Refused as refused:
             status, answer = "refused", str(refused).encode("utf-8", "backslashreplace")
         self._channel.send({"id": header["id"], "status": status}, answer)
+
+    def _list(self) -> bytes:
+        return dumps(inventory(self._engine.namespace, self._engine.origins.cell_of)).encode()
+
+    def _page(self, query: dict[str, Any]) -> bytes:
+        from .cells.table_pages import Pages
+
+        self._pages = self._pages or Pages()
+        self._interrupts.begin()
+        try:
+            try:
+                self._interrupts.arm_cell()
+                return dumps(self._pages.page(self._engine.namespace, query), allow_nan=False).encode()
+            finally:
+                self._interrupts.disarm()
+        except KeyboardInterrupt:
+            raise Refused("this took too long and was stopped; ask for less: one column, or no filter") from None
+        except Refused:
+            raise
+        except Exception as error:  # it changes meanwhile, or a library does not know its own values
+            self._pages.forget()
+            raise Refused(f"it cannot be shown: {type(error).__name__}: {str(error)[:200]}") from None
 
     def _command(self, header: Header, body: bytes) -> bytes:
         if self._site is not None:

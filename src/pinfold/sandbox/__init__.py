@@ -8,7 +8,17 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
-from pinfold.sandbox.abilities import Forkable, Freezable, GuardedSession, Savable
+from pinfold.sandbox.abilities import (
+    ColumnSummary,
+    Forkable,
+    Freezable,
+    GuardedSession,
+    Paged,
+    PageQuery,
+    PageRefused,
+    Savable,
+    VariablePage,
+)
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Capabilities",
+    "ColumnSummary",
     "CommandOutcome",
     "Display",
     "FileRefused",
@@ -53,6 +64,9 @@ __all__ = [
     "NotSupported",
     "OnCall",
     "Outcome",
+    "PageQuery",
+    "PageRefused",
+    "Paged",
     "Provider",
     "Resumable",
     "Resumed",
@@ -64,6 +78,7 @@ __all__ = [
     "Stream",
     "UndoRefused",
     "Variable",
+    "VariablePage",
     "data_places",
     "default_memory",
     "is_built_in",

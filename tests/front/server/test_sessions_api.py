@@ -150,6 +150,22 @@ def test_files_go_in_and_come_out_and_nothing_outside_the_folder_does(client: ht
     assert (folder / ".env").read_text() == "KEY=secret"
 
 
+def test_rows_of_a_table_are_sorted_and_filtered_in_the_session(client: httpx2.Client) -> None:
+    session = create(client)
+    url = f"/api/sessions/{session}"
+    code = "table = [{'n': i, 'word': 'ab'[i % 2]} for i in range(1000)]"
+    accepted = client.post(f"{url}/commands", json={"kind": "Execute", "code": code}).json()
+    with follow(client, session, accepted["seq"]) as events:
+        until(events, "ActionFinished")
+    query: dict[str, Any] = {"offset": 1, "limit": 2, "sort": "n", "descending": True, "filter": "B", "column": "word"}
+    page = client.get(f"{url}/variables/table", params=query).json()
+    assert (page["rows"], page["total"], page["matching"]) == ([[997, "b"], [995, "b"]], 1000, 500)
+    assert [column["name"] for column in page["columns"]] == ["n", "word"]
+    assert client.get(f"{url}/variables/tabel").status_code == 404
+    assert client.get(f"{url}/variables/table", params={"sort": "m"}).status_code == 404
+    assert client.get(f"{url}/variables/table", params={"limit": 0}).status_code == 422
+
+
 def test_a_session_is_renamed_found_exported_and_removed(client: httpx2.Client, folder: Path) -> None:
     session = create(client, workspace=str(folder))
     say(client, session, "please compute the zebra")

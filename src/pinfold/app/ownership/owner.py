@@ -53,6 +53,7 @@ from pinfold.events import (
     parse_json,
 )
 from pinfold.log import Blobs, Damage, Log, summarise
+from pinfold.sandbox import PageQuery, VariablePage
 from pinfold.sandbox.kernel.folders import remove_folder
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,10 @@ class Link(Protocol):
 
     async def query(self, what: Sight) -> Json:
         """Raises PinfoldError."""
+        ...
+
+    async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
+        """Some rows of a variable. Raises PinfoldError with what is wrong."""
         ...
 
     async def blob(self, id_: BlobId) -> bytes:
@@ -236,6 +241,14 @@ class RemoteSession:
     async def query(self, what: Sight) -> Json:
         return (await self._ask({"op": "look", "what": what}, _RESTORE_S)).get("seen")
 
+    async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
+        question = {"op": "page", "name": name, "query": msgspec.to_builtins(query)}
+        answer = await self._ask(question, _RESTORE_S)
+        try:
+            return convert(answer.get("page"), VariablePage)
+        except msgspec.ValidationError as error:
+            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
+
     async def blob(self, id_: BlobId) -> bytes:
         return await anyio.to_thread.run_sync(Blobs(self._folder / "blobs").get, id_)
 
@@ -350,6 +363,12 @@ async def _respond(live: LiveSession, stream: SocketStream, question: Json, move
             await send_line(stream, {"ok": True})
         case {"op": "look", "what": str(what)} if what in get_args(Sight):
             await send_line(stream, {"seen": await live.query(cast("Sight", what))})
+        case {"op": "page", "name": str(name), "query": query}:
+            try:
+                asked = convert(query, PageQuery)
+            except msgspec.ValidationError as error:
+                raise BadEvent(f"not a query of ours: {error}") from error
+            await send_line(stream, {"page": msgspec.to_builtins(await live.variable_page(name, asked))})
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
             await _stream_events(live, stream, after, moved)
         case _:

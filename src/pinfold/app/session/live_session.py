@@ -50,7 +50,7 @@ from pinfold.events import (
 from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards
-from pinfold.sandbox import SandboxUnavailable, Variable
+from pinfold.sandbox import NotSupported, Paged, PageQuery, SandboxUnavailable, Variable, VariablePage
 from pinfold.text import cap_text, first_line, join_numbers
 
 if TYPE_CHECKING:
@@ -196,6 +196,13 @@ class LiveSession:
     async def variables(self) -> tuple[Variable, ...]:
         """Raises SandboxUnavailable."""
         return await (await self._runner.ensure_session()).variables()
+
+    async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
+        """Some rows of a variable, computed inside; after the cell that runs. Raises PageRefused, NotSupported, SandboxUnavailable."""
+        session = await self._runner.ensure_session()
+        if not isinstance(session, Paged):
+            raise NotSupported("this sandbox does not show the rows of variables; print them in a cell")
+        return await session.variable_page(name, query)
 
     def attend(self) -> None:
         """Approvals can be answered from now on."""

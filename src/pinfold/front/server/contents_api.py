@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Literal
+from typing import Annotated, Literal
 
 import anyio.to_thread
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
-from pinfold.app import OutboundTotal, read_session, sum_outbound
+from pinfold.app import OutboundTotal, PageQuery, VariablePage, read_session, sum_outbound
 from pinfold.app.storage.exports import SessionExport, export_name, save
 from pinfold.events import (
     Action,
@@ -92,6 +93,21 @@ async def variables(call: Call[Nothing, Nothing]) -> VariableList:
     return VariableList(tuple(await link.query("variables")))
 
 
+class RowsQuery(Given, kw_only=True, frozen=True):
+    offset: Annotated[int, Meta(ge=0)] = 0
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    sort: str | None = None
+    descending: bool = False
+    filter: str = ""
+    column: str | None = None
+
+
+async def variable_rows(call: Call[RowsQuery, Nothing]) -> VariablePage:
+    link = await call.sessions.link(call.session, attended=True)
+    query = PageQuery(**asdict(call.query))
+    return await link.variable_page(call.request.path_params["name"], query)
+
+
 class SentList(Struct, frozen=True):
     sent: tuple[OutboundTotal, ...]
 
@@ -134,6 +150,9 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("GET", f"{_ONE}/approvals", "Questions that wait", list_approvals, answer=WaitingList),
     Endpoint("POST", f"{_ONE}/approvals/{{action}}", "Answer a question", decide, body=Answer, status=204),
     Endpoint("GET", f"{_ONE}/variables", "The session's variables", variables, answer=VariableList),
+    Endpoint(
+        "GET", f"{_ONE}/variables/{{name}}", "Rows of a variable", variable_rows, query=RowsQuery, answer=VariablePage
+    ),
     Endpoint("GET", f"{_ONE}/sent", "What left this machine", sent, answer=SentList),
     Endpoint("GET", f"{_ONE}/blobs/{{blob}}", "A display, or a file before or after a change", blob, media=BINARY),
     Endpoint("GET", f"{_ONE}/export", "The session as a file", export, query=ExportQuery, media=BINARY),

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pinfold.app import BlobMissing, NoSuchSession, OwnerGone, SessionBusy, TurnError
+from pinfold.app import BlobMissing, NoSuchSession, OwnerGone, PageRefused, SessionBusy, TurnError
 from pinfold.app.clients import FileRefused, NoSuchFile, ServedSessions
 from pinfold.events import PinfoldError, Unavailable, convert, decode_json
 from pinfold.front.server.gate import CLIENT, TICKET, BodyTooLarge, error_body
@@ -38,6 +38,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (TurnError, 502),
     (BodyTooLarge, 413),
     (NoSuchFile, 404),
+    (PageRefused, 404),
     (FileRefused, 403),
     (BadInput, 422),
     (msgspec.ValidationError, 422),

@@ -24,13 +24,15 @@ DEEP = 6
 KEYS = 8
 COLUMNS = 10
 BITS = 128
+PLAIN = frozenset(map(id, (*SIZED, int, float, complex, bool, type(None))))
+"""Types by id: to compare them could run code of the program's own, in a metaclass."""
 NO_DATA = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 Shape = tuple[int, ...]
 
 # Descriptors of `type` itself: a metaclass of the program's cannot get between.
-_name_of = type.__dict__["__name__"].__get__
-_module_of = type.__dict__["__module__"].__get__
+name_of = type.__dict__["__name__"].__get__
+module_of = type.__dict__["__module__"].__get__
 
 
 def inventory(
@@ -40,7 +42,7 @@ def inventory(
     for name, value in namespace.copy().items():
         if type(name) is str and not name.startswith("_"):
             shape, size = measure_value(value)
-            row = {"name": name[:NAME_CHARS], "type": _name_of(type(value))[:NAME_CHARS], "shape": shape}
+            row = {"name": name[:NAME_CHARS], "type": name_of(type(value))[:NAME_CHARS], "shape": shape}
             found.append({**row, "size": size, "cell": cell_of(name)})
             if len(found) == MOST:
                 break
@@ -50,10 +52,8 @@ def inventory(
 def measure_value(value: object) -> tuple[str | None, int | None]:
     """Shape and size in bytes, each None where only the program's own code could tell."""
     kind = type(value)
-    if kind in SIZED:
-        return str(len(value)), sys.getsizeof(value)  # pyright: ignore[reportArgumentType]
-    if kind in (int, float, complex, bool):
-        return None, sys.getsizeof(value)
+    if id(kind) in PLAIN and value is not None:
+        return str(len(value)) if kind in SIZED else None, sys.getsizeof(value)  # pyright: ignore[reportArgumentType]
     shape = shape_of(value)
     text = None if shape is None else " x ".join(map(str, shape)) or "scalar"
     return text, _bytes_of(value)
@@ -65,7 +65,7 @@ def shape_of(value: object) -> Shape | None:
     if not is_library_type(kind):
         return None
     try:
-        if _is_pandas(kind):
+        if is_pandas(kind):
             return _pandas_shape(value)
         shape = getattr(value, "shape", None)
     except Exception:
@@ -79,20 +79,20 @@ def shape_of(value: object) -> Shape | None:
 
 def is_library_type(kind: type) -> bool:
     """Whether the type is a library's own: a class of the program's that only says so is not."""
-    module_name = _module_of(kind)
+    module_name = module_of(kind)
     if type(module_name) is not str or module_name.partition(".")[0] not in SHAPED_BY:
         return False
     # The library's own idea of where it lives may be a shorter name than where it was made.
     module = sys.modules.get(module_name)
-    return type(module) is ModuleType and vars(module).get(_name_of(kind)) is kind
+    return type(module) is ModuleType and vars(module).get(name_of(kind)) is kind
 
 
 def columns_of(value: object, most: int) -> list[str] | None:
     """The first names of a frame's columns, of pandas or polars; None for anything else, or names that are not text."""
-    if _name_of(type(value)) != "DataFrame" or not is_library_type(type(value)):
+    if name_of(type(value)) != "DataFrame" or not is_library_type(type(value)):
         return None
     try:
-        columns: Any = _axes(value)[0] if _is_pandas(type(value)) else getattr(value, "columns", ())
+        columns: Any = axes_of(value)[0] if is_pandas(type(value)) else getattr(value, "columns", ())
         names: list[Any] = list(columns[:most])
     except Exception:
         return None
@@ -104,9 +104,9 @@ def _bytes_of(value: object) -> int | None:
     if not is_library_type(kind):
         return None
     try:
-        if _is_pandas(kind) and _name_of(kind) in ("DataFrame", "Series"):
+        if is_pandas(kind) and name_of(kind) in ("DataFrame", "Series"):
             return _blocks_bytes(value)
-        if _is_pandas(kind) and not _has_library_labels(value):
+        if is_pandas(kind) and not has_library_labels(value):
             return None
         own: Any = value
         size: object = own.estimated_size() if hasattr(own, "estimated_size") else own.nbytes
@@ -115,27 +115,27 @@ def _bytes_of(value: object) -> int | None:
     return int(str(size)) if type(size) is int or is_library_type(type(size)) else None
 
 
-def _is_pandas(kind: type) -> bool:
-    return _module_of(kind).partition(".")[0] == "pandas"
+def is_pandas(kind: type) -> bool:
+    return module_of(kind).partition(".")[0] == "pandas"
 
 
 def _pandas_shape(value: object) -> Shape | None:
-    if _name_of(type(value)) in ("DataFrame", "Series"):
-        axes = _axes(value)
-        return tuple(len(axis) for axis in reversed(axes)) if all(map(_has_library_labels, axes)) else None
-    return (len(value),) if _has_library_labels(value) else None  # pyright: ignore[reportArgumentType]
+    if name_of(type(value)) in ("DataFrame", "Series"):
+        axes = axes_of(value)
+        return tuple(len(axis) for axis in reversed(axes)) if all(map(has_library_labels, axes)) else None
+    return (len(value),) if has_library_labels(value) else None  # pyright: ignore[reportArgumentType]
 
 
-def _axes(value: object) -> list[Any]:
+def axes_of(value: object) -> list[Any]:
     return object.__getattribute__(value, "_mgr").axes
 
 
-def _has_library_labels(index: object) -> bool:
+def has_library_labels(index: object) -> bool:
     """Whether an index keeps its labels in a library's array: the program may have made one of its own."""
     kind = type(index)
     if not is_library_type(kind):
         return False
-    if _name_of(kind) in ("RangeIndex", "MultiIndex"):
+    if name_of(kind) in ("RangeIndex", "MultiIndex"):
         return True
     labels: object = object.__getattribute__(index, "_data")
     return is_library_type(type(labels))
@@ -157,11 +157,13 @@ def is_data(value: object) -> bool:
 
 def describe_value(value: object) -> str:
     kind = type(value)
-    return _describe(value, kind)[: NESTED_CHARS if kind in (dict, list) else VALUE_CHARS]
+    return _describe(value, kind)[: NESTED_CHARS if kind is dict or kind is list else VALUE_CHARS]
 
 
 def _describe(value: Any, kind: type) -> str:
-    name = _name_of(kind)
+    name = name_of(kind)
+    if id(kind) not in PLAIN:
+        return name + _describe_array(value, kind)
     if value is None:
         return "None"
     if kind is int:
@@ -174,11 +176,9 @@ def _describe(value: Any, kind: type) -> str:
         return f"{name} {value!r}" if len(value) <= TEXT_CHARS else f"{name} {more}"
     if kind is dict:
         return f"dict of {len(value)} {_describe_nested(value, DEEP)}" if value else "dict of 0"
-    if kind is list and value and type(value[0]) in (dict, list):
+    if kind is list and value and (type(value[0]) is dict or type(value[0]) is list):
         return f"list of {len(value)} x {_describe_nested(value[0], DEEP)}"
-    if kind in (list, tuple, set, frozenset, bytearray, range):
-        return f"{name} of {len(value)}"
-    return name + _describe_array(value, kind)
+    return f"{name} of {len(value)}"
 
 
 def _describe_nested(given: object, deep: int) -> str:
@@ -187,13 +187,17 @@ def _describe_nested(given: object, deep: int) -> str:
     value: Any = given
     if kind is dict and deep:
         # A dict that another thread changes meanwhile is described by what there was.
-        pairs = [(key, value[key]) for key in list(value)[: KEYS + 1] if type(key) in (str, int) and key in value]
+        pairs = [
+            (key, value[key])
+            for key in list(value)[: KEYS + 1]
+            if (type(key) is str or type(key) is int) and key in value
+        ]
         named = [(key[:TEXT_CHARS] if type(key) is str else key, one) for key, one in pairs[:KEYS]]
         parts = [f"{key!r}: {_describe_nested(one, deep - 1)}" for key, one in named]
         return "{" + ", ".join(parts) + (", ...}" if len(value) > KEYS else "}")
     if kind is list and deep:
         return f"[{len(value)} x {_describe_nested(value[0], deep - 1)}]" if value else "[]"
-    return _name_of(kind)
+    return name_of(kind)
 
 
 def _describe_array(value: object, kind: type) -> str:
@@ -208,7 +212,7 @@ def _describe_array(value: object, kind: type) -> str:
 
 
 def _describe_dtype(value: object, kind: type) -> str:
-    if _name_of(kind) == "DataFrame":
+    if name_of(kind) == "DataFrame":
         return ""
     try:
         dtype: object = getattr(value, "dtype", None)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar, cast
 import msgspec
 
 from pinfold.events import BadEvent, Json, decoder_of, parse_json
+from pinfold.sandbox.abilities import VariablePage
 from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Lost, ReadOnly, Stream, Variable
 
 LENGTHS = Struct("<II")
@@ -29,6 +30,8 @@ DISPLAY_BYTES = 32 << 20
 MIME = r"^[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}\Z"
 CELL_BYTES = 2 * TEXT_BYTES + DISPLAY_BYTES
 INVENTORY_BYTES = 8 << 20
+PAGE_BYTES = 64 << 20
+"""4 million characters, as JSON writes the longest of them."""
 REFUSAL_BYTES = 64 << 10
 CALLS = 10_000
 """Of one cell; the guest keeps to this and the next four as well."""
@@ -147,6 +150,7 @@ class _Ended(msgspec.Struct, frozen=True):
 _ended = decoder_of(_Ended)
 _header = decoder_of(Header)
 _variables = decoder_of(tuple[Variable, ...])
+_page = decoder_of(VariablePage)
 
 
 def frame(header: Mapping[str, object], *parts: bytes) -> tuple[bytes, ...]:
@@ -354,3 +358,11 @@ def command_outcome(body: bytes) -> Ran:
 def inventory(body: bytes) -> tuple[Variable, ...]:
     """Raises ChannelBroken."""
     return _decode(_variables, body, "its list of variables is not one")
+
+
+def variable_page(body: bytes) -> VariablePage:
+    """Raises ChannelBroken."""
+    page = _decode(_page, body, "its page of a variable is not one")
+    if any(len(row) != len(page.columns) for row in page.rows):
+        raise ChannelBroken("the rows of its page do not fit its columns")
+    return page

@@ -21,7 +21,7 @@ class Deadline:
         self.why: str | None = None
         """It was stopped before its time."""
         self._guest = guest
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._pauses = 0
         self._paused_at: float | None = None
         self._is_over = False
@@ -71,7 +71,7 @@ class Deadline:
         if self._loop.time() < self._due:
             self._timer = self._loop.call_at(self._due, self._look)
         else:
-            self.now(self._grace_s)
+            self.now(self.grace_s)
 
     def _stop(self) -> None:
         if self._timer is not None:

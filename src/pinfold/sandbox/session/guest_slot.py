@@ -322,6 +322,16 @@ class GuestSlot:
                 raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
             return end
 
+    async def ask_patiently(self, op: str, body: bytes, reply_bytes: int, limit_s: float, grace_s: float) -> Reply:
+        """As `ask`, interrupted at its limit. If the guest dies of it, the next request recovers what can be."""
+        async with self.lock:
+            guest = await self.live_guest()
+            guest.post(op, body, ASK_STATUSES, reply_bytes, {})
+            end = await self._await_end(guest, Deadline(guest, limit_s, grace_s))
+            if isinstance(end, Death):
+                raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}")
+            return end
+
     async def _await_end(self, guest: Guest, deadline: Deadline, on_call: OnCall | None = None) -> End:
         """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
         try:
@@ -330,7 +340,7 @@ class GuestSlot:
                 await self.calls.serve()
             return await guest.end()
         except BaseException:  # cancelled, or a failure of `on_call`
-            deadline.now(self.limits.interrupt_grace_s)
+            deadline.now(max(deadline.grace_s, self.limits.interrupt_grace_s))
             await self._await_stop(guest)
             raise
         finally:

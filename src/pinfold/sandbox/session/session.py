@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
+from pinfold.sandbox.abilities import PageQuery, VariablePage
 from pinfold.sandbox.contract import (
     Capabilities,
     ChangedFiles,
@@ -46,14 +47,12 @@ from pinfold.sandbox.session.branch import (
 from pinfold.sandbox.session.channel import (
     ASK_STATUSES,
     CELL_BYTES,
-    INVENTORY_BYTES,
     RAN_BYTES,
     REFUSAL_BYTES,
     ChannelBroken,
     GuestStatus,
     Reply,
     command_outcome,
-    inventory,
 )
 from pinfold.sandbox.session.commands import Command, not_run
 from pinfold.sandbox.session.deadline import Deadline, verdict
@@ -66,6 +65,7 @@ from pinfold.sandbox.session.recovery import Recovery
 from pinfold.sandbox.session.saved_states import COMMAND, SavedStates
 from pinfold.sandbox.session.state_history import StateHistory
 from pinfold.sandbox.session.state_restore import StateSource, run_operation
+from pinfold.sandbox.session.variable_pages import list_variables, read_page
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"
@@ -296,13 +296,10 @@ class GuestSession:
             await history.end_cell(again=False)
 
     async def variables(self) -> tuple[Variable, ...]:
-        reply = await self.slot.ask("variables", b"", INVENTORY_BYTES)
-        try:
-            return inventory(reply.body)
-        except ChannelBroken as broken:
-            if self.slot.guest is not None:
-                self.slot.guest.kill(f"its channel was broken: {broken}")
-            raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
+        return await list_variables(self.slot)
+
+    async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
+        return await read_page(self.slot, name, query)
 
     async def put(self, path: str, data: bytes) -> None:
         limit = self.slot.limits.file_bytes

@@ -1,0 +1,312 @@
+"""A page of a variable: some rows of a table, sorted and filtered, with a summary of each column.
+
+Nothing of the program's changes and none of its code runs. What sorting and filtering found is kept until a cell runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+
+from ..toolbox.files import Refused
+from .inventory import name_of
+from .plain_values import AS_IS, NONE, describe, key_of, plain, simplify
+from .table_columns import Column, columns_of
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .plain_values import Plain
+
+MOST_COLUMNS = 100
+"""Shown of one table; the rest are counted."""
+PAGE_CHARS = 4_000_000
+"""Of all cells of a page: those of a wide one are shorter."""
+TEXT_CHARS = 10_000
+"""Of a variable that is no table."""
+SORTED_NUMBERS, SORTED_TEXTS = 20_000_000, 5_000_000
+"""Rows that can be sorted: no signal interrupts numpy."""
+PART = 50_000
+"""Rows read at once."""
+SAMPLE = 200_000
+"""Cells of a table that summaries read, in rows evenly spaced, and at least this many rows:"""
+SAMPLE_ROWS = 10_000
+BINS = 20
+MOST_FLOAT = 1e300
+"""What is beyond has no place in a histogram."""
+KEPT = 4
+"""Tables, and of each the orders and the filters, that are kept."""
+POSSIBLE_CHARS = {
+    "i": frozenset("0123456789-"),
+    "u": frozenset("0123456789"),
+    "f": frozenset("0123456789.+-einf"),
+    "M": frozenset("0123456789.+-:t"),
+}
+"""In the text of numbers and dates, by numpy's letter for them."""
+
+
+class Pages:
+    """Reads pages; `forget` when a cell runs."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, Table] = {}
+
+    def forget(self) -> None:
+        self._tables.clear()
+
+    def page(self, namespace: dict[str, object], query: dict[str, Any]) -> dict[str, object]:
+        """Raises Refused."""
+        name = query["name"]
+        if name not in namespace:
+            raise _unknown("variable", name, [one for one in namespace if not one.startswith("_")])
+        value = namespace[name]
+        table = self._tables.get(id(value))
+        if table is None or table.value is not value or not table.is_current():
+            table = _keep(self._tables, id(value), Table(value))
+        return {"name": name, "type": name_of(type(value))[:200], **table.page(query)}
+
+
+class Table:
+    """A variable as rows and columns, with what is known of them."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        found = columns_of(value)
+        self._is_text = found is None
+        alone = [value if type(value) is str else describe(value)]
+        self.rows, self.columns = found or (1, [Column("value", lambda: alone)])
+        self._orders: dict[object, Any] = {}
+        self._matches: dict[object, bytearray] = {}
+        self._summaries: dict[int, dict[str, object]] = {}
+
+    def is_current(self) -> bool:
+        """Unless something that a cell left running has changed it meanwhile."""
+        found = columns_of(self.value)
+        return (found and (found[0], len(found[1]))) == (None if self._is_text else (self.rows, len(self.columns)))
+
+    def page(self, query: dict[str, Any]) -> dict[str, object]:
+        offset, limit, needle = query["offset"], query["limit"], query["filter"].casefold()
+        sort = None if query["sort"] is None else self._find(query["sort"])
+        within = None if query["column"] is None else self._find(query["column"])
+        order, matching = self._order(sort, query["descending"], needle, within)
+        part = order[offset : offset + limit]
+        chosen = list(part) if type(part) is range else part.tolist()
+        shown = self.columns[:MOST_COLUMNS]
+        chars = max(20, min(500, PAGE_CHARS // max(1, len(shown) * len(chosen))))
+        chars = TEXT_CHARS if self._is_text else chars
+        cells = [[plain(value, chars) for value in column.select(chosen)] for column in shown] if chosen else []
+        return {
+            "columns": [self._summary(at) for at in range(len(shown))],
+            "rows": list(zip(*cells, strict=True)),
+            "total": self.rows,
+            "matching": matching,
+            "offset": offset,
+            "more_columns": len(self.columns) - len(shown),
+        }
+
+    def _find(self, name: str) -> int:
+        names = [column.name for column in self.columns]
+        if name not in names:
+            raise _unknown("column", name, names)
+        return names.index(name)
+
+    def _order(self, sort: int | None, descending: bool, needle: str, within: int | None) -> tuple[Any, int]:
+        """Which rows there are, in which order; and how many."""
+        order: Any = range(self.rows)
+        if sort is not None:
+            key = (sort, descending)
+            if key not in self._orders:
+                _keep(self._orders, key, sort_rows(self.columns[sort], self.rows, descending=descending))
+            order = self._orders[key]
+        if not needle:
+            return order, self.rows
+        key = (needle, within)
+        if key not in self._matches:
+            searched = self.columns if within is None else [self.columns[within]]
+            _keep(self._matches, key, find_rows(searched, self.rows, needle))
+        matches, key = self._matches[key], (sort, descending, needle, within)
+        if key not in self._orders:
+            rows = order if type(order) is range else order.tolist()
+            _keep(self._orders, key, _compact([row for row in rows if matches[row]]))
+        return self._orders[key], len(self._orders[key])
+
+    def _summary(self, at: int) -> dict[str, object]:
+        if at not in self._summaries:
+            most = max(SAMPLE_ROWS, SAMPLE // len(self.columns))
+            self._summaries[at] = summarize(self.columns[at], self.rows, -(-self.rows // most) or 1)
+        return self._summaries[at]
+
+
+def _keep(kept: dict[Any, Any], key: object, found: Any) -> Any:
+    while len(kept) >= KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = found
+    return found
+
+
+def _unknown(what: str, name: str, names: list[str]) -> Refused:
+    wanted = name.casefold()
+    near = [one for one in names if one.casefold() in wanted or wanted in one.casefold() or one[:3] == name[:3]]
+    listed = ", ".join(repr(one[:100]) for one in (near or names)[:5])
+    hint = f"did you mean {listed}?" if near else f"there are {listed}" + (", ..." if len(names) > 5 else "")
+    return Refused(f"there is no {what} {name[:100]!r}; {hint if names else 'there are none'}")
+
+
+def sort_rows(column: Column, rows: int, *, descending: bool) -> Any:
+    """The numbers of the rows, sorted; rows that are equal stay in order, missing values come last. Raises Refused."""
+    numbers = column.numbers()
+    most = SORTED_TEXTS if numbers is None else SORTED_NUMBERS
+    if rows > most:
+        raise Refused(f"{rows:,} rows are too many to sort by {column.name!r} here; at most {most:,}; sort in a cell")
+    numbers = numbers or column.ranks()
+    if numbers is not None:
+        return _sort_numbers(*numbers, descending=descending)
+    values = _keys(column.select(slice(None)))
+    present = [row for row, value in enumerate(values) if value is not None]
+    kinds = set(map(type, values))  # only types that are Python's own
+    if str in kinds and not kinds <= {str, type(None)}:
+        values = [(type(value) is str, value) for value in values]
+    sample = values[:: rows // 1000 or 1]
+    if len(set(sample)) * 4 < len(sample):  # few different ones: sort those alone
+        groups: dict[Any, list[int]] = {}
+        for row in present:
+            groups.setdefault(values[row], []).append(row)
+        ordered = [row for value in sorted(groups, reverse=descending) for row in groups[value]]
+    else:
+        ordered = sorted(present, key=values.__getitem__, reverse=descending)
+    if len(ordered) < rows:
+        there = bytearray(rows)
+        for row in present:
+            there[row] = 1
+        ordered += [row for row in range(rows) if not there[row]]
+    return _compact(ordered)
+
+
+def _sort_numbers(keys: Any, missing: Any, *, descending: bool) -> Any:
+    if missing is not None:
+        there = (~missing).nonzero()[0]
+        order = _sort_numbers(keys[there], None, descending=descending)
+        numpy: Any = sys.modules["numpy"]
+        return numpy.concatenate((there[order], missing.nonzero()[0]))
+    if not descending:
+        return keys.argsort(kind="stable")
+    return len(keys) - 1 - keys[::-1].argsort(kind="stable")[::-1]
+
+
+def _compact(rows: list[int]) -> memoryview:
+    """In 8 bytes each, not 36."""
+    packed = memoryview(bytearray(8 * len(rows))).cast("q")
+    for at, row in enumerate(rows):
+        packed[at] = row
+    return packed
+
+
+def _keys(values: list[Any], key: Callable[[Any], Plain] = key_of) -> list[Any]:
+    return values if set(map(id, map(type, values))) <= AS_IS else [key(value) for value in values]
+
+
+def find_rows(columns: Iterable[Column], rows: int, needle: str) -> bytearray:
+    """1 for each row that has the text in one of the columns, in any case."""
+    found = bytearray(rows)
+    for column in columns:
+        numbers = None if column.is_category else column.numbers()
+        chars = None if numbers is None else POSSIBLE_CHARS.get(numbers[0].dtype.kind)
+        if chars is not None and not chars.issuperset(needle):
+            continue
+        if numbers is not None and numbers[0].dtype.kind in "iuf":
+            _find_numbers(*numbers, needle, found)
+            continue
+        for start in range(0, rows, PART):
+            part = _keys(column.select(slice(start, start + PART)), simplify)
+            for row, value in enumerate(part, start):
+                if value is not None and needle in (value if type(value) is str else str(value)).casefold():
+                    found[row] = 1
+    return found
+
+
+def _find_numbers(keys: Any, missing: Any, needle: str, found: bytearray) -> None:
+    """Each number is written once, however often it is there."""
+    numpy: Any = sys.modules["numpy"]
+    values, places = numpy.unique(keys, return_inverse=True)
+    hits = numpy.fromiter((needle in str(value) for value in values.tolist()), bool, len(values))[places]
+    numpy.frombuffer(found, "u1")[:] |= hits if missing is None else hits & ~missing
+
+
+def summarize(column: Column, rows: int, step: int) -> dict[str, object]:
+    """Of every `step`th row, but for what is missing and, of numbers and dates, the least and the greatest."""
+    numbers = column.numbers()
+    top: list[Any] = []
+    if numbers is None or column.is_category or numbers[0].dtype.kind == "b":
+        values = column.select(slice(None, None, step))
+        keys = _keys(values)
+        there = [at for at, key in enumerate(keys) if key is not None]
+        ends = [
+            plain(values[end(there, key=lambda at: (type(keys[at]) is str, keys[at]))]) for end in (min, max) if there
+        ]
+        present = [keys[at] for at in there]
+    else:
+        ends, present = _number_ends(column, *numbers), _number_sample(*numbers, step)
+    counts: dict[Any, int] = {}
+    for key in present:
+        counts[key] = counts.get(key, 0) + 1
+    histogram: list[int] | None = None
+    if all(type(key) in (int, float) for key in counts):
+        histogram = count_bins(present)
+    elif len(counts) <= BINS:
+        top = sorted(counts, key=lambda key: -counts[key])
+        histogram = [counts[key] for key in top]
+    return {
+        "name": column.name,
+        "type": column.type[:200],
+        "missing": _count_missing(column, rows)
+        if numbers is None
+        else 0
+        if numbers[1] is None
+        else int(numbers[1].sum()),
+        "distinct": len(counts),
+        "least": ends[0] if ends else None,
+        "greatest": ends[1] if ends else None,
+        "histogram": histogram,
+        "top": [plain(key, 100) for key in top],
+        "sampled": step > 1,
+    }
+
+
+def _number_ends(column: Column, keys: Any, missing: Any) -> list[Plain]:
+    there = None if missing is None else (~missing).nonzero()[0]
+    keys = keys if there is None else keys[there]
+    if not len(keys):
+        return []
+    at = [int(keys.argmin()), int(keys.argmax())]
+    return [plain(value) for value in column.select(at if there is None else there[at].tolist())]
+
+
+def _number_sample(keys: Any, missing: Any, step: int) -> list[Any]:
+    sample = keys[::step] if missing is None else keys[::step][~missing[::step]]
+    return (sample.view("i8") if sample.dtype.kind in "mM" else sample).tolist()
+
+
+def _count_missing(column: Column, rows: int) -> int:
+    known = column.count_nulls()
+    if known is not None:
+        return known
+    missing = 0
+    for start in range(0, rows, PART):
+        part: list[object] = column.select(slice(start, start + PART))
+        kinds = [id(type(value)) for value in part]
+        missing += kinds.count(NONE) if AS_IS.issuperset(kinds) else sum(simplify(value) is None for value in part)
+    return missing
+
+
+def count_bins(values: list[Any]) -> list[int] | None:
+    """How many lie in each of 20 equal parts between the least and the greatest; None if there is no such thing."""
+    finite = [value for value in values if -MOST_FLOAT < value < MOST_FLOAT]
+    if not finite:
+        return None
+    least = min(finite)
+    width = (max(finite) - least) / BINS
+    counts = [0] * BINS
+    for value in finite:
+        counts[min(BINS - 1, int((value - least) / width)) if width > 0 else 0] += 1
+    return counts
