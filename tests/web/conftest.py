@@ -64,8 +64,7 @@ def serve(folder: Path) -> Generator[Callable[..., Served]]:
 
     yield start
     for served in started:
-        if served.process.poll() is None:
-            end(served)
+        end(served)
 
 
 @pytest.fixture

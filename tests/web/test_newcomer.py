@@ -30,7 +30,10 @@ def say(page: Page, text: str) -> None:
 def outside_requests(page: Page, url: str) -> list[str]:
     """Addresses that the page asks elsewhere."""
     found: list[str] = []
-    page.on("request", lambda request: None if request.url.startswith((url, "blob:", "data:")) else found.append(request.url))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith((url, "blob:", "data:")) else found.append(request.url),
+    )
     return found
 
 
@@ -57,7 +60,7 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     page.get_by_label("Filter sales").fill("kettle")
     expect(rows.get_by_role("cell", name="kettle").first).to_be_visible()
     expect(rows.get_by_role("cell", name="lamp")).to_have_count(0)
-    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Close", exact=True).click()
 
     # A file of one's own is added, and what a cell changed can be seen.
     page.get_by_role("tab", name="Files").click()
@@ -69,6 +72,8 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     page.keyboard.press("Escape")
 
     # An approval shows exactly what it is about, and stays until it is answered.
+    page.get_by_label("Mode").select_option("ask")
+    expect(page.get_by_label("Mode")).to_have_value("ask")
     say(page, "Leave a note")
     approval = page.get_by_role("region", name="Approval needed")
     expect(approval).to_contain_text("AGENTS.md")
@@ -119,12 +124,13 @@ def test_nothing_is_lost_by_a_reload_in_a_turn_nor_by_a_server_that_is_killed(
     page.goto(f"{served.url}/#code={served.code}")
     say(page, "Wait for me")
     conversation = page.get_by_label("Conversation")
-    expect(conversation.get_by_text("the first line")).to_be_visible()
+    printed = conversation.locator(".output")
+    expect(printed.get_by_text("the first line")).to_be_visible()
     page.reload()
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     (folder / "workspace" / "go.txt").touch()
     expect(conversation.get_by_text("It is done.")).to_be_visible()
-    expect(conversation.get_by_text("the first line\nthe last line")).to_be_visible()
+    expect(printed).to_have_text("the first line\nthe last line")
     (folder / "workspace" / "go.txt").unlink()
 
     say(page, "Once more")

@@ -28,6 +28,7 @@ export function Conversation({ view }: { view: View }) {
   const [count, setCount] = useState(WINDOW);
   const [atEnd, setAtEnd] = useState(true);
   const lastTop = useRef(0);
+  const [target, setTarget] = useState<{ cell: number } | null>(null);
   const first = Math.max(0, view.items.length - count);
 
   useLayoutEffect(() => {
@@ -52,14 +53,19 @@ export function Conversation({ view }: { view: View }) {
       if (place < 0) return;
       setAtEnd(false);
       setCount((now) => Math.max(now, view.items.length - place + 10));
-      requestAnimationFrame(() => {
-        const found = box.current?.querySelector(`[data-cell="${cell}"]`);
-        found?.scrollIntoView({ block: "center", behavior: "instant" });
-      });
+      setTarget({ cell });
     };
     window.addEventListener(EVENT, show);
     return () => window.removeEventListener(EVENT, show);
   }, [view]);
+
+  useLayoutEffect(() => {
+    if (!target) return;
+    const show = () => box.current?.querySelector(`[data-cell="${target.cell}"]`)?.scrollIntoView({ block: "center" });
+    show();
+    // What comes into view now takes its real height first.
+    requestAnimationFrame(() => requestAnimationFrame(show));
+  }, [target]);
 
   const onScroll = () => {
     const element = box.current;

@@ -30,7 +30,7 @@ export function Dialogs({ view }: { view: View | null }) {
         <h2>{title}</h2>
         <IconButton icon="close" label="Close" onClick={() => box.current?.close()} />
       </header>
-      <div class="dialog-body">{content(open, view)}</div>
+      <div class="dialog-body" tabIndex={0}>{content(open, view)}</div>
     </dialog>
   );
 }
