@@ -68,12 +68,12 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     expect(page.get_by_role("list", name="Files").get_by_text("own.csv")).to_be_visible()
     assert (folder / "pinfold-demo" / "own.csv").read_bytes() == b"a,b\n1,2\n"
     page.get_by_role("button", name=re.compile("summary.md, added by cell 2")).first.click()
-    expect(page.get_by_label("Difference")).to_contain_text("+ - Online: 27,386")
+    expect(page.get_by_label("Difference", exact=True)).to_contain_text("+ - Online: 27,386")
     page.keyboard.press("Escape")
 
     # An approval shows exactly what it is about, and stays until it is answered.
-    page.get_by_label("Mode").select_option("ask")
-    expect(page.get_by_label("Mode")).to_have_value("ask")
+    page.get_by_label("Mode", exact=True).select_option("ask")
+    expect(page.get_by_label("Mode", exact=True)).to_have_value("ask")
     say(page, "Leave a note")
     approval = page.get_by_role("region", name="Approval needed")
     expect(approval).to_contain_text("AGENTS.md")

@@ -49,7 +49,7 @@ function Decision({ view, request }: { view: View; request: Request }) {
       <h2>{request.reason}</h2>
       {action && <p class="approval-what">{summaryOf(action)}</p>}
       {text && (
-        <pre class="exact" tabIndex={0} aria-label="Exactly this">
+        <pre class="exact" tabIndex={0} role="region" aria-label="Exactly this">
           {text.split("\n").map((line, place) => (
             <span key={place} class={/^\+(?!\+\+)/.test(line) ? "added" : /^-(?!--)/.test(line) ? "removed" : ""}>
               {`${line}\n`}

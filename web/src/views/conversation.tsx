@@ -11,7 +11,8 @@ import { renderMarkdown } from "../text/markdown.ts";
 import { StepView } from "./cell.tsx";
 import { Picture } from "./displays.tsx";
 
-const WINDOW = 60;
+const WINDOW = 80;
+const NEAR_EDGE = 600;
 const NEAR_END = 80;
 /** Pixels from the end within which new text keeps the end in view. */
 
@@ -25,15 +26,23 @@ export function scrollToCell(cell: number): void {
 export function Conversation({ view }: { view: View }) {
   revision.value;
   const box = useRef<HTMLElement>(null);
-  const [count, setCount] = useState(WINDOW);
+  /** The first item in the page; null: the last ones are, and the end is kept in view. */
+  const [start, setStart] = useState<number | null>(null);
   const [atEnd, setAtEnd] = useState(true);
-  const lastTop = useRef(0);
   const [target, setTarget] = useState<{ cell: number } | null>(null);
-  const first = Math.max(0, view.items.length - count);
+  const lastTop = useRef(0);
+  const anchor = useRef<{ element: Element; top: number } | null>(null);
+  const count = view.items.length;
+  const first = start ?? Math.max(0, count - WINDOW);
+  const last = start === null ? count : Math.min(count, start + WINDOW);
 
   useLayoutEffect(() => {
     const element = box.current;
-    if (element && atEnd) element.scrollTop = element.scrollHeight;
+    if (!element) return;
+    const { current } = anchor;
+    anchor.current = null;
+    if (current) element.scrollTop += current.element.getBoundingClientRect().top - current.top;
+    else if (atEnd && last === count) element.scrollTop = element.scrollHeight;
   });
   useEffect(() => {
     const element = box.current;
@@ -52,13 +61,12 @@ export function Conversation({ view }: { view: View }) {
       const place = view.items.findIndex((item) => item.type === "step" && item.cell === cell);
       if (place < 0) return;
       setAtEnd(false);
-      setCount((now) => Math.max(now, view.items.length - place + 10));
+      setStart(Math.max(0, place - WINDOW / 2));
       setTarget({ cell });
     };
     window.addEventListener(EVENT, show);
     return () => window.removeEventListener(EVENT, show);
   }, [view]);
-
   useLayoutEffect(() => {
     if (!target) return;
     const show = () => box.current?.querySelector(`[data-cell="${target.cell}"]`)?.scrollIntoView({ block: "center" });
@@ -67,33 +75,48 @@ export function Conversation({ view }: { view: View }) {
     requestAnimationFrame(() => requestAnimationFrame(show));
   }, [target]);
 
+  /** Moves the window over the items; what is on the screen stays where it is. */
+  const move = (to: number) => {
+    const element = box.current;
+    if (!element) return;
+    const edge = element.getBoundingClientRect().top;
+    const seen = [...(element.firstElementChild?.children ?? [])].find((child) => child.getBoundingClientRect().bottom > edge + 1);
+    anchor.current = seen ? { element: seen, top: seen.getBoundingClientRect().top } : null;
+    setStart(to + WINDOW >= count ? (atEnd ? null : Math.max(0, count - WINDOW)) : Math.max(0, to));
+  };
   const onScroll = () => {
     const element = box.current;
     if (!element) return;
-    const end = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+    const below = element.scrollHeight - element.scrollTop - element.clientHeight;
     // Growing content also moves the end away; only going up is the user's.
-    if (end) setAtEnd(true);
+    if (below < NEAR_END && last === count) setAtEnd(true);
     else if (element.scrollTop < lastTop.current) setAtEnd(false);
+    const isUp = element.scrollTop < lastTop.current;
     lastTop.current = element.scrollTop;
-    if (element.scrollTop < 600 && first > 0) {
-      const height = element.scrollHeight;
-      setCount(count + WINDOW);
-      requestAnimationFrame(() => (element.scrollTop += element.scrollHeight - height));
-    }
+    if (isUp && element.scrollTop < NEAR_EDGE && first > 0) move(first - WINDOW / 2);
+    else if (!isUp && below < NEAR_EDGE && last < count) move(first + WINDOW / 2);
   };
   return (
-    <section class="conversation" ref={box} data-end={atEnd} onScroll={onScroll} aria-label="Conversation" tabIndex={0}>
+    <section class="conversation" ref={box} data-end={atEnd && last === count} onScroll={onScroll} aria-label="Conversation" tabIndex={0}>
       <div class="column">
         {first > 0 && (
-          <button type="button" class="fold" onClick={() => setCount(count + WINDOW)}>
+          <button type="button" class="fold" onClick={() => move(first - WINDOW / 2)}>
             Show earlier
           </button>
         )}
-        {view.items.slice(first).map((item) => (
+        {view.items.slice(first, last).map((item) => (
           <ItemView key={item.key} session={view.id} item={item} version={item.version} />
         ))}
-        {view.plan && view.plan.tasks.length > 0 && <PlanView plan={view.plan} />}
-        <Activity view={view} />
+        {last < count ? (
+          <button type="button" class="fold" onClick={() => (setStart(null), setAtEnd(true))}>
+            Go to the end
+          </button>
+        ) : (
+          <>
+            {view.plan && view.plan.tasks.length > 0 && <PlanView plan={view.plan} />}
+            <Activity view={view} />
+          </>
+        )}
       </div>
     </section>
   );

@@ -110,7 +110,7 @@ function ChangesByCell({ view }: { view: View }) {
 
 export function DiffView({ lines }: { lines: DiffLine[] }) {
   return (
-    <pre class="diff" tabIndex={0} aria-label="Difference">
+    <pre class="diff" tabIndex={0} role="region" aria-label="Difference">
       {lines.map((line, place) => (
         <span key={place} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : line.sign === "…" ? "gap" : ""}>
           {`${line.sign} ${line.text}\n`}

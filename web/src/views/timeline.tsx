@@ -1,5 +1,6 @@
 /** The timeline: every cell a point. Choosing one shows variables and files as they were, and offers to go there. */
 
+import { memo } from "preact/compat";
 import { useEffect, useRef } from "preact/hooks";
 import type { FileChange } from "../state/events.ts";
 import { momentOf, summaryOf, type Step, type View } from "../state/view.ts";
@@ -40,7 +41,7 @@ export function Timeline({ view }: { view: View }) {
         <ol class="timeline" ref={list} aria-label="Cells, the latest first">
           {cells.map((step) => (
             <li key={step.id}>
-              <Row view={view} step={step} chosen={chosen === step.cell} />
+              <Row step={step} version={step.version} isHead={step.cell === view.head} chosen={chosen === step.cell} />
             </li>
           ))}
           <li>
@@ -60,10 +61,18 @@ export function Timeline({ view }: { view: View }) {
   );
 }
 
-function Row({ view, step, chosen }: { view: View; step: Step; chosen: boolean }) {
+interface RowProps {
+  step: Step;
+  /** The step is changed in place; this says that it was. */
+  version: number;
+  isHead: boolean;
+  chosen: boolean;
+}
+
+const Row = memo(function Row({ step, isHead, chosen }: RowProps) {
   const cell = step.cell ?? 0;
   const failed = step.outcome !== "ok" && step.outcome !== "";
-  const marks = [step.undone ? "undone" : "", failed ? "failed" : "", cell === view.head ? "head" : "", chosen ? "chosen" : ""];
+  const marks = [step.undone ? "undone" : "", failed ? "failed" : "", isHead ? "head" : "", chosen ? "chosen" : ""];
   const changed = [
     step.variables ? plural(step.variables.added.length + step.variables.changed.length + step.variables.removed.length, "variable") : "",
     step.files.length ? plural(step.files.length + step.moreFiles, "file") : "",
@@ -83,12 +92,12 @@ function Row({ view, step, chosen }: { view: View; step: Step; chosen: boolean }
       <span class="moment-what">
         <code>{summaryOf(step.action)}</code>
         <small>
-          {[cell === view.head ? "now" : "", step.undone ? "undone" : failed ? step.outcome : "", ...changed].filter(Boolean).join(" · ") || "no change"}
+          {[isHead ? "now" : "", step.undone ? "undone" : failed ? step.outcome : "", ...changed].filter(Boolean).join(" · ") || "no change"}
         </small>
       </span>
     </button>
   );
-}
+});
 
 function MomentView({ view, cell }: { view: View; cell: number }) {
   revision.value;
