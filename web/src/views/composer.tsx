@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Mode } from "../state/events.ts";
 import { about, busy, configure, draft, execute, revision, say, status, tell, upload, view } from "../store.ts";
 import { dollars, tokens } from "../text/format.ts";
+import { scrollToEnd } from "./conversation.tsx";
 import { Icon } from "./icons.tsx";
 import { IconButton } from "./parts.tsx";
 
@@ -34,6 +35,7 @@ export function Composer({ placeholder }: { placeholder: string }) {
     const text = draft.value.trim();
     if (!text || sending) return;
     setSending(true);
+    scrollToEnd();
     draft.value = "";
     const taken = code && open ? await execute(text) : await say(text);
     if (!taken) draft.value = text;

@@ -23,6 +23,11 @@ export function scrollToCell(cell: number): void {
   window.dispatchEvent(new CustomEvent(EVENT, { detail: cell }));
 }
 
+/** Follows the end again, wherever one is. */
+export function scrollToEnd(): void {
+  window.dispatchEvent(new CustomEvent(EVENT, { detail: null }));
+}
+
 export function Conversation({ view }: { view: View }) {
   revision.value;
   const box = useRef<HTMLElement>(null);
@@ -57,7 +62,11 @@ export function Conversation({ view }: { view: View }) {
   }, [view]);
   useEffect(() => {
     const show = (event: globalThis.Event) => {
-      const cell = (event as CustomEvent<number>).detail;
+      const cell = (event as CustomEvent<number | null>).detail;
+      if (cell === null) {
+        setStart(null);
+        return setAtEnd(true);
+      }
       const place = view.items.findIndex((item) => item.type === "step" && item.cell === cell);
       if (place < 0) return;
       setAtEnd(false);
@@ -108,7 +117,7 @@ export function Conversation({ view }: { view: View }) {
           <ItemView key={item.key} session={view.id} item={item} version={item.version} />
         ))}
         {last < count ? (
-          <button type="button" class="fold" onClick={() => (setStart(null), setAtEnd(true))}>
+          <button type="button" class="fold" onClick={scrollToEnd}>
             Go to the end
           </button>
         ) : (

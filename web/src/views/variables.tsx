@@ -85,5 +85,7 @@ export function describeColumn(column: Column): string {
 }
 
 export function cellText(value: string | number | boolean | null): string {
-  return value === null ? "" : typeof value === "number" ? number(value) : String(value);
+  if (value === null) return "";
+  if (typeof value === "number") return number(value);
+  return String(value).replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)/, "$1 $2").replace(/^(\d{4}-\d\d-\d\d) 00:00:00$/, "$1");
 }
