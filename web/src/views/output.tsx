@@ -9,6 +9,8 @@ const SHORT = 24;
 const HEAD = 10;
 const PART = 200;
 const MOST = 20_000;
+const LIVE = 10_000;
+/** Characters that are looked at while more comes: only the last lines are shown. */
 
 interface Props {
   text: string;
@@ -21,7 +23,7 @@ interface Props {
 export function Output({ text, kind, live, whole }: Props) {
   const [open, setOpen] = useState(false);
   const [all, setAll] = useState<string | null>(null);
-  const clean = plainText(all ?? text);
+  const clean = plainText(all ?? (live && !open ? text.slice(-LIVE) : text));
   if (!clean && !whole) return null;
   const lines = clean.split("\n");
   const long = lines.length > SHORT;

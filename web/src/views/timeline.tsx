@@ -1,7 +1,7 @@
 /** The timeline: every cell a point. Choosing one shows variables and files as they were, and offers to go there. */
 
 import { memo } from "preact/compat";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { FileChange } from "../state/events.ts";
 import { momentOf, summaryOf, type Step, type View } from "../state/view.ts";
 import { branch, busy, dialog, moment, redo, relatives, revision, showMoment, undo } from "../store.ts";
@@ -13,8 +13,16 @@ import { Empty } from "./parts.tsx";
 
 export function Timeline({ view }: { view: View }) {
   revision.value;
-  const cells = [...view.cells.values()].sort((a, b) => (b.cell ?? 0) - (a.cell ?? 0));
   const chosen = moment.value;
+  // Text that streams in changes nothing here: it has no number.
+  const rows = useMemo(() => {
+    const cells = [...view.cells.values()].sort((a, b) => (b.cell ?? 0) - (a.cell ?? 0));
+    return cells.map((step) => (
+      <li key={step.id}>
+        <Row step={step} version={step.version} isHead={step.cell === view.head} chosen={chosen === step.cell} />
+      </li>
+    ));
+  }, [view, view.seq, chosen]);
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     if (chosen !== null) list.current?.querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest" });
@@ -35,15 +43,11 @@ export function Timeline({ view }: { view: View }) {
         </button>
       </div>
       {chosen !== null && <MomentView view={view} cell={chosen} />}
-      {cells.length === 0 ? (
+      {rows.length === 0 ? (
         <Empty>Every cell that runs becomes a point here. You can go back to any of them, or branch from it.</Empty>
       ) : (
         <ol class="timeline" ref={list} aria-label="Cells, the latest first">
-          {cells.map((step) => (
-            <li key={step.id}>
-              <Row step={step} version={step.version} isHead={step.cell === view.head} chosen={chosen === step.cell} />
-            </li>
-          ))}
+          {rows}
           <li>
             <button
               type="button"
