@@ -59,7 +59,7 @@ class Pages:
         """Raises Refused."""
         name = query["name"]
         if name not in namespace:
-            raise _unknown("variable", name, [one for one in namespace if not one.startswith("_")])
+            raise _unknown("variable", name, [one for one in namespace.copy() if type(one) is str and one[:1] != "_"])
         value = namespace[name]
         table = self._tables.get(id(value))
         if table is None or table.value is not value or not table.is_current():
