@@ -20,7 +20,7 @@ from tests.wheels import Index
 from pinfold.sandbox.environment import default_python
 
 # Looked up now: a test sees folders of its own only.
-_DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
+DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
 
 # A job in the background ignores Ctrl-C, and so would every program that a test starts in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -54,9 +54,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def data_python() -> Path:
     """The Python of the data environment, as `./check` builds it."""
-    if not _DATA_PYTHON:
+    if not DATA_PYTHON:
         pytest.skip("the data environment is not built: `pinfold env build`")
-    return Path(_DATA_PYTHON)
+    return Path(DATA_PYTHON)
 
 
 @pytest.fixture(scope="session")
