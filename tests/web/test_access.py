@@ -111,7 +111,9 @@ def test_one_asks_approves_undoes_and_uploads_by_keyboard(
     assert (folder / "workspace" / "AGENTS.md").exists()
 
     keys.press("Alt+z")
-    expect(conversation.get_by_text(re.compile("^Undid cell 1. Variables and files are as at the start."))).to_be_visible()
+    expect(
+        conversation.get_by_text(re.compile("^Undid cell 1. Variables and files are as at the start."))
+    ).to_be_visible()
     keys.press("Alt+y")
     expect(conversation.get_by_text(re.compile("^Redid"))).to_be_visible()
 

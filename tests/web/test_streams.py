@@ -20,24 +20,20 @@ expect.set_options(timeout=60_000)
 TABS = 8
 CELLS = 1_000
 FINISHED: dict[str, Any] = {
-
-        "kind": "ActionFinished",
-        "outcome": "ok",
-        "value": None,
-        "error": None,
-        "variables": None,
-        "rolled_back": False
-    ,
-
-        "blobs": [],
-        "displays": [],
-        "files": [],
-        "more_files": 0,
-        "notices": [],
-        "sent": [],
-        "usage": None,
-        "cost": None
-    ,
+    "kind": "ActionFinished",
+    "outcome": "ok",
+    "value": None,
+    "error": None,
+    "variables": None,
+    "rolled_back": False,
+    "blobs": [],
+    "displays": [],
+    "files": [],
+    "more_files": 0,
+    "notices": [],
+    "sent": [],
+    "usage": None,
+    "cost": None,
 }
 
 
