@@ -392,7 +392,10 @@ STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
             Gate("files and functions are small", "lint", files_and_functions_are_small),
             Gate("uv.lock is current", "lint", lock_is_current),
         ),
-        (DATA_ENVIRONMENT,),
+        (
+            DATA_ENVIRONMENT,
+            Gate("the page is what web/ gives", "wheel", command(sys.executable, "scripts/build_page.py", "--check")),
+        ),
     ),
     (
         (Gate("safety tests, one at a time", "safety", pytest("alone")),),
