@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, expect
 from tests.front.server.served import Served
 
 pytestmark = [
@@ -117,8 +117,9 @@ for text in {texts!r}:
     assert listener.asked == []
 
 
-def test_the_same_content_does_something_in_an_ordinary_page(page: Page, listener: Listener) -> None:
+def test_the_same_content_does_something_in_an_ordinary_page(context: BrowserContext, listener: Listener) -> None:
     """The control."""
+    page = context.new_page()
     for text in hostile(listener)[:4]:
         page.set_content(f"<!doctype html><title>x</title>{text}")
     page.wait_for_function("window.pwned === 1")
