@@ -269,16 +269,17 @@ def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
 @asynccontextmanager
 async def open_session(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
-    log = RedactingLog(folder, session)
+    disk = anyio.CapacityLimiter(1)
+    log = await anyio.to_thread.run_sync(RedactingLog, folder, session, limiter=disk)
     ends = AsyncExitStack()
-    ends.callback(log.close)
+    ends.push_async_callback(log.aclose)
     try:
         damage = Damage()
-        entries, state = load(log, damage)
+        entries, state = await anyio.to_thread.run_sync(load, log, damage, limiter=disk)
         if state.opened is None and options.workspace is None:
             why = f"its log was damaged: {damage}" if damage else "it ended before anything was recorded"
             raise ConfigError(f"{session} cannot go on by itself, {why}; name its folder with --workspace")
-        log.repair(damage)
+        await anyio.to_thread.run_sync(log.repair, damage, limiter=disk)
         began = log.seq
         imported = folder is not None and is_imported(folder)
         # A stranger's log does not choose where and how code runs here.
