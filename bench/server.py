@@ -31,7 +31,9 @@ def main() -> int:
     arguments.add_argument("--quick", action="store_true", help="less of everything: a few minutes")
     arguments.add_argument("--only", nargs="+", choices=PARTS, default=(), metavar="PART", help=", ".join(PARTS))
     arguments.add_argument("--soak", type=float, metavar="MINUTES", help="length of the soak (30, or 2 with --quick)")
-    arguments.add_argument("--openapi", action="store_true", help="also schemathesis over /openapi.json; needs the network")
+    arguments.add_argument(
+        "--openapi", action="store_true", help="also schemathesis over /openapi.json; needs the network"
+    )
     given = arguments.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -136,7 +136,9 @@ async def measure_readers(stage: Stage, report: Report, count: int, among: int) 
     report.judge("readers that missed an event, or got one twice or another text", wrong, 0)
     each = (during.server_pss - before.server_pss) / count
     report.judge("memory of the server for each open reader", each / 1000, READER_BYTES / 1000, " kB")
-    report.judge("descriptors left open by readers and sessions that are gone", after.descriptors - alone.descriptors, 8)
+    report.judge(
+        "descriptors left open by readers and sessions that are gone", after.descriptors - alone.descriptors, 8
+    )
 
 
 async def measure_sessions(stage: Stage, report: Report, count: int) -> None:
@@ -215,7 +217,9 @@ async def measure_idle(stage: Stage, report: Report, count: int, seconds: float)
         began_at = time.perf_counter()
         await connection.call("GET", "/api/sessions?limit=50")
         listing.append(time.perf_counter() - began_at)
-    report.tell(f"list of {count} sessions", f"p50 {shown(percentile(listing, 50))}, p99 {shown(percentile(listing, 99))}")
+    report.tell(
+        f"list of {count} sessions", f"p50 {shown(percentile(listing, 50))}, p99 {shown(percentile(listing, 99))}"
+    )
     await stage.remove(sessions)
     connection.close()
 

@@ -67,9 +67,10 @@ async def measure_soak(stage: Stage, report: Report, minutes: float) -> None:
         return statistics.median(getattr(one, name) for one in which)
 
     grown = middle(last, "server_pss") / middle(second, "server_pss")
-    report.tell("memory of the server, second and last quarter", " and ".join(
-        f"{middle(which, 'server_pss') / 1e6:.1f} MB" for which in (second, last)
-    ))
+    report.tell(
+        "memory of the server, second and last quarter",
+        " and ".join(f"{middle(which, 'server_pss') / 1e6:.1f} MB" for which in (second, last)),
+    )
     report.judge("memory of the server, last quarter against the second", grown, 1.1, "x")
     for name in ("descriptors", "threads"):
         report.judge(f"{name}, last quarter more than the second", middle(last, name) - middle(second, name), 16)

@@ -100,8 +100,7 @@ class Stage:
 
         async def some() -> None:
             connection = self.connect()
-            for _ in waiting:
-                made.append(await self.create(connection))
+            made.extend([await self.create(connection) for _ in waiting])
             connection.close()
 
         await asyncio.gather(*(some() for _ in range(at_once)))
@@ -129,7 +128,7 @@ class Stage:
         """Once no more than so many are left, or after a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while (now := self.usage()).processes > processes or now.descriptors > descriptors:
+                while (now := self.usage()).processes > processes or now.descriptors > descriptors:  # noqa: ASYNC110
                     await asyncio.sleep(0.2)
         return self.usage()
 

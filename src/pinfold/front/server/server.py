@@ -28,6 +28,7 @@ from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
 from pinfold.front.server import contents_api, files_api, openapi, sessions_api
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
+from pinfold.front.server.event_stream import SLOW_S
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
 
 access_log = logging.getLogger("pinfold.access")
@@ -278,6 +279,8 @@ def listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # else what was sent to a reader that takes nothing is kept until it goes
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(2000 * SLOW_S))
     try:
         listener.bind((address.host, address.port))
     except OSError as error:
