@@ -37,7 +37,7 @@ def main() -> int:
     given = arguments.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    parts = set(given.only or USUAL) | ({"openapi"} if given.openapi else set())
+    parts: set[str] = {*(given.only or USUAL), *(("openapi",) if given.openapi else ())}
     minutes = given.soak or (2.0 if given.quick else 30.0)
     report = Report()
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 import anyio
 import anyio.lowlevel
@@ -26,7 +26,7 @@ class EventStream(Response):
     """Sends the lines of `chunks` until they end, or the reader is gone or too slow."""
 
     def __init__(
-        self, chunks: AsyncIterator[str], headers: Mapping[str, str] | None = None, *, slow_s: float = SLOW_S
+        self, chunks: AsyncGenerator[str], headers: Mapping[str, str] | None = None, *, slow_s: float = SLOW_S
     ) -> None:
         super().__init__(headers={**HEADERS, **(headers or {})})
         del self.headers["content-length"]
@@ -37,9 +37,8 @@ class EventStream(Response):
         try:
             await self._send_all(receive, send)
         finally:
-            if isinstance(self._chunks, AsyncGenerator):  # now, not when it is collected: it holds a subscription
-                with anyio.CancelScope(shield=True):
-                    await self._chunks.aclose()
+            with anyio.CancelScope(shield=True):  # now, not when it is collected: it holds a subscription
+                await self._chunks.aclose()
 
     async def _send_all(self, receive: Receive, send: Send) -> None:
         async with background() as tasks:
