@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import os
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -39,6 +40,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     parts: set[str] = {*(given.only or USUAL), *(("openapi",) if given.openapi else ())}
     minutes = given.soak or (2.0 if given.quick else 30.0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server is ended then too
     report = Report()
     try:
         for part in PARTS:

@@ -23,7 +23,7 @@ from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli
 from pinfold.policy.judge import Row as Rule
 from pinfold.sandbox import provider_named
-from pinfold.sandbox.levels import LEVELS, rows
+from pinfold.sandbox.providers.doctor import LEVELS, level_rows
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -305,7 +305,7 @@ _SHOWN = {
 
 
 def where_it_runs() -> str:
-    known = rows()
+    known = level_rows()
     lines = [("", *(place.name for place in PLACES)), ("sandbox", *(f"`{place.level}`" for place in PLACES))]
     lines += [(name, *(known[what][place.level] for place in PLACES)) for what, name in _SHOWN.items()]
     lines.insert(4, ("hosts you allow can be reached", *(_reaches(place.level) for place in PLACES)))

@@ -373,7 +373,11 @@ def smoke_passes() -> Outcome:
     return Failed("\n\n".join(problems)) if problems else Passed()
 
 
-WAITING = ("-n", "4", "--dist", "worksteal")
+def waiting(workers: int) -> tuple[str, ...]:
+    """More workers than cores, for tests that wait for what they start: each keeps a core busy a third of the time."""
+    return ("-n", str(workers), "--dist", "worksteal")
+
+
 DATA_ENVIRONMENT = Gate("the data environment is built", "integration", data_environment_is_built)
 STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
     # Side by side what keeps one core busy at best; but no tests beside those that must be alone among tests.
@@ -388,7 +392,10 @@ STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
             Gate("files and functions are small", "lint", files_and_functions_are_small),
             Gate("uv.lock is current", "lint", lock_is_current),
         ),
-        (DATA_ENVIRONMENT,),
+        (
+            DATA_ENVIRONMENT,
+            Gate("the page is what web/ gives", "wheel", command(sys.executable, "scripts/build_page.py", "--check")),
+        ),
     ),
     (
         (Gate("safety tests, one at a time", "safety", pytest("alone")),),
@@ -402,9 +409,11 @@ STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
         (Gate("unit tests", "unit", pytest("unit", "-n", "2")),),
         (Gate("the wheel works when installed", "wheel", wheel_works_when_installed),),
     ),
-    # Twice as many as cores, for they wait for what they start; neighbours stay together, which share what is made once.
-    ((Gate("integration tests", "integration", pytest("integration", *WAITING, less="safety")),),),
-    ((Gate("safety tests", "safety", pytest("safety", *WAITING, less="alone")),),),
+    # As many workers of each that both end at about the same time; neighbours stay together, which share what is made once.
+    (
+        (Gate("integration tests", "integration", pytest("integration", *waiting(5), less="safety")),),
+        (Gate("safety tests", "safety", pytest("safety", *waiting(3), less="alone")),),
+    ),
     ((Gate("smoke tests", "smoke", smoke_passes),),),
 )
 """One after the other; of each, these lines side by side; of each line, these gates one after the other."""

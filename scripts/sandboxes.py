@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pinfold.sandbox.levels import table
+from pinfold.sandbox.providers.doctor import level_table
 
 PAGE = Path(__file__).parent.parent / "docs" / "sandboxes.md"
 HEAD = """\
@@ -21,7 +21,7 @@ changes that. Where neither can be had, nothing runs. A sandbox asked for by nam
 
 
 def page() -> str:
-    return HEAD + table()
+    return HEAD + level_table()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tests.wheels import Index
 from pinfold.sandbox.environment import default_python
 
 # Looked up now: a test sees folders of its own only.
-_DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
+DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
 
 # A job in the background ignores Ctrl-C, and so would every program that a test starts in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -29,7 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LAWS = int(os.environ.get("PINFOLD_TEST_LAWS", "0"))
 """Laws are tried on examples drawn at random, and on this many times as many as they name."""
 # Else on the same examples every time: a change passes or fails by what it does, not by what is drawn that day,
-# nor by how busy the machine is. Of those a quarter is enough, but not where safety is tried.
+# nor by how busy the machine is. Of those a quarter is enough, and a half where safety is tried.
 FEWEST = 25
 settings.register_profile(
     "ours",
@@ -47,16 +47,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for test in filter(is_hypothesis_test, tests):
         told = test._hypothesis_internal_use_settings
         count = told.max_examples
-        fewer = count if tests[test] else max(count // 4, min(FEWEST, count))
+        fewer = max(count // (2 if tests[test] else 4), min(FEWEST, count))
         test._hypothesis_internal_use_settings = settings(told, max_examples=count * LAWS or fewer)
 
 
 @pytest.fixture
 def data_python() -> Path:
     """The Python of the data environment, as `./check` builds it."""
-    if not _DATA_PYTHON:
+    if not DATA_PYTHON:
         pytest.skip("the data environment is not built: `pinfold env build`")
-    return Path(_DATA_PYTHON)
+    return Path(DATA_PYTHON)
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from bench.escape_suite.cage import refuse_outside
 from bench.escape_suite.program import Level
 from msgspec.structs import replace
 
 from pinfold.sandbox import Provider
-from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Listings, find_guarded_paths
+from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths
 from pinfold.sandbox.providers import landlock, namespaces
 from pinfold.sandbox.providers import launcher as _launcher
 from pinfold.sandbox.providers.launcher import GUEST as GUEST_FOLDER
@@ -135,16 +136,16 @@ def pivot_to(folder):
 
 
 def _no_masks() -> None:
-    def unmasked(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
-        return replace(find_guarded_paths(source, shown, steers=steers, listings=listings), masked=[])
+    def unmasked(source: Path, shown: str, **given: Any) -> GuardedPaths:
+        return replace(find_guarded_paths(source, shown, **given), masked=[])
 
     namespaces.find_guarded_paths = unmasked
     _no_keeper()  # it would mask what a program gives a new name, sooner or later
 
 
 def _no_protection() -> None:
-    def unprotected(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
-        return replace(find_guarded_paths(source, shown, steers=steers, listings=listings), protected=[])
+    def unprotected(source: Path, shown: str, **given: Any) -> GuardedPaths:
+        return replace(find_guarded_paths(source, shown, **given), protected=[])
 
     namespaces.find_guarded_paths = unprotected
 

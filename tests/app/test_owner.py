@@ -53,7 +53,7 @@ def scripted(workspace: Path, *texts: str) -> Options:
 
 
 async def first(feed: Any, kind: type[Event]) -> Any:
-    with anyio.fail_after(10):
+    with anyio.fail_after(50):
         async for item in feed:
             if isinstance(item, Entry) and isinstance(item.event, kind):
                 return item.event

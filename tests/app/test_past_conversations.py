@@ -8,8 +8,8 @@ import pytest
 from tests.app.test_session_store import shelve
 
 from pinfold.app import SessionStore
+from pinfold.app.session.notes import CONVERSATION, conversations_file, search_conversations
 from pinfold.app.session.options import IMPORTED
-from pinfold.app.session.past_conversations import CONVERSATION, conversations_file, search_conversations
 from pinfold.events import (
     ActionFinished,
     ActionId,

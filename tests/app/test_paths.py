@@ -23,8 +23,13 @@ def test_no_swapped_link_leads_the_host_outside(tmp_path: Path) -> None:
 
 
 def test_the_same_swaps_lead_plain_files_outside(tmp_path: Path) -> None:
-    told = by_swap(tmp_path, 20_000, plain_step)
-    assert told["read"] + told["wrote"] > 0
+    for attempt in range(20):  # as many as it takes
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        told = by_swap(folder, 1_000, plain_step)
+        if told["read"] + told["wrote"]:
+            return
+    pytest.fail("no swap led outside")
 
 
 def test_a_file_in_the_way_of_a_folder_is_left_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ pytestmark = [
 @pytest.mark.parametrize("how", DEADLY)
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_death_at_any_write_loses_nothing(servers: list[Forkserver], scene: Scene, how: Strike) -> None:
-    found = strike_everywhere(servers, scene, how, every=23)
+    found = strike_everywhere(servers, scene, how, every=41)
     assert found.holds(laws_of(scene, how)), found.report(laws_of(scene, how))
 
 
@@ -26,7 +26,7 @@ def test_a_death_at_any_write_loses_nothing(servers: list[Forkserver], scene: Sc
 def test_a_refused_write_is_said_clearly_and_the_session_goes_on_later(
     servers: list[Forkserver], scene: Scene, how: Strike
 ) -> None:
-    found = strike_everywhere(servers, scene, how, every=23)
+    found = strike_everywhere(servers, scene, how, every=41)
     assert found.holds(laws_of(scene, how)), found.report(laws_of(scene, how))
     assert found.seen[f"{how}: exit 75"], found.seen
 

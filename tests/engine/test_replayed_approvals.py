@@ -80,7 +80,7 @@ class Waiting:
 
 async def next_asked(session: Life) -> ApprovalRequested:
     """The one that waits now."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(50):
         while True:
             for item in session.core.state.open.values():
                 if item.stage == "asking" and item.asked:
@@ -93,7 +93,7 @@ async def waiting(session: Life, hands: EchoHands, shown: list[str]) -> Waiting:
     first = await next_asked(session)
     earlier = Decide(id=first.id, digest=first.digest, verdict="allow")
     await session.submit(earlier)
-    with anyio.fail_after(10):
+    with anyio.fail_after(50):
         while (asked := await next_asked(session)).id == first.id:
             await session.core.wait_for_change()
     return Waiting(session, hands, asked, earlier, shown)
@@ -244,7 +244,7 @@ async def changed(waits: Waiting) -> None:
     """The file under the diff is another one now, and the question is asked again."""
     waits.shown[0] = "- older line\n+ new line"
     await waits.session.submit(waits.right)
-    with anyio.fail_after(10):
+    with anyio.fail_after(50):
         while (await next_asked(waits.session)).digest == waits.asked.digest:
             await waits.session.core.wait_for_change()
 

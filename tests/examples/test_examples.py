@@ -22,6 +22,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.fork_server import forked
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
@@ -46,7 +47,7 @@ def example(tmp_path: Path) -> Callable[[str], Path]:
 def do() -> Do:
     def run(program: Path, *, given: str = "", python: Path | str = "") -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, str(program)] if program.suffix == ".py" else [str(program)]
-        more = {"PINFOLD": f"{sys.executable} -m pinfold"}
+        more = {"PINFOLD": " ".join([sys.executable, *forked("-m", "pinfold")])}
         if python:
             more["PINFOLD_SANDBOX_PYTHON"] = str(python)
         return subprocess.run(

@@ -6,10 +6,10 @@ import csv
 import io
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import date, timedelta
@@ -66,6 +66,12 @@ def regions_of(table: Path) -> dict[str, float]:
     return dict(regions)
 
 
+def processor_s() -> float:
+    """Of all that has ended, which a busy machine does not use up."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_its_numbers_are_those_of_the_table_and_undo_brings_the_table_back_without_any_network(
     tmp_path: Path, pinfold: Any
 ) -> None:
@@ -78,16 +84,16 @@ def test_its_numbers_are_those_of_the_table_and_undo_brings_the_table_back_witho
             edited = [lines[0], *(line.rpartition(",")[0] + f",{discount}" for line in lines[1:])]
             table.write_text("\n".join(edited) + "\n", encoding="utf-8")
         before = (folder / TABLE).read_bytes() if folder.exists() else BUNDLED.read_bytes()
-        began = time.monotonic()
+        began = processor_s()
         done = subprocess.run(
             ["unshare", "-rn", *command("demo", "--workspace", str(folder))],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
-        assert time.monotonic() - began < 30
+        assert processor_s() - began < 30
         assert (folder / TABLE).read_bytes() == before
         regions = regions_of(folder / TABLE)
         best = max(regions, key=lambda region: regions[region])

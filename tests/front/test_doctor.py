@@ -107,7 +107,7 @@ def test_each_fault_is_named_with_its_cause_and_its_fix_and_none_takes_long(
         assert fix in found[what][2], what
     assert (done.code, report["ok"]) == (1, False)
     assert key not in done.out
-    assert took_s < 25
+    assert took_s < 100  # 7 s by itself; the rest is for a busy machine
     (config / "config.toml").write_text("[run]\nmax_step = 3\n")
     (config / "mcp.json").unlink()
     broken = json.loads(pinfold("doctor", "--json", "--sandbox", "namespaces", *WAIT).out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.front.chat.terminal import Terminal, chat, environment
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
 NOTES = Path(__file__).parents[1] / "app" / "mcp" / "servers" / "notes.py"
+RUDE = Path(__file__).parents[1] / "tools" / "mcp" / "servers" / "rude.py"
 UP_S = 100
 
 
@@ -43,10 +45,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def add(pinfold: Pinfold, folder: Path) -> Callable[..., Any]:
     def run(*options: str) -> Any:
-        program = [str(NOTES), str(folder)]
-        boxed = "--reach" in options and "outside" not in options
-        argv = [sys.executable, *(program if boxed else forked(*program))]
-        return pinfold("mcp", "add", "notes", *options, "--", *argv)
+        return pinfold("mcp", "add", "notes", *options, "--", sys.executable, *forked(str(NOTES), str(folder)))
 
     return run
 
@@ -74,7 +73,7 @@ def serve(folder: Path) -> Generator[Callable[[], str]]:
 
     def begin() -> str:
         end()
-        argv = [sys.executable, str(NOTES), str(folder), str(port)]
+        argv = [sys.executable, *forked(str(NOTES), str(folder), str(port))]
         running[:] = [subprocess.Popen(argv, stderr=subprocess.DEVNULL)]
         until = time.monotonic() + UP_S
         while time.monotonic() < until:
@@ -170,17 +169,29 @@ def test_a_server_on_loopback_is_added_by_its_address(pinfold: Pinfold, serve: C
     assert pinfold("mcp", "call", "notes.note", "text=3").out == "kept 3\n"
 
 
-def test_a_sandboxed_server_says_where_it_runs(pinfold: Pinfold, add: Callable[..., Any], folder: Path) -> None:
+# Without the SDK, which takes seconds to import where nothing is loaded before.
+SMALL = """
+import runpy, sys
+with open(f"{sys.argv.pop()}/starts.txt", "a") as file:
+    file.write("started\\n")
+runpy.run_path(sys.argv[0].replace("small", "rude"), run_name="__main__")
+"""
+
+
+def test_a_sandboxed_server_says_where_it_runs(pinfold: Pinfold, folder: Path) -> None:
     (folder / "pyproject.toml").touch()
-    done = add("--reach", "nothing")
+    (folder / "small.py").write_text(SMALL, encoding="utf-8")
+    shutil.copy(RUDE, folder)
+    add = ("mcp", "add", "notes", "--reach", "nothing", "--", sys.executable, str(folder / "small.py"), str(folder))
+    done = pinfold(*add)
     assert done.code == 1
     assert "notes did not start" in done.err  # it may not write its first line
     assert done.err.count("\n") == 1
     (folder / "starts.txt").symlink_to("/tmp/starts.txt")
-    done = add("--reach", "nothing")
+    done = pinfold(*add)
     assert done.code == 0, done.err
     assert json.loads(pinfold("mcp", "list", "--json").out)["where"] == "a sandbox of its own (reach nothing)"
-    assert pinfold("mcp", "call", "notes.look").code == 0
+    assert pinfold("mcp", "call", "notes.fine").code == 0
 
 
 def test_what_cannot_be_added_is_said_in_a_line_and_not_added(

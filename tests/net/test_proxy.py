@@ -55,7 +55,7 @@ class Client:
     async def hear(self, until: bytes = b"") -> bytes:
         """To the end, or until that was heard."""
         heard = bytearray()
-        with anyio.fail_after(10):
+        with anyio.fail_after(50):
             while piece := await self._loop.sock_recv(self.socket, 1 << 16):
                 heard += piece
                 if until and until in heard:

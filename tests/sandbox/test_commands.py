@@ -106,8 +106,8 @@ async def grows(log: Path) -> None:
 
 
 async def test_what_a_background_job_writes_to_nobody_does_not_hold_up_its_command(session: Session) -> None:
-    with anyio.fail_after(10):
-        ended = await session.command(["/bin/sh", "-c", "yes & echo begun >&2"], timeout_s=5)
+    with anyio.fail_after(50):
+        ended = await session.command(["/bin/sh", "-c", "yes & echo begun >&2"], timeout_s=30)
     assert (ended.status, ended.stderr) == ("ok", b"begun\n")
 
 

@@ -95,7 +95,7 @@ async def test_a_number_of_its_own_means_nothing_within_a_cell(session: Resumabl
 
 
 async def test_the_clock_of_the_cell_stands_still_while_a_command_runs(session: Resumable, tool: Tool) -> None:
-    outcome = await session.run("call('sh', script='sleep 1.6')", timeout_s=1.5, on_call=tool)
+    outcome = await session.run("call('sh', script='sleep 4.2')", timeout_s=4, on_call=tool)
     assert outcome.status == "ok", outcome
     outcome = await session.run("call('sh', script='true')\nwhile True: pass", timeout_s=0.3, on_call=tool)
     assert outcome.status == "timeout", outcome

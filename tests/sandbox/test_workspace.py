@@ -9,7 +9,7 @@ import pytest
 from tests.sandbox.evaluation import as_user
 from tests.time_complexity import assert_linear
 
-from pinfold.sandbox.guards import guarded_paths
+from pinfold.sandbox.guards import set_id_files
 from pinfold.sandbox.guards.gitdir import is_plain_config
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, reduce_folders
 from pinfold.sandbox.guards.secret_files import is_masked
@@ -213,7 +213,7 @@ def test_many_that_lie_too_deep_are_hidden_by_few() -> None:
 def test_programs_that_run_as_root_are_protected_whether_find_works_or_not(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, find: str
 ) -> None:
-    monkeypatch.setattr(guarded_paths, "FIND", find)
+    monkeypatch.setattr(set_id_files, "FIND", find)
     for name, mode in {"plain": 0o755, "deep/user": 0o4755, "deep/group\n": 0o2755}.items():
         path = workspace / name
         path.parent.mkdir(exist_ok=True)
@@ -225,6 +225,16 @@ def test_programs_that_run_as_root_are_protected_whether_find_works_or_not(
         "/w/deep/user",
         "/w/deep/group\n",
     }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as above")
+def test_a_search_that_was_begun_early_serves_one_session_only(workspace: Path) -> None:
+    for name in ("first", "second"):
+        (workspace / name).touch()
+        (workspace / name).chmod(0o4755)
+        if name == "first":
+            set_id_files.begin_search(workspace)
+        assert f"/w/{name}" in found(workspace).protected
 
 
 CLOSED = """

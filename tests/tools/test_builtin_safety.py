@@ -88,7 +88,8 @@ async def test_the_same_questions_find_the_secret_where_nothing_holds_them(works
     """Without a sandbox each way in is open: the test above would see it."""
     session = await UnsafeLocal().open(Spec(workspace=workspace))
     try:
-        told = [await said(session, name, args) for name, args in reads(outside) if name != "edit_file"]
+        asked = [(name, args) for name, args in reads(outside) if name != "edit_file" and args.get("path") != "/"]
+        told = [await said(session, name, args) for name, args in asked]  # not all of the machine
     finally:
         await session.close()
     assert sum(CANARY in one or "outside.txt" in one for one in told) > 15

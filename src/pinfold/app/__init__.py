@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pinfold.model import BUILTIN
     from pinfold.sandbox import ColumnSummary, PageQuery, PageRefused, VariablePage, parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
+    from pinfold.sandbox.guards.set_id_files import begin_search
 
 
 __getattr__ = lazy_names(__name__)

@@ -179,7 +179,7 @@ async def _carry_out(
     if item.stage == "denied":
         return await _record_denial(core, item, attempt)
     if item.asked and item.asked.question and item.decided:
-        answer = Performed(outcome="ok", observation=item.decided.words)
+        answer = Performed(outcome="ok", observation=item.decided.words, untrusted=item.asked.caller)
         await core.record(ActionStarted(id=id_, effect="pure"), _finish_event(id_, answer))
         return answer
     return await _run(core, item, attempt=attempt)

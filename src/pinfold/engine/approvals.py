@@ -106,6 +106,7 @@ async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
             bundled=is_grantable and item.proposed.parent is not None,
             question=ask.question,
             options=ask.options,
+            caller=ask.caller,
         )
     )
 
@@ -125,7 +126,7 @@ async def _is_stale(core: Core, item: OpenAction) -> bool:
 async def _wait_for_decision(core: Core, id_: ActionId) -> None:
     """Wait for an answer that is due, without a bound: it may come days later, from any front end."""
     while (item := core.state.open[id_]).stage == "asking":
-        if core.unattended:
+        if core.unattended and not (item.asked and item.asked.caller):
             is_question = item.asked is not None and item.asked.question
             words = _UNATTENDED if is_question else f"{item.reason}, and nobody is there to ask"
             await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))

@@ -72,6 +72,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     question: bool = False
     """The agent asks the user; the user's words are the answer."""
     options: tuple[str, ...] = ()
+    caller: bool = False
+    """The program that works with the session offers the tool; its words are the result, and no person is asked."""
 
 
 class Deny(Struct, frozen=True):

@@ -299,6 +299,8 @@ class ApprovalRequested(_Event, frozen=True, kw_only=True):
     """The agent asks the user; the words of the decision are the answer."""
     options: tuple[str, ...] = ()
     """Suggested answers."""
+    caller: bool = False
+    """A call of a tool that the client offers: the words of the decision are its result. It waits though nobody is there."""
 
 
 class ApprovalDecided(_Event, frozen=True, kw_only=True):

@@ -31,10 +31,11 @@ MORE_THAN_0 = _MoreThanZero()
 PATH = click.Path(path_type=Path)
 sandbox_option = click.option("--sandbox", help="Sandbox: auto, namespaces, landlock or unsafe-local.")
 _MODES = click.Choice(["read-only", "ask", "auto", "full"])
+_WORKSPACE = click.option("--workspace", type=PATH, help="Folder to work in. Default: the current folder.")
 _ACCESS = (
     click.option("--mode", type=_MODES, help="What the agent may do without asking you."),
     sandbox_option,
-    click.option("--workspace", type=PATH, help="Folder to work in. Default: the current folder."),
+    _WORKSPACE,
     click.option("--data", multiple=True, metavar="[NAME=]PATH", help="Let code read PATH at /mnt/datasets/NAME."),
     click.option("--mount", multiple=True, metavar="PATH[:rw]", help="Let code read PATH; write with :rw."),
     click.option("--allow-unmasked", is_flag=True, help="Work even if the sandbox cannot hide secret files."),
@@ -90,6 +91,8 @@ access_options = _decorator(_ACCESS)
 """What code may see and do."""
 session_options = _decorator(_SESSION)
 """That, and the model, the tools and limits."""
+editor_options = _decorator([one for one in _SESSION if one is not _WORKSPACE])
+"""The same without the folder, which an editor names."""
 turn_options = _decorator((*_SESSION, *_SHOWN))
 """That, and how a turn is printed."""
 from_options = _decorator(_FROM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
@@ -12,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from pinfold.app import OutboundTotal
 from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
 from pinfold.app.storage import SessionNode, SessionTree
-from pinfold.events import BlobId, FileChange, Json, Rewindable
+from pinfold.events import BlobId, FileChange, Json, Mode, Rewindable
 from pinfold.text import first_line, homely, join_names, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -304,3 +305,32 @@ def map_page(found: SystemMap, width: int = 0) -> Iterator[str]:
             if edge.source == node.id:
                 words = f"{presentable_line(edge.words)} " if edge.words else ""
                 yield cut(f"  -> {words}{titles[edge.target]}", width)
+
+
+MODES: Sequence[tuple[Mode, str]] = (
+    ("read-only", "changes nothing; asks before using a host you allowed"),
+    ("ask", "code may change files (undo reverts); asks before other changes, sending, installing"),
+    ("auto", "changes files (undo reverts), uses allowed hosts; asks about the rest"),
+    ("full", "asks only about protected files, new hosts and commands outside the sandbox"),
+)
+_OF_SERVER = re.compile(r"(\S+) of server [0-9a-f]+")
+_ALLOWS = {
+    "shell": "the command `{}`",
+    "network": "connections to {}",
+    "install": "installing {}",
+    "tool": "calls of {}",
+    "flow": "sending to {}",
+}
+
+
+def describe_pattern(pattern: str) -> str:
+    """What a pattern allows."""
+    kind, _, what = pattern.partition(": ")
+    if of_server := _OF_SERVER.fullmatch(what):  # the digits identify the program, which the user knows by name
+        what = f"{of_server[1]} (while the server {of_server[1].partition('.')[0]} is the same program)"
+    if kind == "edit":
+        folder = what.removesuffix("/*")
+        return "edits in this folder" if folder == "." else f"edits in {folder}/"
+    if kind == "shell" and what.endswith(" *"):
+        return f"commands that begin with `{what.removesuffix(' *')}`"
+    return _ALLOWS[kind].format(what) if kind in _ALLOWS else pattern

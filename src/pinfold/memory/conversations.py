@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinfold.memory.database import Database
 from pinfold.memory.relevance import TOKENIZER, rank
+from pinfold.memory.store import Database
 
 _SCHEMA = (
     """CREATE TABLE sessions (session TEXT PRIMARY KEY, stamp TEXT NOT NULL, last INTEGER NOT NULL,

@@ -1,11 +1,23 @@
-"""Which texts fit a question best: words by BM25, and the company they are in. Texts are rows of a table with an FTS5 index `words`."""
+"""Which texts fit a question best: by words (BM25), by the company they are in, and by meaning.
+
+Texts are rows of a table with an FTS5 index `words`. Vectors of an embedder are kept in half precision beside the notes.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
+import struct
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
+from importlib import import_module
 from itertools import accumulate
+from operator import mul
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pinfold.memory.store import Database
 
 CANDIDATES = 100
 """Best matches whose company is looked at."""
@@ -21,32 +33,39 @@ _SCORED = 1000
 """Matches that are scored; scoring is what takes the time."""
 _QUERY_WORDS = 24
 """Words of a query that count; more make it slower, not better."""
-_STOP_WORDS = """a about after again all also am an and any anything are as at be because been before being between both but by can
+_STOP_WORDS = frozenset(
+    """a about after again all also am an and any anything are as at be because been before being between both but by can
     could did didn do does doing don done during each ever every few for from get gets getting go goes going gone got had has
     have having he her here hers him his how i if in into is it its just kind let like likely made make many may me might more
     most much must my no not now of off on one only or other our out over own s said same say says she should so some
     something such t than that the their them then there these they thing things think this those through to too type under up
     us use used using very want was way we well were what when where which while who whom whose why will with would yet you
-    your"""
+    your""".split()  # noqa: SIM905 - a line each would be 170
+)
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 
 def find_terms(words: str) -> list[str]:
     """The words of a question that say something, in quotes, so that nothing in them acts as FTS5's syntax."""
     found = [word.casefold() for word in re.findall(r"\w+", words)]
-    common = {*_STOP_WORDS.split()}
-    telling = [word for word in found if word not in common] or found
+    telling = [word for word in found if word not in _STOP_WORDS] or found
     return [f'"{word}"' for word in dict.fromkeys(telling[:_QUERY_WORDS])]
 
 
 def _build_query(connection: sqlite3.Connection, terms: Sequence[str]) -> str:
     """An FTS5 query for any of the terms; where too many texts match, for the rarest, which say most."""
-    counting = "SELECT count(*) FROM words WHERE words MATCH ?"
+
+    def count(query: str, most: int = _SCORED + 1) -> int:
+        counting = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
+        return connection.execute(counting, (query, most)).fetchone()[0]
+
     whole = " OR ".join(terms)
-    if connection.execute(counting, (whole,)).fetchone()[0] <= _SCORED:
+    counts = {term: found for term in terms if (found := count(term))}
+    if sum(counts.values()) <= _SCORED or (max(counts.values()) <= _SCORED and count(whole) <= _SCORED):
         return whole
-    counts = {term: connection.execute(counting, (term,)).fetchone()[0] for term in terms}
-    rarest = sorted((term for term in terms if counts[term]), key=counts.__getitem__)
+    if min(counts.values()) > _SCORED:  # which of them is the rarest?
+        counts = {term: count(term, -1) for term in counts}
+    rarest = sorted(counts, key=counts.__getitem__)
     sums = accumulate(counts[term] for term in rarest)
     return " OR ".join(term for term, total in zip(rarest, sums, strict=True) if total <= _SCORED or term == rarest[0])
 
@@ -110,3 +129,75 @@ def _join_ranks(by_words: Sequence[int], by_meaning: Sequence[int]) -> list[int]
         for at, id_ in enumerate(ids, 1):
             scores[id_] = scores.get(id_, 0.0) + weight / (_RANK + at)
     return sorted(scores, key=lambda id_: -scores[id_])
+
+
+# By meaning
+
+_NEAREST = 50
+"""Notes that meaning adds to those found by words."""
+_BATCH = 64
+_MOST_NEW = 2048
+"""Notes that one search may embed; the rest is left to later ones."""
+
+
+class Embedder(Protocol):
+    name: str
+    """Vectors of one name are comparable."""
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """One vector for each text."""
+        ...
+
+
+def find_nearest(
+    database: Database, embedder: Embedder, words: str, visible: str, values: Mapping[str, object]
+) -> list[int]:
+    """Ids of the notes whose meaning is nearest, the nearest first. Embeds the notes that are not embedded yet."""
+    _embed_missing(database, embedder, visible, values)
+    wanted = _normalise(embedder.embed([words])[0])
+    with database.open() as connection:
+        rows = connection.execute(
+            f"""SELECT vectors.id, vector FROM vectors JOIN notes USING (id)
+            WHERE model = :model AND length(vector) = :size AND {visible}""",  # noqa: S608 - an expression of our own
+            {**values, "model": embedder.name, "size": 2 * len(wanted)},
+        ).fetchall()
+    if not rows:
+        return []
+    likeness = _compare([vector for _, vector in rows], wanted)
+    return [rows[at][0] for at in nlargest(_NEAREST, range(len(rows)), key=likeness.__getitem__)]
+
+
+def _compare(vectors: Sequence[bytes], wanted: Sequence[float]) -> list[float]:
+    """The cosine of each with `wanted`."""
+    try:
+        numpy: Any = import_module("numpy")  # comes with the built-in embeddings; a hundred times as fast
+    except ImportError:
+        return [sum(map(mul, struct.unpack(f"<{len(wanted)}e", one), wanted)) for one in vectors]
+    table = numpy.frombuffer(b"".join(vectors), "<f2").reshape(len(vectors), -1).astype("f4")
+    return (table @ numpy.array(wanted, "f4")).tolist()
+
+
+def _embed_missing(database: Database, embedder: Embedder, visible: str, values: Mapping[str, object]) -> None:
+    with database.open() as connection:
+        missing = connection.execute(
+            f"""SELECT id, text FROM notes WHERE {visible}
+            AND NOT EXISTS (SELECT 1 FROM vectors WHERE vectors.id = notes.id AND model = :model)
+            ORDER BY id DESC LIMIT {_MOST_NEW}""",  # noqa: S608 - expressions of our own
+            {**values, "model": embedder.name},
+        ).fetchall()
+    for start in range(0, len(missing), _BATCH):
+        part = missing[start : start + _BATCH]
+        vectors = map(_normalise, embedder.embed([text for _, text in part]))
+        blobs = [struct.pack(f"<{len(vector)}e", *vector) for vector in vectors]
+        with database.open(write=True) as connection:  # not open while the embedder works
+            connection.executemany(
+                # A note may have been changed or forgotten meanwhile.
+                "INSERT OR REPLACE INTO vectors SELECT id, ?, ? FROM notes WHERE id = ? AND text = ?",
+                [(embedder.name, blob, id_, text) for blob, (id_, text) in zip(blobs, part, strict=True)],
+            )
+
+
+def _normalise(vector: Sequence[float]) -> list[float]:
+    """The same direction, of length 1."""
+    length = math.sqrt(sum(map(mul, vector, vector))) or 1.0
+    return [number / length for number in vector]

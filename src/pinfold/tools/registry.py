@@ -97,6 +97,11 @@ class Registry:
         for tool in self._put[server]:
             self._add(tool)
 
+    def remove(self, server: str) -> None:
+        """Forget a server that was put."""
+        self.put(server, ())
+        del self._put[server]
+
     def add(self, tool: AnyTool) -> None:
         """One more of our own. Raises BadTool where its name is taken."""
         if tool.name in self._every:
@@ -171,7 +176,8 @@ class Registry:
         if self._index is None:
             from pinfold.tools.search import Index
 
-            self._index = Index(tool for tools in self._put.values() for tool in tools if tool.name in self._tools)
+            told = (tool for tools in self._put.values() for tool in tools if not self._is_shown(tool.name))
+            self._index = Index(tool for tool in told if tool.name in self._tools)
         return self._index.fitting(text, FITTING, without=without, used=used)
 
     def _is_shown(self, name: str) -> bool:

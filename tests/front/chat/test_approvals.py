@@ -12,7 +12,7 @@ from tests.front.chat.terminal import Terminal, cell, shell
 
 from pinfold.app import RemoteSession
 from pinfold.events import ActionId, ApprovalDecided, ApprovalRequested, Decide, Entry, SessionId
-from pinfold.front.chat.approvals import describe_pattern
+from pinfold.front.pages import describe_pattern
 
 pytestmark = pytest.mark.integration
 Start = Callable[..., Terminal]

@@ -58,7 +58,7 @@ async def _asked(answer: str | None = "y", **how: Any) -> tuple[str, str, list[C
     approvals.take(ApprovalRequested(id=ActionId("a_1"), digest="d", **given))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(approvals.serve)
-        with anyio.fail_after(10):
+        with anyio.fail_after(50):
             while input_queue.question is None:
                 await anyio.lowlevel.checkpoint()
             title = input_queue.question.title

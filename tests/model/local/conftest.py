@@ -50,7 +50,10 @@ def llama() -> Path:
 @pytest.fixture
 def data(tmp_path: Path, small: Path, llama: Path) -> Path:
     """A data folder that has it all."""
-    folder = tmp_path / "xdg" / "data" / "pinfold"
+    return data_folder(tmp_path / "xdg" / "data" / "pinfold", small, llama)
+
+
+def data_folder(folder: Path, small: Path, llama: Path) -> Path:
     (folder / "models").mkdir(parents=True, mode=0o700)
     (folder / "runtimes").mkdir(mode=0o700)
     (folder / "models" / small.name).symlink_to(small)

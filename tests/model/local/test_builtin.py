@@ -353,8 +353,8 @@ async def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_
     repeatable = Repeatable(model)
 
     async def say(text: str = "Tell me a story about a heron.", **settings: Any) -> str:
-        request = asked(text, temperature=1.0, max_tokens=40, **settings)
-        request = msgspec.structs.replace(request, system="You write short stories about animals. " * 8)
+        request = asked(text, temperature=1.0, max_tokens=8, **settings)
+        request = msgspec.structs.replace(request, system="You write short stories about animals. " * 3)
         [reply] = [piece async for piece in repeatable.stream(request) if isinstance(piece, Reply)]
         return reply.text
 

@@ -101,7 +101,7 @@ def test_a_file_changed_before_it_was_looked_at_is_not_taken_for_what_it_was(lar
 
 def test_folders_are_listed_once_and_again_only_if_they_changed_since(large: Path) -> None:
     listings: Listings = {}
-    find_guarded_paths(large, "/w", steers=True, listings=listings)
+    find_guarded_paths(large, "/w", steers=True, on_listed=listings.update)
     assert set(listings) == {"", "src", "node_modules", "node_modules/one", "node_modules/two"}
     listings["node_modules/two"][1].clear()  # what is seen there now was taken from the listing
     (large / "src" / "late.py").touch()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pinfold.tools import BadTool
-from pinfold.tools.skills.function_slice import slice_function
+from pinfold.tools.skills.function_slice import check_source, slice_function
 from pinfold.tools.skills.recorded_calls import calls_in_cells, calls_in_docstring
 from pinfold.tools.skills.signature import read_signature
-from pinfold.tools.skills.source_check import check_source
 
 pytestmark = pytest.mark.unit
 

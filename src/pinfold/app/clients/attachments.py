@@ -12,7 +12,7 @@ from pinfold.app.ownership.owner import Link
 from pinfold.app.paths import private_dir, read_limited
 from pinfold.app.session.live_session import LiveSession
 from pinfold.events import Image
-from pinfold.log import Blobs
+from pinfold.log import Blobs, blob_id
 
 STDIN = "stdin"
 LARGEST = 4 << 30
@@ -67,6 +67,26 @@ def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tu
     return tuple(picture(blobs, path) for path in paths)
 
 
+def store_picture(link: Link, folder: Path, data: bytes, what: str = "what was sent") -> Image:
+    """The same for one picture that is no file. Raises ConfigError."""
+    blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs")
+    return Image(mime=picture_kind(data, what), blob=blobs.put(data))
+
+
+def loose_picture(data: bytes) -> Image:
+    """For a model without a session. Raises ConfigError."""
+    return Image(mime=picture_kind(data), blob=blob_id(data))
+
+
+def picture_kind(data: bytes, what: str = "what was sent") -> str:
+    """Raises ConfigError."""
+    kind = _kind(data)
+    if kind is None or len(data) > LARGEST_PICTURE:
+        limit = f"PNG, JPEG, GIF and WebP up to {LARGEST_PICTURE >> 20} MB"
+        raise ConfigError(f"{what} is no picture a model can look at; it takes {limit}")
+    return kind
+
+
 def _describe_attachment(what: str, name: str, path: Path) -> str:
     place = f"the read-only data {name!r} (its path is listed above)"
     if path.is_dir():
@@ -117,10 +137,7 @@ def is_picture(path: Path) -> bool:
 def picture(blobs: Blobs, path: Path) -> Image:
     """Put it on record. Raises ConfigError."""
     data = read_limited(path, LARGEST_PICTURE, f"is too large for a model: the limit is {LARGEST_PICTURE:,} bytes")
-    kind = _kind(data)
-    if kind is None:
-        raise ConfigError(f"{path} is no picture a model can look at; it takes PNG, JPEG, GIF and WebP")
-    return Image(mime=kind, blob=blobs.put(data))
+    return Image(mime=picture_kind(data, str(path)), blob=blobs.put(data))
 
 
 def _kind(data: bytes) -> str | None:

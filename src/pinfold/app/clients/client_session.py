@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
+from pinfold.app.clients.session_history import SessionHistory, build_history, entries_of
 from pinfold.app.clients.submit import event_of, finish_turn, follow, rewind
 from pinfold.app.errors import TurnError
 from pinfold.app.session.approvals import Approve
@@ -135,6 +136,9 @@ class ClientSession:
     async def variables(self) -> tuple[Variable, ...]:
         with self.mark_in_use():
             return await self.live.variables()
+
+    async def history(self) -> SessionHistory:
+        return await anyio.to_thread.run_sync(lambda: build_history(self.id, entries_of(self.live)))
 
     async def get(self, path: str, *, approve: Approve | None = None) -> bytes:
         """A file of the workspace, or an output that was kept. Raises CommandRefused with what is wrong."""

@@ -34,7 +34,7 @@ from pinfold.events import (
     new_session_id,
 )
 
-TURNS = 128
+TURNS = 64
 """Turns at once."""
 MOST = 256
 """Sessions held at once."""
@@ -132,14 +132,14 @@ class ServedSessions:
             link.attend()
         return link
 
-    async def fork(self, name: str, *, title: str = "", to: int | None = None) -> Link:
+    async def fork(self, name: str, *, title: str = "", to: int | None = None, attended: bool = True) -> Link:
         """A second session that goes on from where this one is, or with the variables it had after cell `to`.
 
         Both work in the same folder, whose files stay as they are.
         """
         source, _ = self.find(name)
         session, _ = await fork(self.store, source, title or None)
-        link = await self.link(session, attended=True)
+        link = await self.link(session, attended=attended)
         if to is not None:
             later = _turn_after(self.entries(session), to)
             await rewind(link, Undo(to=to, what="variables"), (await status_now(link)).seq)

@@ -20,6 +20,7 @@ from pinfold.events import (
     ActionStarted,
     BlobId,
     CallTool,
+    DisplayRef,
     Entry,
     FileChange,
     ModelCalled,
@@ -54,6 +55,7 @@ class CellRecord(Struct, frozen=True, kw_only=True):
     """What it did to the files of the workspace, its calls included; the first of them."""
     more_files: int = 0
     """How many others."""
+    displays: tuple[DisplayRef, ...] = ()
 
 
 class TurnRecord(Struct, frozen=True, kw_only=True):
@@ -259,9 +261,10 @@ class _HistoryBuilder:
         number = self._numbers.get(event.id)
         if number is not None:
             cell = self.cells[number]
-            outcome = event.outcome if cell.id == event.id else cell.outcome
+            if cell.id == event.id:
+                cell = replace(cell, outcome=event.outcome, displays=event.displays)
             self.cells[cell.number] = replace(
-                cell, outcome=outcome, files=(*cell.files, *event.files), more_files=cell.more_files + event.more_files
+                cell, files=(*cell.files, *event.files), more_files=cell.more_files + event.more_files
             )
         if proposed.parent is None:
             called = proposed.action.tool if isinstance(proposed.action, CallTool) else "cell"

@@ -51,7 +51,6 @@ EXTRAS: Mapping[str, Extra] = {
     ),
     "cohere": Extra("models of Cohere", ("pydantic_ai", "cohere")),
     "sql": Extra("databases: PostgreSQL, SQLite, DuckDB", ("adbc_driver_postgresql", "duckdb", "pyarrow", "sqlglot")),
-    "server": Extra("pinfold model serve", ("starlette", "uvicorn")),
     "transformers": Extra("pinfold model serve with a Transformers folder", ("torch", "transformers")),
     "local": Extra("what runs `builtin`, beside Pinfold instead of fetched for it", ("xllamacpp",)),
     "embeddings": Extra("notes found by meaning, offline", ("numpy", "onnxruntime", "tokenizers")),

@@ -71,8 +71,12 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         """Set outside of any call, as by a file of another session; recorded when the action ends."""
         self.is_parent_untrusted: Callable[[], bool] = lambda: False
         """Of a sub-agent: whether the session that it comes from has read outside text."""
+        self.caller_tools: frozenset[str] = frozenset()
+        """Tools of the client: it runs them, and decides whether to."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
+        if isinstance(action, CallTool) and action.tool in self.caller_tools:
+            return Ask(reason=f"{action.tool} is run by the client", question=True, caller=True, rule="the client's")
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
             return _question(action)
         connects = isinstance(action, CallTool) and action.tool == NETWORK

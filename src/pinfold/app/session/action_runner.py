@@ -249,7 +249,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     def adapt_to_model(self, *, small: bool) -> None:
         """What the model is told of tools and files, for one that is small or not."""
         self.glances = small
-        self.registry.show(select_shown_tools(small=small, handed=self.judging.handed))
+        handed = self.judging.handed | self.judging.caller_tools
+        self.registry.show(select_shown_tools(small=small, handed=handed))
 
     @property
     def is_exposed(self) -> bool:

@@ -78,8 +78,13 @@ def read_schema(path: Path) -> Json:
         schema = parse_json(data.decode("utf-8"))
     except ValueError as error:
         raise ConfigError(f"the schema {path} is not JSON: {error}") from error
+    return check_schema(schema, str(path))
+
+
+def check_schema(schema: Json, name: str) -> Json:
+    """The schema, if it is one. Raises ConfigError."""
     if not isinstance(schema, dict):
-        raise ConfigError(f'the schema {path} must be an object, such as {{"type": "object"}}')
+        raise ConfigError(f'the schema {name} must be an object, such as {{"type": "object"}}')
     from jsonschema import SchemaError
     from referencing.exceptions import Unresolvable
 
@@ -90,13 +95,13 @@ def read_schema(path: Path) -> Json:
         for reference in () if "$id" in json.dumps(schema) else _references(schema):
             validator._resolver.lookup(reference)  # noqa: SLF001 - there is no public way to ask before
     except SchemaError as error:
-        raise ConfigError(cap_text(f"{path} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)) from error
+        raise ConfigError(cap_text(f"{name} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)) from error
     except Unresolvable as error:
         raise ConfigError(
-            f"the schema {path} refers to {error.ref!r}, which is not in it; nothing is fetched: put it under $defs"
+            f"the schema {name} refers to {error.ref!r}, which is not in it; nothing is fetched: put it under $defs"
         ) from error
     except RecursionError as error:
-        raise ConfigError(f"the schema {path} is nested too deeply") from error
+        raise ConfigError(f"the schema {name} is nested too deeply") from error
     return cast("Json", schema)
 
 

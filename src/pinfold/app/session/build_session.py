@@ -136,12 +136,14 @@ async def start_servers(
     """The MCP servers, which live among `tasks`, and a line for each that cannot be used. Raises ConfigError."""
     if not options.starts_servers:
         return None, ()
-    if options.mcp is None and options.more_mcp is None and not (config_dir() / "mcp.json").exists():
+    named_here = (options.mcp, options.more_mcp, options.client_mcp)
+    if named_here == (None, None, None) and not (config_dir() / "mcp.json").exists():
         return None, ()
     from pinfold.app.session.mcp.files import load_servers
     from pinfold.app.session.mcp.servers import serve
 
-    named = load_servers(options.mcp, str(around.spec.workspace / SERVERS), options.more_mcp)
+    origin = str(around.spec.workspace / SERVERS)
+    named = load_servers(options.mcp, origin, options.more_mcp, options.client_mcp)
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
 
 
@@ -265,6 +267,8 @@ class ModelSwitcher:
         """The last."""
         self.runner: SandboxActionRunner | None = None
         """Once it is there: it must fit the model."""
+        self.said = ""
+        """Instructions of the client."""
         self._options = options
         self._before: list[SessionModels] = []
 
@@ -285,6 +289,7 @@ class ModelSwitcher:
         workspace = self._options.workspace_inside or spec.workspace
         told = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
+        wanted += f"The program that works with you says:\n{self.said}\n" if self.said else ""
         return told + wanted + (form.describe_schema() if form else "")
 
     def choose(self, model: str) -> Choice:

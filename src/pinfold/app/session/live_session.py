@@ -25,6 +25,7 @@ from pinfold.app.session.build_session import (
     resolve_sandbox,
     start_servers,
 )
+from pinfold.app.session.caller_tools import set_terms
 from pinfold.app.session.checkpoints import Checkpoints
 from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
@@ -67,7 +68,16 @@ CHECK_SAID = 2000
 class LiveSession:
     """Front ends have two calls: `submit` and `subscribe`."""
 
-    def __init__(self, log: Log, engine: Engine, runner: SandboxActionRunner, hooks: Hooks, began: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        engine: Engine,
+        runner: SandboxActionRunner,
+        *,
+        switching: ModelSwitcher,
+        hooks: Hooks,
+        began: int,
+    ) -> None:
         self.session = log.session
         self.began = began
         """The last event before this process became the owner."""
@@ -88,6 +98,10 @@ class LiveSession:
         """As `act`, in this task and without waiting for its turn."""
         self.idle = engine.idle
         """Wait until nothing that was submitted is left to do."""
+        self.set_caller_terms = partial(set_terms, engine.core, runner, switching)
+        """What a client asks for with a turn, until other terms are set."""
+        self.note_outside_text = runner.note_outside_text
+        """It is about to get some, though not by an action."""
         self.save = runner.save
         """Have its variables on disk, as they are after the last cell that has ended."""
 
@@ -325,7 +339,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
             await engine.recover()
             if folder is not None and imported:
                 (folder / IMPORTED).unlink(missing_ok=True)
-            live = LiveSession(log, engine, runner, options.hooks, began)
+            live = LiveSession(log, engine, runner, switching=switching, hooks=options.hooks, began=began)
             logger.info("%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox)
             if damage:
                 logger.error("%s: %s", session, damage)

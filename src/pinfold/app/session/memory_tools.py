@@ -171,7 +171,7 @@ def _recall_result(log: Log, which: str | int) -> Result:
 
 
 def _search_past(context: MemoryContext, words: str, limit: int) -> list[PastMessage]:
-    from pinfold.app.session.past_conversations import CONVERSATION, search_conversations
+    from pinfold.app.session.notes import CONVERSATION, search_conversations
 
     return search_conversations(
         words, limit, workspace=str(context.workspace), places=CONVERSATION, besides=context.log.session

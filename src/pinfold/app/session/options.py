@@ -21,7 +21,7 @@ from pinfold.app.session.toolbox import ToolOptions
 from pinfold.app.trust.instructions import Instruction, instructions
 from pinfold.app.trust.secrets import hide_process_secrets, secrets_in
 from pinfold.engine import Budget, ContextLimits, Hooks, Model
-from pinfold.events import Json, Mode, SessionId, TurnId, convert
+from pinfold.events import Json, Mode, SessionId, ToolSchema, TurnId, convert
 from pinfold.log import summarise
 from pinfold.sandbox import Capabilities, Limits, Mount, Provider, data_places, not_mountable
 from pinfold.text import keep_own_secret
@@ -75,6 +75,17 @@ class Options(Struct, frozen=True, kw_only=True):
     @property
     def form(self) -> AnswerForm | None:
         return None if self.answer_schema is None else AnswerForm(self.answer_schema)
+
+
+class CallerTerms(Struct, frozen=True, kw_only=True):
+    """What a client asks for with a turn."""
+
+    tools: tuple[ToolSchema, ...] = ()
+    """Tools that the client runs itself."""
+    answer_schema: Json = None
+    """As in Options."""
+    instructions: str = ""
+    """For the model."""
 
 
 class SessionStatus(Struct, frozen=True, kw_only=True):

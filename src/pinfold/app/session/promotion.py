@@ -23,7 +23,7 @@ from pinfold.text import cap_text, first_line, join_names, redact
 from pinfold.tools import BadCall, BadTool, Result, Tool
 from pinfold.tools.builtin.programs import ask
 from pinfold.tools.ports import Inside
-from pinfold.tools.skills.function_slice import slice_function
+from pinfold.tools.skills.function_slice import EFFECTS, Effects, check_source, slice_function
 from pinfold.tools.skills.recorded_calls import (
     Cell,
     RecordedCall,
@@ -34,7 +34,6 @@ from pinfold.tools.skills.recorded_calls import (
 )
 from pinfold.tools.skills.signature import Signature, read_signature
 from pinfold.tools.skills.skill_file import SKILL, SkillFile, format_skill
-from pinfold.tools.skills.source_check import EFFECTS, Effects, check_source
 
 SERVER = "skills"
 TOOL = "pinfold-tool"

@@ -147,6 +147,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """Notes may be kept, though the session is not."""
     more_mcp: tuple[str, bytes] | None = None
     """Servers that the caller names: where, and what such a file would hold."""
+    client_mcp: bytes | None = None
+    """Servers that an editor names, as such a file would. They get no more than those of a project do."""
     starts_servers: bool = True
     """False for a session that has those of another one."""
     served: tuple[Tool[..., Any], ...] = ()

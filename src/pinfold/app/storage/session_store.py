@@ -67,6 +67,10 @@ class SessionStore:
         """Where a session that begins will lie; its first owner makes the folder."""
         return self.root / session
 
+    def summary_of(self, session: SessionId) -> Summary:
+        """Empty if it cannot be read."""
+        return summarise(self.folder_of(session)) or Summary()
+
     def sessions(self) -> list[StoredSession]:
         """Every session, the most recently used first."""
         found: list[StoredSession] = []
@@ -78,7 +82,7 @@ class SessionStore:
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions by how well what was said, run or printed in them fits the words, the best first; and where that is."""
-        from pinfold.app.session.past_conversations import search_conversations
+        from pinfold.app.session.notes import search_conversations
 
         places: dict[str, list[Match]] = {}
         for one in search_conversations(" ".join(words), _FOUND):
@@ -157,7 +161,7 @@ class SessionStore:
         held.release()
         remove_folder(doomed)
         forget_scratch(session)
-        from pinfold.app.session.past_conversations import forget_conversations
+        from pinfold.app.session.notes import forget_conversations
 
         forget_conversations([session])
 

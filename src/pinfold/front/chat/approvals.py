@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from itertools import groupby
 from pathlib import PurePath
@@ -29,6 +28,7 @@ from pinfold.events import (
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.renderers.diffs import colour_lines
 from pinfold.front.chat.renderers.transcript import HangingText, Transcript
+from pinfold.front.pages import describe_pattern
 from pinfold.text import cap_text, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]
@@ -39,14 +39,6 @@ _SEEN = 20
 """Lines that are certainly visible with the question."""
 _BLANKS = 2
 """Consecutive empty lines that are shown; more are counted, so they cannot push text out of sight."""
-_OF_SERVER = re.compile(r"(\S+) of server [0-9a-f]+")
-_ALLOWS = {
-    "shell": "the command `{}`",
-    "network": "connections to {}",
-    "install": "installing {}",
-    "tool": "calls of {}",
-    "flow": "sending to {}",
-}
 _SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
 
 
@@ -191,19 +183,6 @@ def _render_grants(event: ApprovalRequested) -> RenderableType:
     if event.bundled:
         words.append('; "once" allows all such calls of this cell', style="dim")
     return HangingText(words, "  ", "    ", "dim")
-
-
-def describe_pattern(pattern: str) -> str:
-    """What a pattern allows."""
-    kind, _, what = pattern.partition(": ")
-    if of_server := _OF_SERVER.fullmatch(what):  # the digits identify the program, which the user knows by name
-        what = f"{of_server[1]} (while the server {of_server[1].partition('.')[0]} is the same program)"
-    if kind == "edit":
-        folder = what.removesuffix("/*")
-        return "edits in this folder" if folder == "." else f"edits in {folder}/"
-    if kind == "shell" and what.endswith(" *"):
-        return f"commands that begin with `{what.removesuffix(' *')}`"
-    return _ALLOWS[kind].format(what) if kind in _ALLOWS else pattern
 
 
 def _format_question(event: ApprovalRequested) -> str:

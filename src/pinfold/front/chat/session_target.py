@@ -1,9 +1,12 @@
-"""Finds or prepares the session of the chat, and the past that is shown."""
+"""Finds or prepares the session of the chat, the past that is shown, and what a new user sees first."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from msgspec import Struct, field
@@ -36,10 +39,12 @@ from pinfold.events import (
     new_session_id,
 )
 from pinfold.front.chat.dialogs import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
-from pinfold.front.chat.first_screen import first_screen
 from pinfold.front.chat.status_line import Status
 from pinfold.front.flags import Flags, flags_of, mount_settings
-from pinfold.text import exact_line, presentable_line
+from pinfold.text import exact_line, join_names, presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.diagnostics import DetectedSetup
 
 TURNS = 20
 """Past turns that are shown."""
@@ -127,7 +132,7 @@ def _resolve_target(given: Flags, name: str | None) -> SessionTarget:
     else:
         session = new_session_id()
         folder = None if given["ephemeral"] else SessionStore().folder_of(session)
-        if "run.mode" not in load_config(flags=flags).origins:
+        if "run.mode" not in load_config(flags={"run.mode": flags["run.mode"]}).origins:
             flags["run.mode"] = "ask"
         options = new_session_options(session, given["workspace"], flags)
         options = replace(options, title=given.get("title"))
@@ -175,3 +180,67 @@ def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
     if past.older:
         past.forget(begins[past.older])
     return past
+
+
+# What a new user sees first
+
+ROWS = 24
+_LABEL = 16
+_KINDS = {
+    "ollama": "Ollama",
+    "lmstudio": "LM Studio",
+    "llamacpp": "llama.cpp",
+    "vllm": "vLLM",
+    "openai": "OpenAI-compatible server",
+}
+_ISOLATION = {
+    "namespaces": "full isolation (namespaces), verified in each session",
+    "landlock": "lite isolation (landlock), as user namespaces are not allowed: pinfold doctor",
+    "none": "no isolation available: pinfold doctor says why",
+    "unknown": "verified when the first code runs",
+}
+
+
+def first_screen(found: DetectedSetup, width: int = 80) -> list[str]:
+    """At most ROWS lines of at most `width` columns."""
+    lines = ["Found on this machine:", ""]
+    for label, text in (*_facts(found), ("", ""), *_conclusions(found)):
+        lines += _row(label, text, max(30, width))
+    return lines if len(lines) <= ROWS else [*lines[: ROWS - 1], "..."]
+
+
+def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
+    if not found.servers:
+        yield "model servers", "none found (Ollama, LM Studio, llama.cpp, vLLM)"
+    for place, server in enumerate(found.servers[:4]):
+        models = join_names([*map(server.name_of, server.models)], 3) if server.models else "no model yet"
+        offers = ", needs a key" if server.needs_key else f": {models}"
+        yield "" if place else "model servers", f"{_KINDS.get(server.kind, server.kind)} at {server.base_url}{offers}"
+    if found.builtin:
+        there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
+        yield "built-in model", f"{found.builtin}, {there}"
+    keys = [f"{key.variable} ({key.provider})" for key in found.keys]
+    yield "keys", join_names(keys, 4) if keys else "no provider key is set"
+    chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
+    yield "sandbox", f"{chosen}{_ISOLATION[found.isolation]}"
+    missing = "not installed yet: pandas and others are downloaded for the first session, 250 MB"
+    yield "data libraries", "ready" if found.data_environment else missing
+
+
+def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
+    if found.model:
+        yield "will use", f"{found.model}: {found.why}"
+        yield "another model", "--model NAME, or for good: pinfold config set model.name NAME"
+        return
+    yield "will use", "no model yet"
+    if found.offer:
+        yield ("if you agree", f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}")
+    if found.builtin_size:
+        yield "or here", f"builtin, {found.builtin_size}: pinfold model pull builtin"
+    yield "or first", "pinfold demo: a recorded model, a real sandbox, no key"
+
+
+def _row(label: str, text: str, width: int) -> list[str]:
+    head = f"  {label:<{_LABEL}}"
+    lines = textwrap.wrap(presentable_line(text), width - len(head), break_on_hyphens=False) or [""]
+    return [f"{head if not place else ' ' * len(head)}{line}".rstrip() for place, line in enumerate(lines)]

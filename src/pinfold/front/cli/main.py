@@ -34,6 +34,7 @@ _COMMANDS = {
     "export": ("sessions", "Write a session to a file."),
     "import": ("sessions", "Import a session from a file."),
     "serve": ("serve", "Serve the web page and an API, for browsers and programs."),
+    "acp": ("acp", "Serve the agent to an editor (Zed, JetBrains, Neovim, Emacs)."),
     "mcp-server": ("servers", "Serve the sandbox, and the agent, to MCP clients."),
     "up": ("servers", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("diagnostics", "Check what works here, and how to fix the rest."),
@@ -127,8 +128,8 @@ def cli(ctx: click.Context, debug: bool, log_level: str | None) -> None:
     """
     if debug:
         os.environ["PINFOLD_DEBUG"] = "1"
-    if ctx.invoked_subcommand == "chat":
-        ctx.obj = log_level  # its prompt stands before anything else is loaded
+    if ctx.invoked_subcommand in ("chat", "acp"):
+        ctx.obj = log_level  # a prompt, or an editor's first answer, comes before anything else is loaded
         return
     from pinfold.app import start_operator_log
 

@@ -34,6 +34,7 @@ from pinfold.app import ConfigError, background
 from pinfold.app.clients import ClientSessions
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
+from pinfold.front.mcp_server.session_view import SessionView
 
 PATH = "/mcp"
 PORT = 8484
@@ -58,14 +59,14 @@ _ABOUT = (
 )
 
 
-def make_server(calls: Calls) -> ExportingServer:
+def make_server(calls: Calls, view: SessionView) -> ExportingServer:
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=calls.tools)
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         return await calls.call(context, params.name, params.arguments or {})
 
-    return ExportingServer(
+    server = ExportingServer(
         "pinfold",
         version=__version__,
         title="Pinfold",
@@ -73,6 +74,8 @@ def make_server(calls: Calls) -> ExportingServer:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+    server.middleware.append(view)
+    return server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +92,11 @@ class Offer:
 async def _make_offered_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
     """The server, and what to call when a client has gone."""
     calls = Calls(offer.offering, with_agent=offer.with_agent)
+    server = make_server(calls, SessionView(offer.offering))
     if not offer.exports:
-        return make_server(calls), calls.forget
+        return server, calls.forget
     exports = Exports(offer.offering, calls, offer.exports, plain=offer.plain_names)
     await exports.look()
-    server = make_server(calls)
     exports.install(server)
 
     async def forget(client: str) -> None:

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
-from pinfold.front.server import contents_api, files_api, openapi, sessions_api
+from pinfold.front.server import contents_api, files_api, openapi, protocols, sessions_api
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
@@ -167,6 +167,7 @@ def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]
         Route("/openapi.json", describe),
         Route("/docs", describe_page),
         *routes_of(ENDPOINTS),
+        *protocols.routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: explain_refusal})
     app.state.sessions = sessions

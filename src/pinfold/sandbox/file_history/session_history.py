@@ -31,8 +31,9 @@ SHARE = 0.2
 """Of the free disk, at most, for contents."""
 FILL_S = 0.25
 """From the beginning: how long a cell waits for the files of the workspace to be read; a large one is read on beside it."""
-LEISURE_S = 0.1
-"""Before a large workspace is read that only this session will go back in: most of its cells are over by then."""
+IDLE_S, LEISURE_S = 1.0, 0.1
+"""Without a cell, and of the first cell, before a large workspace is read that only this session will go back in: starting it
+has all the processor, and most of its cells are over by then."""
 LISTED = 50
 """Files of one cell that are told with their content."""
 UNSEEN = {".git", "__pycache__"}
@@ -74,12 +75,15 @@ class FileHistory:
             self.coverage: Coverage = self._versions.begin(listings)
             on_failure.pop_all()
         self._filled = Event()
+        self._is_used = Event()
         self._closing = Event()
         self._fill_until = monotonic() + FILL_S
         Thread(target=self._fill, daemon=True, name="pinfold-versions").start()
 
     def _fill(self) -> None:
         try:
+            if self.coverage.has_unmeasured:
+                self._is_used.wait(IDLE_S)
             if not self.coverage.has_unmeasured or not self._closing.wait(LEISURE_S):
                 self._versions.fill()
         finally:
@@ -118,6 +122,7 @@ class FileHistory:
             self._versions.before(cell)
         else:
             await anyio.to_thread.run_sync(self._versions.before, cell)
+        self._is_used.set()
         self._running, self.changed = cell, NO_FILES
 
     async def after(self, *, spilled: bool = False) -> None:
@@ -206,6 +211,7 @@ class FileHistory:
 
     def _close(self) -> None:
         self._closing.set()
+        self._is_used.set()
         self._versions.close()
         if self._scratch:
             self._scratch.remove()

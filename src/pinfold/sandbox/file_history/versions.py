@@ -209,6 +209,7 @@ class Versions:
         """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
         with self._lock:
             self._must_be_idle()
+            self._seen.index_listed()
             self._look()
             self._note_users()
             if to not in self._history.states:

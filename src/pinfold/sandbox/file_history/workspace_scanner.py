@@ -73,6 +73,9 @@ class WorkspaceScanner:
         """There is a folder that is not looked into."""
         self._unmeasured: list[str] = []
         """Folders with files that were only listed."""
+        self._unindexed: dict[str, list[os.DirEntry[str]]] = {}
+        """What lies in them, until `known` must have it."""
+        self._unindexed_count = 0
         self._measured_at_start = measured_at_start
         self._listings: Listings = {}
         self._compares_held = not top.tells_of_maps
@@ -131,6 +134,8 @@ class WorkspaceScanner:
     def look(self) -> None:
         happened = self.files.watch.take_events() if self.files.watch else None
         was_cut, self.is_cut = self.is_cut, False
+        if happened != {} or was_cut:
+            self.index_listed()
         if happened is None or was_cut:
             self._walk()
         else:
@@ -162,6 +167,7 @@ class WorkspaceScanner:
             self._unmeasured.clear()  # what happened to them since is unknown
             return False
         folder = self._unmeasured.pop(0)
+        self._index(folder)
         with suppress(OSError), self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
             with os.scandir(fd) as inside:
                 found = [
@@ -176,6 +182,19 @@ class WorkspaceScanner:
                 return False
             self._measure(folder, [one for one in found if join_path(folder, one.name) not in touched])
         return True
+
+    def index_listed(self) -> None:
+        """Before anything that happened is looked at: a file that was only listed is then known again, wherever it is."""
+        for folder in list(self._unindexed):
+            self._index(folder)
+
+    def _index(self, folder: str) -> None:
+        if found := self._unindexed.pop(folder, None):
+            self._unindexed_count -= len(found)
+            files = [entry for entry in found if not entry.is_dir(follow_symlinks=False)]
+            self.known.inside[folder] = {entry.name for entry in found}
+            self.known.entries.update(dict.fromkeys([join_path(folder, entry.name) for entry in files], UNMEASURED))
+            self.files.listed.update([entry.inode() for entry in files])
 
     # Looking
 
@@ -235,48 +254,46 @@ class WorkspaceScanner:
         """Returns the folders in it."""
         listed = self._listings.pop(folder, None)
         if listed and listed[0] == stamp_of_folder(os.fstat(fd)):
-            found = listed[1]
+            _, found, folders = listed
         else:
             with os.scandir(fd) as inside:
                 found = list(inside)
+            folders = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
+        below = [join_path(folder, entry.name) for entry in folders]
         known = self.known.inside.get(folder, set())
         new = sum(entry.name not in known for entry in found) if known else len(found)
-        if len(self.known.entries) + new > self._most:
+        if len(self.known.entries) + self._unindexed_count + new > self._most:
             if not known:
                 self._shut(folder, OSError(errno.E2BIG, ""))
                 return []
             self.crowded.add(folder)
             found = [entry for entry in found if entry.name in known]
+        if not self.files.started and self._is_only_listed(len(found)):
+            self._unmeasured.append(folder)
+            self._unindexed[folder] = found
+            self._unindexed_count += len(found)
+            return below
         self.known.inside[folder] = names = {entry.name for entry in found}
         for name in known - names:
             self.known.remove(join_path(folder, name))
         if not self.files.started:
-            return self._list_first(folder, found)
-        folders: list[str] = []
+            self._measure(folder, [entry for entry in found if not entry.is_dir(follow_symlinks=False)])
+            return below
         for entry in found:
             if self._is_cut_off():
                 break
-            path = join_path(folder, entry.name)
             if entry.is_dir(follow_symlinks=False):
-                folders.append(path)
                 continue
+            path = join_path(folder, entry.name)
             with suppress(FileNotFoundError):  # gone meanwhile: the next look will say so
                 status = entry.stat(follow_symlinks=False)
                 if path in self.known.stamps or not self.files.knows(path, Stamp.of(status)):
                     self.files.see(path, status, written=True)
-        return folders
+        return below
 
-    def _list_first(self, folder: str, found: list[os.DirEntry[str]]) -> list[str]:
-        folders = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-        files = [entry for entry in found if not entry.is_dir(follow_symlinks=False)] if folders else found
-        within, most = join_path(folder, ""), self._measured_at_start
-        if most is not None and self.files.watch and len(self.known.stamps) + len(files) > most:
-            self.known.entries.update(dict.fromkeys([f"{within}{entry.name}" for entry in files], UNMEASURED))
-            self._unmeasured.append(folder)
-            self.files.listed.update([entry.inode() for entry in files])
-        else:
-            self._measure(folder, files)
-        return [f"{within}{name}" for name in folders]
+    def _is_only_listed(self, count: int) -> bool:
+        most = self._measured_at_start
+        return most is not None and self.watches and len(self.known.stamps) + count > most
 
     def _measure(self, folder: str, files: list[os.DirEntry[str]]) -> None:
         """For the first time: as `_see`, at a fifth of the cost for files that have nothing special about them."""
@@ -342,6 +359,7 @@ class WorkspaceScanner:
             # Too many. From now on every look is at everything, this one too.
             self.files.watch.close()
             self.files.watch = None
+            self.index_listed()
             self._enter("")
             return True
         self.files.watch.collect()  # so that our own listing fills no queue

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import stat
-import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -19,6 +18,7 @@ from pinfold.sandbox.guards import autorun_files
 from pinfold.sandbox.guards.contents import folders_above, is_fresh
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
 from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
+from pinfold.sandbox.guards.set_id_files import search_set_id
 from pinfold.sandbox.kernel.inotify import FOLDERS
 from pinfold.sandbox.kernel.safe_files import SET_ID, chmod, lstat
 
@@ -36,9 +36,8 @@ _MOST = 2_000_000
 _LONGEST = 3800
 """Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
 _FEW = 64
-FIND = "/usr/bin/find"
-Listings: TypeAlias = dict[str, tuple[tuple[int, int, int], list[os.DirEntry[str]]]]
-"""What lies in each folder, relative to the top, with the folder's stamp: while that is the same, so are the names in it."""
+Listings: TypeAlias = dict[str, tuple[tuple[int, int, int], list[os.DirEntry[str]], list[os.DirEntry[str]]]]
+"""The stamp of each folder, relative to the top: while that is the same, so is what lies in it, and the folders among it."""
 _LINKS = 10
 """That are followed from one name."""
 
@@ -63,17 +62,22 @@ class GuardedPaths(Struct, frozen=True, kw_only=True):
     """Every folder, but those of git's data; None if they are more than can be watched."""
 
 
-def find_guarded_paths(source: Path, shown: str, *, steers: bool, listings: Listings | None = None) -> GuardedPaths:
+def find_guarded_paths(
+    source: Path, shown: str, *, steers: bool, on_listed: Callable[[Listings], None] | None = None
+) -> GuardedPaths:
     """What to guard in the folder or file `source`, which the session sees at `shown`.
 
-    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. `listings` takes what lies
-    in each folder, so that the history of the files need not list it again. Raises SandboxUnavailable.
+    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. `on_listed` is called as
+    soon as every folder is listed, so that the history of the files need not do it again. Raises SandboxUnavailable.
     """
     top = str(source)
     if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
-    with _search_set_id(top) as read_set_id:
+    with search_set_id(top, lambda: Walk(top, steers=False, wants_set_id=True).set_id) as read_set_id:
+        listings: Listings | None = {} if on_listed else None
         found = Walk(top, steers=steers, listings=listings)
+        if on_listed and listings:
+            on_listed(listings)
         set_id = [path for path in read_set_id() if not any(is_within(path, folder) for folder in found.too_deep)]
     environments = [autorun_files.read_environment(top, home) for home in found.environments]
     found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
@@ -157,36 +161,6 @@ def reduce_folders(folders: set[str]) -> list[str]:
         longest //= 2
         folders = {folder if (end := folder.find("/", longest)) < 0 else folder[:end] for folder in folders}
     return sorted(folders)
-
-
-@contextmanager
-def _search_set_id(top: str) -> Generator[Callable[[], list[str]]]:
-    """Yields what says which files run as their owner or group: a session could rewrite one through a shared map.
-
-    The mode of each file must be asked for, as no folder's stamp tells of it. `find` does so beside the walk, and faster.
-    """
-    # A session writes as the owner of its workspace; another user's set-id file gives no more than that.
-    if os.stat(top).st_uid != 0 or os.statvfs(top).f_flag & os.ST_NOSUID:  # noqa: PTH116
-        yield list
-        return
-
-    def walk() -> list[str]:
-        return Walk(top, steers=False, wants_set_id=True).set_id
-
-    if not os.path.exists(FIND):  # noqa: PTH110 - no Path on the fast path
-        yield walk
-        return
-    argv = [FIND, top, "-ignore_readdir_race", "-type", "f", "-perm", "/6000", "-print0"]
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as search:
-
-        def read() -> list[str]:
-            found, _ = search.communicate()
-            return walk() if search.returncode else os.fsdecode(found).split("\0")[:-1]
-
-        try:
-            yield read
-        finally:
-            search.kill()
 
 
 class _OpenedFolders:
@@ -316,14 +290,15 @@ class Walk:
                 if entries is None:
                     self.closed.append(folder)
                     continue
+                folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
                 if self._listings is not None and not is_fresh(stamp[-1]):
-                    self._listings[folder[len(self._top) + 1 :]] = (stamp, entries)
+                    self._listings[folder[len(self._top) + 1 :]] = stamp, entries, folders
                 look(folder, entries, secret)
                 passed = DATA if folder in self.gitdirs else ()
                 waiting += [
                     (entry.path, secret or (PATTERNS.may_end(entry.name) and self._names_secret(entry.path)))
-                    for entry in entries
-                    if entry.is_dir(follow_symlinks=False) and entry.name not in passed
+                    for entry in folders
+                    if entry.name not in passed
                 ]
             except OSError as error:
                 if self._is_last:

@@ -86,9 +86,9 @@ class MountPoint:
         writable: bool = False,
         steers: bool = False,
         has_secrets: bool = True,
-        listings: Listings | None = None,
+        on_listed: Callable[[Listings], None] | None = None,
     ) -> None:
-        """At its own real path, unless given. `steers`: its instructions would be obeyed. `listings` takes what lies in each folder."""
+        """At its own real path, unless given. `steers`: its instructions would be obeyed. `on_listed` gets what lies in each folder."""
         try:
             self.source = source.resolve(strict=True)
         except (OSError, RuntimeError) as error:
@@ -97,7 +97,7 @@ class MountPoint:
         self.writable = writable
         self.guards = GuardedPaths()
         if has_secrets:
-            self.guards = find_guarded_paths(self.source, self.path, steers=steers, listings=listings)
+            self.guards = find_guarded_paths(self.source, self.path, steers=steers, on_listed=on_listed)
 
     def to_request(self) -> dict[str, object]:
         folder = self.source.is_dir()
@@ -113,14 +113,14 @@ def check_mounts(spec: Spec) -> None:
             raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
 
 
-def mounts_of(spec: Spec, listings: Listings | None = None) -> list[MountPoint]:
-    """The workspace, then all else. `listings` takes what lies in each folder of the workspace. Raises SandboxUnavailable."""
+def mounts_of(spec: Spec, on_listed: Callable[[Listings], None] | None = None) -> list[MountPoint]:
+    """The workspace, then all else. `on_listed` gets what lies in each folder of the workspace. Raises SandboxUnavailable."""
     check_mounts(spec)
     if spec.egress and not spec.egress.is_socket():
         raise SandboxUnavailable(f"{spec.egress} is no socket: start the proxy that is the way out first")
     ours = {SERVERS: spec.servers, SKILLS: spec.skills, str(spec.site): spec.site, EGRESS_SOCKET: spec.egress}
     return [
-        MountPoint(spec.workspace, str(spec.workspace), writable=spec.writable, steers=True, listings=listings),
+        MountPoint(spec.workspace, str(spec.workspace), writable=spec.writable, steers=True, on_listed=on_listed),
         *(MountPoint(it.path, str(it.path), writable=it.writable, steers=it.writable) for it in spec.mounts),
         *(MountPoint(path, place) for place, path in data_places(spec.data).items()),
         *(MountPoint(path, place, has_secrets=False) for place, path in ours.items() if path),
@@ -175,13 +175,18 @@ class Guests:
         if not spec.workspace.is_dir():
             return
         keeps_history = spec.writable and spec.view is None
-        listings: Listings = {}
-        wanted = listings if keeps_history else None
+        loop = asyncio.get_running_loop()
+        listings: asyncio.Future[Listings] = loop.create_future()
+
+        def take_listings(found: Listings) -> None:
+            loop.call_soon_threadsafe(listings.set_result, found)
+
+        wanted = take_listings if keeps_history else None
         self._walk = walk = asyncio.ensure_future(anyio.to_thread.run_sync(mounts_of, spec, wanted))
 
         async def begin_history() -> FileHistory | str:
-            await asyncio.wait([walk])
-            return await anyio.to_thread.run_sync(history_of, spec, listings)
+            await asyncio.wait([walk, listings], return_when=asyncio.FIRST_COMPLETED)
+            return await anyio.to_thread.run_sync(history_of, spec, listings.result() if listings.done() else None)
 
         if keeps_history:
             self._early_history = asyncio.ensure_future(begin_history())

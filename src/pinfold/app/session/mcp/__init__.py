@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pinfold.app.session.mcp.files import (
         EntryOptions,
         build_entry,
+        client_servers,
         find_project_server,
         remove_entry,
         spec_of,

@@ -20,6 +20,8 @@ from pinfold.events import Json
 from pinfold.tools.mcp.spec import ServerSpec, module_name, read_servers
 
 _KEY = "mcpServers"
+CLIENT = "the editor"
+"""The origin of servers that an editor names."""
 
 
 class NamedServers(Struct, frozen=True, kw_only=True):
@@ -34,9 +36,13 @@ def user_file() -> Path:
 
 
 def load_servers(
-    project: bytes | None = None, origin: str = ".mcp.json", more: tuple[str, bytes] | None = None
+    project: bytes | None = None,
+    origin: str = ".mcp.json",
+    more: tuple[str, bytes] | None = None,
+    client: bytes | None = None,
 ) -> NamedServers:
-    """`project` is what a trusted workspace says; `more` is the caller's own, as `given` reads it.
+    """`project` is what a trusted workspace says; `client` what an editor does, held to the same;
+    `more` is the caller's own, as `given` reads it.
 
     The caller's own comes before the user's, and that before the workspace's. Raises ConfigError for the caller's own.
     """
@@ -48,14 +54,14 @@ def load_servers(
             raise ConfigError(mine.faults[0])
         found |= {spec.name: spec for spec in mine.specs}
     try:
-        data = read_private(user_file())
-        named = NamedServers() if data is None else _fill_specs(*read_servers(data, str(user_file())))
+        own = read_private(user_file())
+        named = NamedServers() if own is None else _fill_specs(*read_servers(own, str(user_file())))
     except ConfigError as error:
         named = NamedServers(faults=(str(error),))
     found |= {spec.name: spec for spec in named.specs if spec.name not in found}
     faults = [*named.faults]
-    if project is not None:
-        specs, wrong = read_servers(project, origin)
+    for data, where in ((project, origin), (client, CLIENT)):
+        specs, wrong = ((), ()) if data is None else read_servers(data, where)
         faults += wrong
         for spec in specs:
             why = ""
@@ -66,12 +72,12 @@ def load_servers(
             elif has_variables(spec):
                 why = f"variables are filled in for your own servers alone; put it into {user_file()}"
             if why:
-                faults.append(f"{origin}: {spec.name} is not used: {why}")
+                faults.append(f"{where}: {spec.name} is not used: {why}")
                 continue
             found[spec.name] = mine = apply_reach(spec)
             if mine.wants:
                 faults.append(
-                    f"{origin}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
+                    f"{where}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
                     f"to give it that: pinfold mcp trust {spec.name} {mine.gives}"
                 )
     return NamedServers(specs=tuple(found.values()), faults=tuple(faults))
@@ -94,6 +100,35 @@ def read_extra_servers(more: str | PathLike[str] | Mapping[str, Json]) -> tuple[
         return "mcp", json.dumps(more if _KEY in more else {_KEY: dict(more)}).encode()
     except (TypeError, ValueError) as error:
         raise ConfigError(f"mcp: {error}; give a path, or a table of names and entries") from error
+
+
+def client_servers(named: Iterable[Mapping[str, Json]]) -> tuple[bytes | None, tuple[str, ...]]:
+    """Servers in the form of the Agent Client Protocol, as a file would hold them; and a line for each that is left out."""
+    entries: dict[str, Json] = {}
+    left_out: list[str] = []
+    for one in named:
+        match one:
+            case {"name": str(name), "command": str(command), **rest}:
+                env = _named_values(rest.get("env"))
+                entries[name] = {"command": command, "args": rest.get("args") or [], "env": env, "reach": "workspace"}
+            case {"name": str(name), "type": "http", "url": str(url), **rest}:
+                entries[name] = {"type": "http", "url": url, "headers": _named_values(rest.get("headers"))}
+            case _:
+                left_out.append(
+                    f"{CLIENT}: {one.get('name', 'a server')!r} is not used: only stdio and http are supported"
+                )
+    return (json.dumps({_KEY: entries}).encode() if entries else None), tuple(left_out)
+
+
+def _named_values(pairs: Json) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for pair in cast("list[Json]", pairs or []):
+        match pair:
+            case {"name": str(name), "value": value}:
+                found[name] = value
+            case _:
+                pass
+    return found
 
 
 def _fill_specs(specs: Iterable[ServerSpec], faults: Iterable[str]) -> NamedServers:

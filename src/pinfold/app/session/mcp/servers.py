@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.mcp.credentials import StoredCredentials
-from pinfold.app.session.mcp.files import NamedServers
+from pinfold.app.session.mcp.files import CLIENT, NamedServers
 from pinfold.app.session.mcp.pins import FilePins, identity, note_failure, note_success
 from pinfold.app.session.mcp.programs import Programs
 from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequests
@@ -140,9 +140,9 @@ class SessionServers:
         return bool(spec.hosts) if is_sandboxed(spec) else tool.reach != "nothing"
 
     def mentions_untrusted_server(self, text: str) -> bool:
-        """Whether it is about a project's server of which the user has seen how it is started, and not what it says."""
+        """Whether it is about a project's or an editor's server of which the user has seen how it is started, and not what it says."""
         return any(
-            spec.origin == self._project and re.search(rf"\b{name}\b", text) and not self._is_agreed_to(name)
+            spec.origin in (self._project, CLIENT) and re.search(rf"\b{name}\b", text) and not self._is_agreed_to(name)
             for name, spec in self._specs.items()
         )
 

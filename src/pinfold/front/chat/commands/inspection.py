@@ -1,4 +1,4 @@
-"""/vars, /tools, /cost, /sent, /thinking, /output, /agents, /skills and /mcp: what is in the session."""
+"""/vars, /tools, /cost, /sent, /thinking, /output, /agents, /skills, /mcp and /memory: what is in the session, and the notes it recalls."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from contextlib import nullcontext
 
 import anyio.to_thread
 
-from pinfold.app import sum_outbound
+from pinfold.app import load_config, sum_outbound
+from pinfold.app.session import Note, open_memory, search_notes
 from pinfold.events import FLOW, ActionFinished, ActionId, ActionProposed, CallTool, Json, SessionId
-from pinfold.front.chat.approvals import describe_pattern
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.chat.renderers.transcript import LineSanitizer
 from pinfold.front.pages import (
     annotations_page,
     cost_page,
+    describe_pattern,
     egress_page,
+    note_fields,
+    notes_page,
     servers_page,
     skill_rows,
     tools_page,
@@ -211,3 +214,44 @@ async def _trust(chat: ChatContext, name: str) -> None:
         if await chat.ask(f"Accept all of this for {spec.name}?", {"y": "yes", "n": "no"}) == "y":
             found.trust(spec.name)
             chat.write_note(f"{spec.name} is trusted until it changes")
+
+
+# Notes
+
+_NOTES_SHOWN = 20
+
+
+async def memory_command(chat: ChatContext, rest: str) -> None:
+    memory = open_memory(chat.workspace)
+    word, _, more = rest.partition(" ")
+    more = more.strip()
+    match word:
+        case "" | "list":
+            notes = await anyio.to_thread.run_sync(memory.latest, _NOTES_SHOWN)
+            _show_notes(chat, notes, "No notes yet; the agent keeps one when you ask it to remember something.")
+        case "search" if more:
+            config = load_config(chat.workspace).config
+            found = await anyio.to_thread.run_sync(
+                lambda: search_notes(more, _NOTES_SHOWN, config, workspace=chat.workspace)
+            )
+            if found.notice:
+                chat.write_note(found.notice)
+            _show_notes(chat, found.notes, "No note fits these words.")
+        case "show" if more:
+            note = await anyio.to_thread.run_sync(memory.get, parse_number(more, "note"))
+            chat.write_lines(presentable(note.text).splitlines())
+            chat.write_lines(presentable_line(f"  {name:<9} {value}") for name, value in note_fields(note))
+        case "forget" if more:
+            number = parse_number(more, "note")
+            await anyio.to_thread.run_sync(lambda: memory.forget(number, trusted=True))
+            chat.write_note(f"note {number} is forgotten")
+        case _:
+            raise BadArguments("use /memory, /memory search WORDS, /memory show N or /memory forget N")
+
+
+def _show_notes(chat: ChatContext, notes: list[Note], nothing: str) -> None:
+    if not notes:
+        chat.write_note(nothing)
+        return
+    chat.write_lines(notes_page(notes, width=chat.transcript.width))
+    chat.write_note("whole: /memory show N; delete: /memory forget N")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -12,19 +11,11 @@ from pinfold.app import check_paths, load_config, mounts_of, parse_named_paths
 from pinfold.app.session import refuse_overlap
 from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
-from pinfold.front.pages import columns
+from pinfold.front.pages import MODES, columns
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.models import Reachable
-
-
-MODES: Sequence[tuple[Mode, str]] = (
-    ("read-only", "changes nothing; asks before using a host you allowed"),
-    ("ask", "code may change files (undo reverts); asks before other changes, sending, installing"),
-    ("auto", "changes files (undo reverts), uses allowed hosts; asks about the rest"),
-    ("full", "asks only about protected files, new hosts and commands outside the sandbox"),
-)
 
 
 async def mode_command(chat: ChatContext, rest: str) -> None:

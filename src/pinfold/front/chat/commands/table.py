@@ -95,7 +95,7 @@ _TABLE: tuple[tuple[Group, str, str, str, str, str], ...] = (
         "memory",
         "[search WORDS | forget N]",
         "notes the agent keeps across sessions",
-        "memory",
+        "inspection",
         "memory",
     ),
     ("look", "vars", "[WORDS]", "list variables: type, shape, size, cell", "inspection", ""),

@@ -18,6 +18,7 @@ from pinfold.app import (
     Opening,
     SessionStore,
     background,
+    begin_search,
     connect,
     forget_scratch,
     new_session_options,
@@ -75,6 +76,8 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         return run(lambda: _open_named(name, given))
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
+    if options.workspace is not None:
+        begin_search(options.workspace)  # the cell runs at once
     # It is the user's own code that keeps them, and a name is for the session's variables.
     toolbox = replace(options.toolbox, remembers=True)
     options = replace(options, toolbox=toolbox, **mount_settings(given))

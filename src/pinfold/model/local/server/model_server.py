@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,9 +67,6 @@ async def serve(
     on_ready: Callable[[str, str], None],
 ) -> None:
     """Until a signal ends it. `on_ready` gets the address and the model's name. Raises ModelError or RequestFailed."""
-    for module in ("starlette", "uvicorn"):
-        if find_spec(module) is None:
-            raise CannotServe(f"serving needs {module}; install it: pinfold extras add server")
     if serving.host not in _LOOPBACK and not serving.key:
         raise CannotServe(f"at {serving.host} everyone who can reach this machine could use the model: give it a --key")
     with bind_socket(serving.host, serving.port) as opened:

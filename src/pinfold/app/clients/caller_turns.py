@@ -1,0 +1,307 @@
+"""Runs turns for clients that speak another protocol.
+
+A turn belongs to its session: it goes on when the client has gone, and what came of it can be read from the log again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, TurnReader
+from pinfold.app.errors import SessionBusy
+from pinfold.app.ownership.owner import Link
+from pinfold.app.session.live_session import LiveSession
+from pinfold.app.session.options import CallerTerms
+from pinfold.engine import CommandRefused
+from pinfold.events import (
+    ActionId,
+    Decide,
+    Delta,
+    DisplayRef,
+    Entry,
+    Interrupt,
+    PinfoldError,
+    Rewind,
+    Say,
+    TurnId,
+    UserSpoke,
+)
+from pinfold.text import cap_text
+
+_PICTURE = 4 << 20
+"""Bytes of a picture that is put into the text."""
+_PICTURES = ("image/png", "image/jpeg", "image/svg+xml")
+RESULT = 40_000
+"""Characters of a result of a client's tool that the model sees."""
+
+
+class TurnPlace(Struct, frozen=True, kw_only=True):
+    """Where a turn is, for later requests."""
+
+    session: str
+    turn: TurnId
+    start: int
+    """The last event before it."""
+    tools: tuple[str, ...] = ()
+    """Of the client."""
+    after: int = 0
+    """The last event before the request, if the turn began with an earlier one."""
+    answered: tuple[str, ...] = ()
+    """Calls whose results that request brought."""
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """What a request brings: a message, or results of calls that a turn waits for."""
+
+    say: Say | None = None
+    results: dict[str, str] = {}
+    """By call."""
+    at: TurnPlace | None = None
+    """The turn that waits for them."""
+
+
+class TurnRun:
+    """A turn that is followed to its end, or to where it waits for the client. It has any number of readers."""
+
+    def __init__(self, place: TurnPlace) -> None:
+        self.place = place
+        self._pieces: list[Piece] = []
+        self._news = anyio.Event()
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._pieces) and isinstance(self._pieces[-1], Ended)
+
+    def add(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def follow(self, beat_s: float | None = None) -> AsyncGenerator[Piece | None]:
+        """From its beginning to its end; None whenever nothing came for `beat_s`."""
+        place = 0
+        while True:
+            while place == len(self._pieces):
+                with anyio.move_on_after(beat_s) as waited:
+                    await self._news.wait()
+                if waited.cancelled_caught:
+                    yield None
+            yield self._pieces[place]
+            if isinstance(self._pieces[place], Ended):
+                return
+            place += 1
+
+
+class Sessions(Protocol):
+    """The part of ServedSessions that turns need."""
+
+    async def link(self, name: str, *, attended: bool = False) -> Link: ...
+
+    async def fork(self, name: str, *, attended: bool = True) -> Link: ...
+
+    def turn_slot(self) -> AbstractAsyncContextManager[object]: ...
+
+
+class CallerTurns:
+    """Starts turns and follows each in a task of its own: a client that leaves ends nothing."""
+
+    def __init__(self, sessions: Sessions, *, on_call: Callable[[ActionId, TurnPlace], None]) -> None:
+        """`on_call` learns of each call that waits for a client."""
+        self._sessions = sessions
+        self._on_call = on_call
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, TurnId] = {}
+        """Turns that wait for a client, by session."""
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+    async def start(self, link: Link, prompt: Prompt, terms: CallerTerms) -> TurnRun:
+        """Raises SessionBusy, CommandRefused and other PinfoldErrors."""
+        now, names = await last_event(link), tuple(tool.name for tool in terms.tools)
+        if prompt.at:
+            place = replace(
+                prompt.at, after=now, tools=tuple({*prompt.at.tools, *names}), answered=tuple(prompt.results)
+            )
+        else:
+            assert prompt.say is not None
+            place = TurnPlace(session=link.session, turn=prompt.say.turn, start=now, tools=names)
+        run = TurnRun(place)
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def follow() -> None:
+            try:
+                async with self._one_at_a_time(link), self._sessions.turn_slot(), link.subscribe(place.start) as feed:
+                    await self._follow(link, feed, prompt, terms, run=run, started=started)
+            except PinfoldError as error:
+                if not started.done():
+                    started.set_exception(error)
+                run.add(Ended(status="failed", error=str(error)))
+            finally:  # no request waits for a task that is gone
+                if not started.done():
+                    started.set_exception(SessionBusy("the server is ending"))
+                if not run.has_ended:
+                    run.add(Ended(status="failed", error="the server is ending", temporary=True))
+
+        task = asyncio.create_task(follow())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await started
+        return run
+
+    def _one_at_a_time(self, link: Link) -> anyio.Lock:
+        """Turns of one session wait for each other: each has terms of its own."""
+        return self._locks.setdefault(link.session, anyio.Lock())
+
+    async def _follow(
+        self,
+        link: Link,
+        feed: AsyncIterator[Entry | Delta],
+        prompt: Prompt,
+        terms: CallerTerms,
+        *,
+        run: TurnRun,
+        started: asyncio.Future[None],
+    ) -> None:
+        place, left = run.place, self._waiting.pop(link.session, None)
+        reader = TurnReader(place.turn, place.tools, only_answer=terms.answer_schema is not None)
+        if prompt.say and left:
+            await link.submit(Interrupt(target=left))  # its client goes on with something else
+        if isinstance(link, LiveSession):
+            await link.set_caller_terms(terms)
+        elif terms != CallerTerms():
+            raise CommandRefused(
+                f"{link.session} is open in another process; close it there: a client's tools, form and instructions need that"
+            )
+        if prompt.say:
+            await link.submit(prompt.say)
+        else:
+            await _catch_up(feed, reader, place.after)
+            if isinstance(link, LiveSession):
+                await link.note_outside_text()
+            await _answer_calls(link, reader, prompt.results)
+        started.set_result(None)
+        await self._pass_on(link, feed, reader, run)
+        if isinstance(link, LiveSession):
+            # Other front ends of the session cannot run the client's tools.
+            await link.set_caller_terms(replace(terms, tools=(), answer_schema=None))
+
+    async def _pass_on(self, link: Link, feed: AsyncIterator[Entry | Delta], reader: TurnReader, run: TurnRun) -> None:
+        async for item in feed:
+            for piece in await _complete(link, reader, reader.read(item)):
+                match piece:
+                    case Called(id=call):
+                        self._on_call(call, run.place)
+                    case Ended(status="waiting"):
+                        self._waiting[link.session] = run.place.turn
+                    case _:
+                        pass
+                run.add(piece)
+                if isinstance(piece, Ended):
+                    return
+
+    async def branch(self, place: TurnPlace) -> Link:
+        """The session if that turn is its last, else a second one that goes on from after it. Files are as they are now."""
+        link = await self._sessions.link(place.session)
+        later = await _first_turn_after(link, place)
+        if later is None:
+            return link
+        fork = await self._sessions.fork(place.session, attended=False)
+        with suppress(CommandRefused):  # no cell ran since
+            await fork.submit(Rewind(turn=later, what="variables"))
+        await fork.submit(Rewind(turn=later, what="chat"))
+        return fork
+
+    async def read_again(self, place: TurnPlace, *, only_answer: bool = False) -> AsyncGenerator[Piece]:
+        """What came of a turn so far, from the log; without an end while it runs."""
+        link = await self._sessions.link(place.session)
+        reader = TurnReader(place.turn, place.tools, only_answer=only_answer)
+        async for entry in past_events(link, place.start):
+            for piece in await _complete(link, reader, reader.read(entry)):
+                if entry.seq > place.after:
+                    yield piece
+                    if isinstance(piece, Ended):
+                        return
+            if entry.seq == place.after:
+                reader.start_over()
+                for call in place.answered:
+                    reader.take_digest(ActionId(call))
+
+    async def cancel(self, place: TurnPlace) -> None:
+        link = await self._sessions.link(place.session)
+        self._waiting.pop(link.session, None)
+        await link.submit(Interrupt(target=place.turn))
+
+
+async def last_event(link: Link) -> int:
+    return link.log.seq if isinstance(link, LiveSession) else (await link.status()).seq
+
+
+async def past_events(link: Link, after: int) -> AsyncGenerator[Entry]:
+    """Those after `after`, up to now."""
+    now = await last_event(link)
+    if now <= after:
+        return
+    async with link.subscribe(after) as feed:
+        async for item in feed:
+            if isinstance(item, Entry):
+                yield item
+                if item.seq >= now:
+                    return
+
+
+async def _first_turn_after(link: Link, place: TurnPlace) -> TurnId | None:
+    async with aclosing(past_events(link, place.start)) as entries:
+        async for entry in entries:
+            if isinstance(entry.event, UserSpoke) and entry.event.turn != place.turn:
+                return entry.event.turn
+    return None
+
+
+async def _catch_up(feed: AsyncIterator[Entry | Delta], reader: TurnReader, seq: int) -> None:
+    async for item in feed:
+        for _ in reader.read(item):
+            pass
+        if isinstance(item, Entry) and item.seq >= seq:
+            break
+    reader.start_over()
+
+
+async def _answer_calls(link: Link, reader: TurnReader, results: Mapping[str, str]) -> None:
+    """Raises CommandRefused for a call that does not wait."""
+    for id_, text in results.items():
+        digest = reader.take_digest(ActionId(id_))
+        if digest is None:
+            raise CommandRefused(f"no call {id_} waits for a result in {link.session}")
+        await link.submit(Decide(id=ActionId(id_), digest=digest, verdict="allow", words=cap_text(text, RESULT)))
+
+
+async def _complete(link: Link, reader: TurnReader, pieces: Iterable[Piece]) -> list[Piece]:
+    """With the pictures that the turn has shown, as markdown after its answer."""
+    told: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, Ended) and piece.status == "completed" and not reader.only_answer:
+            told += [Said(text=text, message=reader.message) for text in await _pictures(link, reader.displays)]
+        told.append(piece)
+    return told
+
+
+async def _pictures(link: Link, displays: Iterable[DisplayRef]) -> list[str]:
+    told: list[str] = []
+    for display in displays:
+        mime = next((kind for kind in _PICTURES if kind in display.mime), None)
+        if mime is None:
+            continue
+        data = await link.blob(display.mime[mime])
+        if len(data) > _PICTURE:
+            told.append(f"\n\n[A picture of {len(data):,} bytes is in session {link.session}.]")
+        else:
+            told.append(f"\n\n![picture](data:{mime};base64,{base64.b64encode(data).decode()})")
+    return told

@@ -1,0 +1,96 @@
+"""A model asked by itself, without a session: for titles and other small questions of clients."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
+
+from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, Thinking
+from pinfold.app.config.layers import load_config
+from pinfold.app.models.local_models import list_model_names, models_here, reachable_models
+from pinfold.app.models.session_models import CallOptions, SpendingLedger, is_usable, select_models
+from pinfold.app.session.answers import AnswerForm
+from pinfold.engine import Model
+from pinfold.events import PinfoldError, Reply, Request, RequestFailed, Thought
+from pinfold.model.embeddings import embeddings_named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class PlainModels:
+    """The user's models by name."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+
+    async def names(self) -> list[str]:
+        """Those that could be asked now; servers on this machine are asked what they have."""
+        calling = _calling()
+        there = await reachable_models()
+        found = [server.name_of(model) for server in there.servers for model in server.models]
+        names = dict.fromkeys([*list_model_names(), *found])
+        return [name for name in names if not name.endswith(":") and _is_here(name) and is_usable(name, calling)]
+
+    def has(self, name: str) -> bool:
+        return name in self._models or (_is_here(name) and is_usable(name, _calling()))
+
+    async def ask(self, name: str, request: Request) -> AsyncGenerator[Piece]:
+        model = self._models.get(name)
+        if model is None:
+            model = self._models[name] = select_models(name, "", (), _calling()).model
+        stream = cast("AsyncGenerator[str | Thought | Reply]", model.stream(request))
+        streamed = ""
+        try:
+            async with aclosing(stream):
+                async for piece in stream:
+                    match piece:
+                        case Thought(text=text):
+                            yield Thinking(text=text)
+                        case Reply() as reply:
+                            if reply.text.startswith(streamed) and (rest := reply.text[len(streamed) :]):
+                                yield Said(text=rest, message=0)
+                            SpendingLedger().add(reply.usage, reply.cost)
+                            for call in reply.calls:
+                                yield Called(id=call.id, name=call.tool, arguments=json.dumps(call.args))
+                            status = (
+                                "waiting" if reply.calls else "incomplete" if reply.finish == "length" else "completed"
+                            )
+                            yield Ended(status=status, usage=reply.usage, at=int(time.time()))
+                            return
+                        case text:
+                            streamed += text
+                            yield Said(text=text, message=0)
+        except PinfoldError as error:
+            is_temporary = isinstance(error, RequestFailed) and error.retryable
+            yield Ended(status="failed", error=str(error), temporary=is_temporary)
+            return
+        yield Ended(status="failed", error="the reply broke off", temporary=True)
+
+
+def _is_here(name: str) -> bool:
+    """False for weights that would have to be fetched first: a request does not do that."""
+    return all(one.path for one in models_here().inside if one.weights.name == name)
+
+
+def describe_form(schema: Mapping[str, object]) -> str:
+    """What a model is told of the form of its answer."""
+    return AnswerForm(schema).describe_schema()
+
+
+def embed_texts(name: str, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
+    """The embedder's own name, and a vector for each text. Blocks. Raises PinfoldError."""
+    embedder = embeddings_named(name, _calling().access())
+    return embedder.name, embedder.embed(texts)
+
+
+def default_embeddings() -> str:
+    return load_config().config.memory.embeddings or "builtin"
+
+
+def _calling() -> CallOptions:
+    loaded = load_config()
+    return CallOptions.of(loaded.config, loaded.keys())

@@ -1,0 +1,212 @@
+"""A turn as a client of another protocol sees it, piece by piece: words, thoughts, calls of the client's tools, its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from pinfold.app.clients.submit import event_of
+from pinfold.app.session.caller_tools import caller_name
+from pinfold.engine import Budget
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ApprovalRequested,
+    CallTool,
+    Delta,
+    DisplayRef,
+    Entry,
+    ModelCalled,
+    ModelReplied,
+    RunCell,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Usage,
+)
+from pinfold.text import cap_text
+
+_OUTPUT = 1000
+"""Characters of what a cell printed that are shown among the thoughts."""
+_AT_ONCE = Budget().side_by_side
+Status: TypeAlias = Literal["completed", "waiting", "failed", "cancelled", "incomplete"]
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """Words to the user."""
+
+    text: str
+    message: int
+    """Counted from 0 in the turn; the last one is the answer."""
+
+
+class Thinking(Struct, frozen=True, kw_only=True):
+    """What the model thinks, and the code it runs."""
+
+    text: str
+
+
+class Called(Struct, frozen=True, kw_only=True):
+    """A call of a tool of the client's, which waits for the result."""
+
+    id: ActionId
+    name: str
+    arguments: str
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """The end of a turn, or the place where it waits for the client."""
+
+    status: Status
+    usage: Usage = Usage()
+    error: str = ""
+    temporary: bool = False
+    at: int = 0
+    """In seconds since 1970."""
+
+
+Piece: TypeAlias = Said | Thinking | Called | Ended
+
+
+class TurnReader:
+    """The pieces of one turn, from its events. Deltas may be missing: the whole replies are in the log."""
+
+    def __init__(self, turn: TurnId, tools: Iterable[str] = (), *, only_answer: bool = False) -> None:
+        """`tools`: the client's. `only_answer`: the words along the way are not for the user."""
+        self.displays: list[DisplayRef] = []
+        self.usage = Usage()
+        """Since the client was last waited for."""
+        self._turn = turn
+        self._at = ""
+        self._tools = frozenset(tools)
+        self.only_answer = only_answer
+        self.message = 0
+        self._streamed = ""
+        self._thought = False
+        self._replied = ModelReplied(turn=turn, model="", text="")
+        self._open: dict[ActionId, ActionProposed] = {}
+        self._asked: dict[ActionId, ApprovalRequested] = {}
+        self._answered: set[ActionId] = set()
+
+    def read(self, item: Entry | Delta) -> Iterator[Piece]:
+        if isinstance(item, Entry):
+            self._at = item.at
+        match event_of(item):
+            case TextDelta(turn=self._turn, text=text, reasoning=True):
+                self._thought = True
+                yield Thinking(text=text)
+            case TextDelta(turn=self._turn, text=text):
+                yield from self._say(text)
+            case ModelCalled(turn=self._turn):
+                self.message += bool(self._streamed)
+                self._streamed, self._thought = "", False
+            case ModelReplied(turn=self._turn) as replied:
+                yield from self._finish_reply(replied)
+            case ActionProposed(turn=self._turn) as proposed:
+                self._open[proposed.id] = proposed
+                yield from self._show_action(proposed)
+            case ApprovalRequested(caller=True) as asked if asked.id in self._open:
+                self._asked[asked.id] = asked
+                yield from self._pause()
+            case ActionFinished() as finished if finished.id in self._open:
+                yield from self._finish_action(finished)
+            case TurnEnded(turn=self._turn, text=text):
+                yield from self._answer(text)
+                yield self._end("completed")
+            case TurnFailed(turn=self._turn) as failed:
+                self.message += bool(self._streamed)
+                yield Said(text=f"The turn failed: {failed.error}", message=self.message)
+                status = "incomplete" if failed.at_limit else "failed"
+                yield self._end(status, failed.error, temporary=failed.temporary)
+            case TurnInterrupted(turn=self._turn, reason=reason):
+                yield self._end("cancelled", reason)
+            case _:
+                pass
+
+    def start_over(self) -> None:
+        """The client got the pieces so far with an earlier request."""
+        self.usage, self.displays, self.message, self._streamed = Usage(), [], 0, ""
+
+    def take_digest(self, call: ActionId) -> str | None:
+        """What the decision about an open call must name. It does not wait from then on."""
+        asked = self._asked.pop(call, None)
+        if asked is None:
+            return None
+        self._answered.add(call)
+        return asked.digest
+
+    def _end(self, status: Status, error: str = "", *, temporary: bool = False) -> Ended:
+        at = int(datetime.fromisoformat(self._at).timestamp()) if self._at else 0
+        return Ended(status=status, usage=self.usage, error=error, temporary=temporary, at=at)
+
+    def _say(self, text: str) -> Iterator[Said]:
+        if text and not self.only_answer:
+            self._streamed += text
+            yield Said(text=text, message=self.message)
+
+    def _finish_reply(self, replied: ModelReplied) -> Iterator[Piece]:
+        self.usage += replied.usage
+        if replied.reasoning and not self._thought:
+            yield Thinking(text=replied.reasoning)
+        if replied.text.startswith(self._streamed):
+            yield from self._say(replied.text[len(self._streamed) :])
+        self._replied = replied
+
+    def _show_action(self, proposed: ActionProposed) -> Iterator[Thinking]:
+        match proposed:
+            case ActionProposed(by="model", action=RunCell(code=code)) if not self._replied.in_text:
+                yield Thinking(text=f"\n```python\n{code.strip()}\n```\n")
+            case ActionProposed(by="model", action=CallTool() as call) if not self._is_callers(call.tool):
+                yield Thinking(text=f"\n`{call.tool}` {cap_text(json.dumps(call.args, default=repr), _OUTPUT)}\n")
+            case _:
+                pass
+
+    def _finish_action(self, finished: ActionFinished) -> Iterator[Piece]:
+        proposed = self._open.pop(finished.id)
+        self._asked.pop(finished.id, None)
+        self.displays += finished.displays
+        is_callers = isinstance(proposed.action, CallTool) and self._is_callers(proposed.action.tool)
+        if proposed.by == "model" and not is_callers and finished.observation.strip():
+            yield Thinking(text=f"\n```\n{cap_text(finished.observation.strip(), _OUTPUT)}\n```\n")
+        yield from self._pause()
+
+    def _is_callers(self, tool: str) -> bool:
+        return caller_name(tool, self._tools) in self._tools
+
+    def _pause(self) -> Iterator[Piece]:
+        """Stop once all calls that can be asked for at once are asked for."""
+        calls = [(id_, one) for id_, one in self._open.items() if isinstance(one.action, CallTool)]
+        waiting = [id_ for id_, one in calls if id_ in self._asked and one.parent is not None]
+        if not waiting:
+            for id_, one in self._open.items():
+                if one.parent is None and not (isinstance(one.action, CallTool) and self._is_callers(one.action.tool)):
+                    break
+                if id_ not in self._answered:
+                    waiting.append(id_)
+            waiting = waiting[:_AT_ONCE]
+        if not waiting or any(id_ not in self._asked for id_ in waiting):
+            return
+        for id_, one in calls:
+            if id_ in waiting and isinstance(one.action, CallTool):
+                name = caller_name(one.action.tool, self._tools)
+                yield Called(id=id_, name=name, arguments=json.dumps(one.action.given))
+        yield self._end("waiting")
+
+    def _answer(self, text: str) -> Iterator[Said]:
+        """The answer, as far as it was not streamed: code may have given it."""
+        streamed = self._streamed
+        if text.strip() == streamed.strip():
+            return
+        if streamed and text.startswith(streamed):
+            yield Said(text=text[len(streamed) :], message=self.message)
+            return
+        self.message += bool(streamed)
+        if text:
+            yield Said(text=text, message=self.message)

@@ -1,0 +1,74 @@
+"""What the server remembers between requests of clients of other protocols: which session a conversation is, responses, files."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from pinfold.app.paths import private_dir, state_dir
+from pinfold.events import decode_json
+
+Kind: TypeAlias = Literal["key", "prefix", "call", "response", "file"]
+T = TypeVar("T")
+_KEPT = 20_000
+"""Records of a kind; older ones are forgotten. Files are kept until they are deleted."""
+
+
+def open_records() -> WireRecords:
+    return WireRecords(private_dir(state_dir()) / "clients.sqlite")
+
+
+class WireRecords:
+    """Small values by kind and key, in a file of the user's own. Calls block for a moment."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        path.chmod(0o600)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, "
+            "key TEXT NOT NULL, value BLOB NOT NULL, content BLOB, UNIQUE (kind, key))"
+        )
+
+    def put(self, kind: Kind, key: str, value: object, content: bytes | None = None) -> None:
+        with self._lock:
+            cursor = self._database.execute(
+                "INSERT OR REPLACE INTO records (kind, key, value, content) VALUES (?, ?, ?, ?)",
+                (kind, key, msgspec.json.encode(value), content),
+            )
+            if kind != "file" and cursor.lastrowid and cursor.lastrowid % 1000 == 0:
+                self._database.execute(
+                    "DELETE FROM records WHERE kind = ?1 AND number NOT IN "
+                    "(SELECT number FROM records WHERE kind = ?1 ORDER BY number DESC LIMIT ?2)",
+                    (kind, _KEPT),
+                )
+
+    def get(self, kind: Kind, key: str, type_: type[T]) -> T | None:
+        row = self._one("SELECT value FROM records WHERE kind = ? AND key = ?", kind, key)
+        return decode_json(row, type_) if row is not None else None
+
+    def content(self, kind: Kind, key: str) -> bytes | None:
+        return self._one("SELECT content FROM records WHERE kind = ? AND key = ?", kind, key)
+
+    def delete(self, kind: Kind, key: str) -> bool:
+        """Whether it was there."""
+        with self._lock:
+            return self._database.execute("DELETE FROM records WHERE kind = ? AND key = ?", (kind, key)).rowcount > 0
+
+    def all(self, kind: Kind, type_: type[T]) -> list[T]:
+        """The oldest first."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT value FROM records WHERE kind = ? ORDER BY number", (kind,)
+            ).fetchall()
+        return [decode_json(row[0], type_) for row in rows]
+
+    def _one(self, query: str, *values: str) -> bytes | None:
+        with self._lock:
+            row = self._database.execute(query, values).fetchone()
+        return row[0] if row else None

@@ -1,0 +1,1 @@
+"""The agent inside editors: the Agent Client Protocol over standard streams."""

@@ -1,0 +1,398 @@
+"""The agent as an editor sees it: what it can do, and the sessions that are open in the editor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup, TaskStatus
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.events import Json, PinfoldError, SessionId, convert, new_session_id
+from pinfold.front.acp.connection import AUTH_REQUIRED, INVALID_PARAMS, NOT_FOUND, Connection, Params, Reply, RpcError
+from pinfold.front.acp.handshake import SIGN_IN, describe_agent, has_forms
+
+# Editors wait for the answer to `initialize`, so everything of weight is imported after it.
+if TYPE_CHECKING:
+    from pinfold.app import Options
+    from pinfold.front.acp.session import EditorSession
+
+logger = logging.getLogger(__name__)
+_PAGE = 100
+"""Sessions of one page of the list."""
+_PROBE_S = 1.0
+"""How long local model servers may take to say what they have."""
+_CLOSE_S = 15.0
+"""How long all sessions may take to close."""
+_Models: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class _Given(Struct, rename="camel", kw_only=True):
+    """The parameters of all requests; empty where one was not given."""
+
+    session_id: SessionId = SessionId("")
+    cwd: str | None = None
+    mcp_servers: list[dict[str, Json]] | None = None
+    additional_directories: list[str] | None = None
+    prompt: Json = None
+    mode_id: str = ""
+    config_id: str = ""
+    value: str = ""
+    cursor: str | None = None
+    method_id: str = ""
+
+
+_Handler: TypeAlias = Callable[[_Given, Reply], Awaitable[None]]
+
+
+class EditorAgent:
+    def __init__(
+        self,
+        connection: Connection,
+        tasks: TaskGroup,
+        flags: Mapping[str, Any],
+        seen: Mapping[str, Any],
+        log_level: str | None = None,
+    ) -> None:
+        """`flags` by configuration key; `seen`: options of what sessions may see of the host."""
+        self._connection = connection
+        self._tasks = tasks
+        self._flags = flags
+        self._seen = seen
+        self._log_level = log_level
+        self._open: dict[SessionId, EditorSession] = {}
+        self._known: set[SessionId] = set()
+        """Sessions that were open here."""
+        self._made: set[SessionId] = set()
+        """Sessions that began here; those in which nothing was said are removed at the end."""
+        self._has_forms = False
+        self._models: _Models | None = None
+        self._opening = anyio.Lock()
+        of_sessions: dict[str, _Handler] = {
+            "new": self._new,
+            "load": self._load,
+            "resume": self._resume,
+            "fork": self._fork,
+            "list": self._list,
+            "delete": self._delete,
+            "close": self._close,
+            "prompt": self._prompt,
+            "set_mode": self._set_mode,
+            "set_config_option": self._set_config_option,
+        }
+        connection.requests["initialize"] = self._initialize
+        connection.requests["authenticate"] = partial(self._handle, self._authenticate)
+        for name, handler in of_sessions.items():
+            connection.requests[f"session/{name}"] = partial(self._handle, handler)
+        connection.notifications["session/cancel"] = self._cancel
+
+    async def _handle(self, handler: _Handler, params: Params, reply: Reply) -> None:
+        await handler(_read(params), reply)
+
+    async def end(self) -> None:
+        """Close every session; those in which nothing was said are removed."""
+        with anyio.move_on_after(_CLOSE_S, shield=True):
+            for session in list(self._open.values()):
+                await session.close()
+        for id_ in self._made:
+            await anyio.to_thread.run_sync(_remove_unused, id_)
+
+    # Before sessions
+
+    async def _initialize(self, params: Params, reply: Reply) -> None:
+        if not isinstance(params.get("protocolVersion"), int):
+            raise RpcError(INVALID_PARAMS, "initialize: protocolVersion is needed, a number")
+        await reply(describe_agent())
+        await self.prepare(params)
+
+    async def prepare(self, params: Params) -> None:
+        """After `initialize`: import what the first session needs, in a thread."""
+        self._has_forms = has_forms(params)
+        await anyio.to_thread.run_sync(self._import_sessions)
+
+    def _import_sessions(self) -> None:
+        from pinfold.app import start_operator_log
+
+        start_operator_log(self._log_level)
+        for name in ("session", "commands", "prompts"):
+            import_module(f"pinfold.front.acp.{name}")
+
+    async def _authenticate(self, given: _Given, reply: Reply) -> None:
+        if given.method_id != SIGN_IN:
+            raise RpcError(INVALID_PARAMS, f"no sign-in {given.method_id!r}; there is {SIGN_IN!r}")
+        await reply({})
+
+    # Sessions
+
+    async def _new(self, given: _Given, reply: Reply) -> None:
+        id_ = new_session_id()
+        self._made.add(id_)
+        options = await anyio.to_thread.run_sync(self._new_options, id_, given)
+        session = await self._start(id_, await _with_model(options))
+        await reply({"sessionId": id_, **session.state()})
+        await self._announce(session)
+
+    async def _load(self, given: _Given, reply: Reply) -> None:
+        session = await self._reopen(given, replay=True)
+        await self._send_commands(session)
+        await reply(session.state())
+        await session.announce()
+
+    async def _resume(self, given: _Given, reply: Reply) -> None:
+        session = await self._reopen(given)
+        await reply(session.state())
+        await self._announce(session)
+
+    async def _fork(self, given: _Given, reply: Reply) -> None:
+        from pinfold.app import SessionStore, fork
+
+        folder = await anyio.to_thread.run_sync(_find, given.session_id)
+        new, _ = await fork(SessionStore(), SessionId(folder.name))
+        session = await self._reopen(replace(given, session_id=new))
+        await reply({"sessionId": new, **session.state()})
+        await self._announce(session)
+
+    async def _list(self, given: _Given, reply: Reply) -> None:
+        await reply(await anyio.to_thread.run_sync(_list_sessions, given))
+
+    async def _delete(self, given: _Given, reply: Reply) -> None:
+        from pinfold.app import SessionStore
+
+        if session := self._open.get(given.session_id):
+            await session.close()
+        with suppress(RpcError):  # it is gone already
+            await anyio.to_thread.run_sync(_find, given.session_id)
+            await anyio.to_thread.run_sync(SessionStore().remove, given.session_id)
+        await reply({})
+
+    async def _close(self, given: _Given, reply: Reply) -> None:
+        if session := self._open.get(given.session_id):
+            await session.close()
+        elif given.session_id not in self._known:
+            raise RpcError(NOT_FOUND, f"{given.session_id!r} is not open here")
+        await reply({})
+
+    async def _prompt(self, given: _Given, reply: Reply) -> None:
+        from pinfold.app import OwnerGone
+        from pinfold.front.acp.commands import run_command
+        from pinfold.front.acp.prompts import command_in
+
+        session = await self._session(given.session_id)
+        name, rest = command_in(given.prompt)
+        blocks = given.prompt
+        if name:
+            text = await run_command(session, name, rest)
+            if text is None:
+                await reply({"stopReason": "end_turn"})
+                return
+            blocks = [{"type": "text", "text": text}]
+        try:
+            result = await session.prompt(blocks)
+        except OwnerGone:  # the process that ran the session ended just now: it goes on here
+            await session.close()
+            result = await (await self._session(given.session_id)).prompt(blocks)
+        await reply(result)
+
+    async def _cancel(self, params: Params) -> None:
+        if session := self._open.get(_read(params).session_id):
+            await session.cancel()
+
+    async def _set_mode(self, given: _Given, reply: Reply) -> None:
+        await self._change_mode(given.session_id, given.mode_id)
+        await reply({})
+
+    async def _change_mode(self, id_: SessionId, mode: str) -> EditorSession:
+        session = await self._session(id_)
+        if options := session.options_for(mode):
+            async with self._opening:
+                await session.close()
+                session = await self._start(id_, options)
+            await session.announce()
+        await session.set_mode(mode)
+        return session
+
+    async def _set_config_option(self, given: _Given, reply: Reply) -> None:
+        session = await self._session(given.session_id)
+        match given.config_id:
+            case "mode":
+                session = await self._change_mode(given.session_id, given.value)
+            case "model":
+                await session.set_model(given.value)
+            case other:
+                raise RpcError(INVALID_PARAMS, f"no option {other!r}; there are mode and model")
+        await reply({"configOptions": session.config_options()})
+
+    # Opening
+
+    async def _session(self, id_: SessionId) -> EditorSession:
+        """One that is open, or was: its owner may have ended meanwhile."""
+        if session := self._open.get(id_):
+            return session
+        if id_ not in self._known:
+            raise RpcError(NOT_FOUND, f"the session {id_!r} is not open; load it, or begin a new one")
+        session = await self._reopen(_Given(session_id=id_))
+        await session.announce()
+        return session
+
+    async def _reopen(self, given: _Given, *, replay: bool = False) -> EditorSession:
+        """`replay`: all that happened in it is sent."""
+        async with self._opening:
+            if session := self._open.get(given.session_id):
+                if replay:
+                    await session.replay()
+                return session
+            folder = await anyio.to_thread.run_sync(_find, given.session_id)
+            options = await anyio.to_thread.run_sync(self._resume_options, folder, given)
+            return await self._start(given.session_id, options, replay=replay)
+
+    async def _start(self, id_: SessionId, options: Options, *, replay: bool = False) -> EditorSession:
+        from pinfold.app import SessionStore
+        from pinfold.front.acp.session import EditorSession
+
+        self._models = self._models if self._models is not None else await _list_models()
+        folder = SessionStore().folder_of(id_)
+        session = EditorSession(self._connection, folder, id_, options, self._models, has_forms=self._has_forms)
+        await self._tasks.start(self._keep_open, session, replay)
+        self._known.add(id_)
+        if not session.closed.is_set():
+            self._open[id_] = session
+        return session
+
+    async def _keep_open(self, session: EditorSession, replay: bool, *, task_status: TaskStatus[None]) -> None:
+        try:
+            await session.run(replay=replay, task_status=task_status)
+        finally:
+            self._open.pop(session.id, None)
+
+    def _new_options(self, id_: SessionId, given: _Given) -> Options:
+        from pinfold.app import load_config, new_session_options
+
+        flags = dict(self._flags)
+        if "run.mode" not in load_config(flags={"run.mode": flags["run.mode"]}).origins:
+            flags["run.mode"] = "ask"
+        return self._complete(new_session_options(id_, _folder(given.cwd), flags), given)
+
+    def _resume_options(self, folder: Path, given: _Given) -> Options:
+        from pinfold.app import ConfigError, SessionStore, resume_options
+
+        id_ = given.session_id
+        known = SessionStore().summary_of(id_).workspace
+        if given.cwd and known and _folder(given.cwd) != Path(known):
+            raise ConfigError(f"{id_} is a session of {known}, not of {given.cwd}")
+        return self._complete(resume_options(id_, folder, None, self._flags), given)
+
+    def _complete(self, options: Options, given: _Given) -> Options:
+        from pinfold.app.session.mcp import client_servers
+
+        servers, notices = client_servers(given.mcp_servers or [])
+        if given.additional_directories:
+            notices = (*notices, "further folders of the editor are not used; start `pinfold acp` with --mount PATH")
+        toolbox = replace(options.toolbox, client_mcp=servers)
+        return replace(options, unattended=False, toolbox=toolbox, notices=(*options.notices, *notices), **self._seen)
+
+    async def _announce(self, session: EditorSession) -> None:
+        await self._send_commands(session)
+        await session.announce()
+
+    async def _send_commands(self, session: EditorSession) -> None:
+        from pinfold.front.acp.commands import list_commands
+
+        update = {"sessionUpdate": "available_commands_update", "availableCommands": await list_commands(session)}
+        await self._connection.notify("session/update", {"sessionId": session.id, "update": update})
+
+
+def _read(params: Params) -> _Given:
+    """Raises msgspec.ValidationError."""
+    return convert(dict(params), _Given)
+
+
+def _folder(cwd: str | None) -> Path:
+    if not cwd or not Path(cwd).is_absolute():
+        raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, and {cwd!r} is none")
+    return Path(cwd).resolve()
+
+
+def _find(id_: SessionId) -> Path:
+    """Its folder. By its whole id: no title and no beginning will do. Raises RpcError."""
+    from pinfold.app import NoSuchSession, SessionStore
+
+    with suppress(NoSuchSession):
+        found, folder = SessionStore().find(id_)
+        if found == id_:
+            return folder
+    raise RpcError(NOT_FOUND, f"there is no session {id_!r}; session/list names them")
+
+
+def _list_sessions(given: _Given) -> Json:
+    from pinfold.app import SessionStore
+    from pinfold.app.storage import list_nodes
+    from pinfold.front.pages import title_of
+
+    start = int(given.cursor) if given.cursor and given.cursor.isdecimal() else 0
+    wanted = str(_folder(given.cwd)) if given.cwd else ""
+    nodes = [node for node in list_nodes(SessionStore()) if node.title and wanted in ("", node.workspace)]
+    page = nodes[start : start + _PAGE]
+    found: Json = {
+        "sessions": [
+            {"sessionId": node.id, "cwd": node.workspace, "title": title_of(node), "updatedAt": _time(node.last)}
+            for node in page
+        ]
+    }
+    more = start + _PAGE
+    return found | ({"nextCursor": str(more)} if more < len(nodes) else {})
+
+
+def _time(at: str) -> str:
+    return at if at.endswith("Z") or "+" in at else f"{at}Z"
+
+
+async def _with_model(options: Options) -> Options:
+    """Raises RpcError if there is no model at all."""
+    from pinfold.app import ConfigError
+    from pinfold.app.models import choose_model
+
+    if options.model:
+        return options
+    try:
+        choice = await choose_model()
+    except ConfigError as error:
+        raise RpcError(AUTH_REQUIRED, str(error)) from error
+    return replace(options, model=choice.name, notices=(*options.notices, choice.why))
+
+
+async def _list_models() -> _Models:
+    """Those that can be had here, each with a few words. No provider is asked."""
+    from pinfold.app import load_config
+    from pinfold.app.models import SUGGESTED, reachable_models
+
+    found: dict[str, str] = {}
+    try:
+        aliases = load_config().config.models.aliases
+        found |= {name: f"alias of {model}" for name, model in aliases.items()}
+        with anyio.move_on_after(_PROBE_S):
+            there = await reachable_models()
+            found |= {one.weights.name: f"{one.weights.title}, runs here" for one in there.inside if one.path}
+            found |= {server.name_of(one): f"at {server.base_url}" for server in there.servers for one in server.models}
+            held = {key.provider for key in there.keys}
+            found |= {name: f"sends the chat to {of}" for of, name in SUGGESTED.items() if of in held}
+    except PinfoldError as error:
+        logger.info("models are not listed: %s", error)
+    return tuple(found.items())
+
+
+def _remove_unused(id_: SessionId) -> None:
+    """Unless something was said in it, here or elsewhere."""
+    from pinfold.app import SessionBusy, SessionStore
+
+    store = SessionStore()
+    with suppress(SessionBusy, OSError):
+        if store.folder_of(id_).is_dir() and not store.summary_of(id_).title:
+            store.remove(id_)

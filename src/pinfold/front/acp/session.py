@@ -1,0 +1,336 @@
+"""One session as an editor has it open: follows its events, runs prompts, changes its settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import cast, get_args
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskStatus
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold import events
+from pinfold.app import CommandRefused, Link, LiveSession, Options, OwnerGone, background, connect
+from pinfold.app.clients import entries_of, store_picture
+from pinfold.events import Command, Entry, Event, Json, PinfoldError, SessionId, TurnId
+from pinfold.front.acp.connection import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, Connection, RpcError
+from pinfold.front.acp.permissions import Permissions
+from pinfold.front.acp.prompts import read_prompt
+from pinfold.front.acp.updates import Update, Updates, message
+from pinfold.front.pages import MODES
+
+logger = logging.getLogger(__name__)
+_BEAT_S = 0.2
+"""Between two updates of an output that still runs."""
+_STOP_S = 10.0
+"""How long a turn may take to end when the session is closed."""
+_CHANGE_S = 60.0
+"""How long a change of the settings may take."""
+_STOP_REASONS: Mapping[events.Finish, str] = {"stop": "end_turn", "length": "max_tokens", "filter": "refusal"}
+_PLAN = ("plan", "changes nothing until you leave this mode: the agent makes a plan first")
+
+
+class _Waiter(Struct):
+    is_end: Callable[[Event], bool]
+    done: anyio.Event
+    event: Event | None = None
+
+
+class EditorSession:
+    def __init__(
+        self,
+        connection: Connection,
+        folder: Path,
+        session: SessionId,
+        options: Options,
+        models: tuple[tuple[str, str], ...],
+        *,
+        has_forms: bool,
+    ) -> None:
+        """`models` to choose from, each with a few words."""
+        self.id = session
+        self.folder = folder
+        self.link: Link
+        self.updates: Updates
+        self._permissions: Permissions
+        self._connection = connection
+        self._options = options
+        self._models = models
+        self._has_forms = has_forms
+        self._waiters: list[_Waiter] = []
+        self._turns: dict[TurnId, bool] = {}
+        """Prompts under way, each with whether it was cancelled."""
+        self._announced = anyio.Event()
+        self._closing = anyio.Event()
+        self.closed = anyio.Event()
+        self._first: list[Update] = []
+        """What is sent once the editor knows the session."""
+        self._pending: dict[events.ActionId, events.ApprovalRequested] = {}
+        self._options_sent: list[Json] = []
+
+    @property
+    def workspace(self) -> Path:
+        return self.updates.workspace
+
+    # Its life
+
+    async def run(self, *, replay: bool, task_status: TaskStatus[None]) -> None:
+        """Until it is closed, or its owner ends. `replay`: send all that happened before, first."""
+        opened = False
+        try:
+            async with connect(self.folder, self.id, self._options) as link, background() as tasks:
+                self.link = link
+                status = await link.status()
+                self.updates = Updates(Path(status.workspace), link.blob)
+                self._permissions = Permissions(
+                    self._connection, self.id, link.submit, tasks, has_forms=self._has_forms
+                )
+                self.updates.context = status.context
+                last = await self._read_past(status.seq, replay=replay)
+                self.updates.model = status.model
+                async with link.subscribe(last) as feed:
+                    opened = True
+                    task_status.started()
+                    tasks.start_soon(self._follow, feed)
+                    tasks.start_soon(self._send_outputs)
+                    await self._closing.wait()
+                    await self._stop_turns()
+        except PinfoldError as error:
+            if not opened:
+                raise  # in the task that asked for it
+            (logger.info if isinstance(error, OwnerGone) else logger.error)("%s ended: %s", self.id, error)
+        finally:
+            self.closed.set()
+            for waiter in self._waiters:
+                waiter.done.set()
+
+    async def _read_past(self, began: int, *, replay: bool) -> int:
+        last = 0
+        for entry in await anyio.to_thread.run_sync(entries_of, self.link):
+            last = entry.seq
+            found = await self.updates.render(entry)
+            if replay:
+                for update in found:
+                    await self._send(update)
+            elif entry.seq > began:
+                self._first += found
+            match entry.event:
+                case events.ApprovalRequested() as event:
+                    self._pending[event.id] = event
+                case events.ApprovalDecided(id=id_) | events.ActionFinished(id=id_):
+                    self._pending.pop(id_, None)
+                case _:
+                    pass
+        return last
+
+    async def replay(self) -> None:
+        """Send all that happened, to an editor that has it open already."""
+        again = Updates(self.workspace, self.link.blob)
+        for entry in await anyio.to_thread.run_sync(entries_of, self.link):
+            for update in await again.render(entry):
+                await self._send(update)
+
+    async def announce(self) -> None:
+        """The editor knows the session now: send what is new in it."""
+        first, self._first = self._first, []
+        for update in first:
+            await self._send(update)
+        pending, self._pending = self._pending, {}
+        if (await self.link.status()).end == "open":
+            for event in pending.values():
+                self._permissions.take(event)
+        self._announced.set()
+
+    async def close(self) -> None:
+        self._closing.set()
+        await self.closed.wait()
+
+    # Its events
+
+    async def _follow(self, feed: AsyncIterator[Entry | events.Delta]) -> None:
+        await self._announced.wait()
+        try:
+            async for item in feed:
+                for update in await self.updates.render(item):
+                    await self._send(update)
+                if isinstance(item, Entry):
+                    await self._on_event(item.event)
+        finally:
+            self._closing.set()  # the feed has no end while the owner lives
+
+    async def _on_event(self, event: Event) -> None:
+        self._permissions.take(event)
+        match event:
+            case events.SessionChanged(model=model, mode=mode, plan=plan) if model or mode or plan:
+                if model:
+                    status = await self.link.status()
+                    self.updates.context, self.updates.model = status.context, status.model
+                if (options := self.config_options()) != self._options_sent:
+                    self._options_sent = options
+                    await self._send({"sessionUpdate": "config_option_update", "configOptions": options})
+            case _:
+                pass
+        for waiter in self._waiters:
+            if waiter.event is None and waiter.is_end(event):
+                waiter.event = event
+                waiter.done.set()
+
+    async def _send_outputs(self) -> None:
+        while True:
+            await anyio.sleep(_BEAT_S)
+            for update in self.updates.running_outputs():
+                await self._send(update)
+
+    async def _send(self, update: Update) -> None:
+        await self._connection.notify("session/update", {"sessionId": self.id, "update": update})
+
+    async def say(self, text: str) -> None:
+        await self._send(message(text))
+
+    async def submit(self, command: Command, is_end: Callable[[Event], bool]) -> Event:
+        """Returns the event that ends it, after everything up to it was sent. Raises CommandRefused, RpcError."""
+        waiter = _Waiter(is_end, anyio.Event())
+        self._waiters.append(waiter)
+        try:
+            await self.link.submit(command)
+            await waiter.done.wait()
+        finally:
+            self._waiters.remove(waiter)
+        if waiter.event is None:
+            raise RpcError(INTERNAL, f"{self.id} ended; send the prompt again to open it once more")
+        return waiter.event
+
+    # Prompts
+
+    async def prompt(self, blocks: Json) -> Json:
+        """One turn; why it stopped. Raises RpcError."""
+        turn = events.new_turn_id()
+        self._turns[turn] = False
+        try:
+            said = await anyio.to_thread.run_sync(read_prompt, blocks, self.workspace, self._store_picture)
+            status = await self.link.status()
+            if status.no_model:
+                raise RpcError(AUTH_REQUIRED, status.no_model)
+            if self._turns[turn]:
+                return {"stopReason": "cancelled"}
+            is_cut_off = status.end == "open" and isinstance(self.link, LiveSession) and len(self._turns) == 1
+            if is_cut_off and status.turn and said.text.strip().lower() == "continue":
+                del self._turns[turn]
+                turn = status.turn
+                self._turns[turn] = False
+                return await self._run_turn(turn, events.Continue())
+            return await self._run_turn(turn, events.Say(turn=turn, text=said.text, images=said.images))
+        finally:
+            self._turns.pop(turn, None)
+
+    def _store_picture(self, data: bytes, what: str) -> events.Image:
+        return store_picture(self.link, self.folder, data, what)
+
+    async def _run_turn(self, turn: TurnId, command: events.Say | events.Continue) -> Json:
+        self.updates.ours.add(turn)
+        try:
+            end = await self.submit(command, lambda event: _ends(event, turn))
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
+                await self._interrupt(turn)
+            raise
+        match end:
+            case events.TurnFailed(at_limit=True):
+                return {"stopReason": "max_turn_requests"}
+            case events.TurnFailed(error=error, temporary=temporary):
+                raise RpcError(INTERNAL, f"{error}{' (try again later)' if temporary else ''}")
+            case events.TurnInterrupted():
+                return {"stopReason": "cancelled"}
+            case _:
+                return {"stopReason": _STOP_REASONS[self.updates.finish]}
+
+    async def cancel(self) -> None:
+        """Stop every prompt that is under way."""
+        for turn in list(self._turns):
+            self._turns[turn] = True
+            await self._interrupt(turn)
+
+    async def _interrupt(self, turn: TurnId) -> None:
+        try:
+            await self.link.submit(events.Interrupt(target=turn))
+        except (CommandRefused, OwnerGone) as refusal:
+            logger.info("%s: %s", self.id, refusal)
+
+    async def _stop_turns(self) -> None:
+        with anyio.move_on_after(_STOP_S, shield=True):
+            await self.cancel()
+            for waiter in tuple(self._waiters):
+                await waiter.done.wait()
+
+    # Settings
+
+    async def set_mode(self, mode: str) -> None:
+        """Raises RpcError."""
+        plan = self.updates.plan
+        if mode == "plan":
+            change = events.Configure(plan=replace(plan, locked=True, state="planning"))
+        elif mode in get_args(events.Mode):
+            agreed = replace(plan, locked=False, state="executing") if plan.locked else None
+            change = events.Configure(mode=cast("events.Mode", mode), plan=agreed)
+        else:
+            raise RpcError(INVALID_PARAMS, f"no mode {mode!r}; choose {', '.join((*get_args(events.Mode), 'plan'))}")
+        await self.change(change)
+
+    def options_for(self, mode: str) -> Options | None:
+        """How it is to be reopened in this mode, where its files are mounted otherwise; None if it need not be."""
+        now = self.updates.mode
+        known = mode in get_args(events.Mode)
+        if mode == now or "read-only" not in (mode, now) or not known or not isinstance(self.link, LiveSession):
+            return None
+        if self._turns:
+            raise RpcError(INVALID_PARAMS, f"a turn is running; stop it, then choose {mode}")
+        # The log has the present model; other flags stay as given.
+        return replace(self._options, mode=mode, model=None, git_checkpoints=None, notices=())
+
+    async def set_model(self, model: str) -> None:
+        """Raises CommandRefused, RpcError."""
+        await self.change(events.Configure(model=model))
+
+    async def change(self, change: events.Configure | events.Rename) -> None:
+        with anyio.move_on_after(_CHANGE_S):
+            await self.submit(change, lambda event: isinstance(event, events.SessionChanged))
+
+    def modes(self) -> Json:
+        return {
+            "currentModeId": self.updates.mode_id,
+            "availableModes": [{"id": id_, "name": id_, "description": words} for id_, words in (*MODES, _PLAN)],
+        }
+
+    def config_options(self) -> list[Json]:
+        model = self.updates.model
+        known = {model: "", **dict(self._models)}
+        modes = [{"value": id_, "name": id_, "description": words} for id_, words in (*MODES, _PLAN)]
+        models = [
+            {"value": name, "name": name, **({"description": words} if words else {})}
+            for name, words in known.items()
+            if name
+        ]
+        select = {"type": "select"}
+        found: list[Json] = [
+            {"id": "mode", "name": "Mode", "category": "mode", **select, "currentValue": self.updates.mode_id}
+            | {"options": modes, "description": "What the agent may do without asking you."}
+        ]
+        if models:
+            found.append(
+                {"id": "model", "name": "Model", "category": "model", **select, "currentValue": model}
+                | {"options": models}
+            )
+        return found
+
+    def state(self) -> dict[str, Json]:
+        """Of the answer to a request that opens it. No `models`: some editors refuse what they do not know."""
+        self._options_sent = self.config_options()
+        return {"modes": self.modes(), "configOptions": self._options_sent}
+
+
+def _ends(event: Event, turn: TurnId) -> bool:
+    return isinstance(event, events.TurnEnded | events.TurnFailed | events.TurnInterrupted) and event.turn == turn

@@ -1,0 +1,188 @@
+"""`/v1/chat/completions`: a turn of the agent, or one question to a plain model, in OpenAI's chat format."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from secrets import token_hex
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
+from pinfold.events import Json
+from pinfold.front.server.event_stream import BEAT_S, EventStream
+from pinfold.front.server.wire import (
+    AGENT,
+    BEAT,
+    SESSION,
+    Wire,
+    caller_of,
+    error_object,
+    failed_status,
+    read_body,
+    told_errors,
+    usage_counts,
+    wire_of,
+)
+from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
+
+
+def routes() -> list[Route]:
+    return [Route("/v1/chat/completions", told_errors(complete), methods=["POST"])]
+
+
+class ChatAnswer(Struct):
+    """Collects pieces: the whole message, and what each piece adds to it."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: list[Called] = []
+    end: Ended | None = None
+    message: int | None = None
+
+    def add(self, piece: Piece) -> dict[str, Json]:
+        """The delta of a chunk; empty if there is nothing to send."""
+        match piece:
+            case Said(text=text, message=message):
+                if self.message not in (None, message) and self.text:
+                    text = f"\n\n{text}"
+                self.message = message
+                self.text += text
+                return {"content": text}
+            case Thinking(text=text):
+                self.thoughts += text
+                return {"reasoning_content": text}
+            case Called() as call:
+                self.calls = [*self.calls, call]
+                return {"tool_calls": [{"index": len(self.calls) - 1, **_tool_call(call)}]}
+            case Ended():
+                self.end = piece
+                return {}
+
+    def finish_reason(self) -> str:
+        if self.calls:
+            return "tool_calls"
+        return "length" if self.end and self.end.status == "incomplete" else "stop"
+
+    def to_message(self) -> dict[str, Json]:
+        told: dict[str, Json] = {"role": "assistant", "content": self.text or None, "refusal": None}
+        if self.thoughts:
+            told["reasoning_content"] = self.thoughts
+        if self.calls:
+            told["tool_calls"] = [_tool_call(call) for call in self.calls]
+        return told
+
+
+class _Reply(Struct, frozen=True):
+    """What every body and chunk of one completion has."""
+
+    wire: Wire
+    given: WireInput
+    model: str
+    pieces: AsyncIterator[Piece | None]
+    run: TurnRun | None
+    id: str
+    created: int
+
+    def envelope(self, kind: str) -> dict[str, Json]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "service_tier": "default"}
+
+    def headers(self) -> dict[str, str]:
+        return {SESSION: self.run.place.session} if self.run else {}
+
+    def remember(self, answer: ChatAnswer) -> None:
+        if self.run and answer.end and answer.end.status in ("completed", "waiting"):
+            self.wire.remember(self.given, self.run.place, answer.calls, answer.text)
+
+
+async def complete(request: Request) -> Response:
+    body, wire = await read_body(request), wire_of(request)
+    model = str(body.get("model") or AGENT)
+    if body.get("n") not in (None, 1):
+        raise BadRequest("n must be 1: a turn has one answer", "n")
+    given = read_chat(body)
+    terms = read_terms(body, given.instructions)
+    run = None
+    if await wire.is_agent(model):
+        run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")))
+        pieces = run.follow(BEAT_S)
+    else:
+        pieces = wire.models.ask(model, wire.plain_request(given, terms, body))
+    reply = _Reply(wire, given, model, pieces, run, f"chatcmpl-{token_hex(12)}", int(time.time()))
+    if body.get("stream"):
+        counts = bool(as_object(body.get("stream_options")).get("include_usage"))
+        return EventStream(_stream(reply, counts=counts), reply.headers())
+    return await _whole(reply)
+
+
+async def _whole(reply: _Reply) -> Response:
+    answer = ChatAnswer()
+    async for piece in reply.pieces:
+        if piece:
+            answer.add(piece)
+    assert answer.end is not None
+    reply.remember(answer)
+    if answer.end.status in ("failed", "cancelled"):
+        status = failed_status(answer.end)
+        return JSONResponse(error_object(answer.end.error, status), status, reply.headers())
+    choice = {
+        "index": 0,
+        "message": answer.to_message(),
+        "finish_reason": answer.finish_reason(),
+        "logprobs": None,
+    }
+    body = {**reply.envelope("chat.completion"), "choices": [choice], "usage": _usage(answer.end)}
+    return JSONResponse(body, headers=reply.headers())
+
+
+async def _stream(reply: _Reply, *, counts: bool) -> AsyncGenerator[str]:
+    answer = ChatAnswer()
+    more: dict[str, Json] = {"usage": None} if counts else {}
+
+    def chunk(delta: Mapping[str, Json], finish: str | None = None) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return _line({**reply.envelope("chat.completion.chunk"), "choices": [choice], **more})
+
+    yield chunk({"role": "assistant", "content": "", "refusal": None})
+    async for piece in reply.pieces:
+        if piece is None:
+            yield BEAT
+        elif delta := answer.add(piece):
+            yield chunk(delta)
+    assert answer.end is not None
+    reply.remember(answer)
+    if answer.end.status in ("failed", "cancelled"):
+        yield _line(error_object(answer.end.error, failed_status(answer.end)))
+    else:
+        yield chunk({}, answer.finish_reason())
+        if counts:
+            yield _line({**reply.envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer.end)})
+    yield "data: [DONE]\n\n"
+
+
+def _line(value: Mapping[str, Json]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+def _tool_call(call: Called) -> dict[str, Json]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _usage(end: Ended) -> dict[str, Json]:
+    told, cached, said = usage_counts(end)
+    return {
+        "prompt_tokens": told,
+        "completion_tokens": said,
+        "total_tokens": told + said,
+        "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

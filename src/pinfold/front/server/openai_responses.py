@@ -1,0 +1,272 @@
+"""`/v1/responses`: turns as responses that can be streamed, fetched again, gone on from, cancelled and deleted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from secrets import token_hex
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from pinfold.app.clients import Ended, Piece, TurnPlace
+from pinfold.app.session import CallerTerms
+from pinfold.events import Json
+from pinfold.front.server.event_stream import BEAT_S, EventStream
+from pinfold.front.server.response_items import ResponseItems
+from pinfold.front.server.wire import (
+    AGENT,
+    BEAT,
+    SESSION,
+    UnknownName,
+    Wire,
+    caller_of,
+    read_body,
+    told_errors,
+    usage_counts,
+    wire_of,
+)
+from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_response_input, read_terms
+
+_STATUS = {"waiting": "completed"}
+_ENDS = {"failed": "response.failed", "incomplete": "response.incomplete", "cancelled": "response.incomplete"}
+_RUNNING = ("queued", "in_progress")
+
+
+def routes() -> list[Route]:
+    one = "/v1/responses/{response}"
+    return [
+        Route("/v1/responses", told_errors(create), methods=["POST"]),
+        Route(one, told_errors(get), methods=["GET"]),
+        Route(one, told_errors(delete), methods=["DELETE"]),
+        Route(f"{one}/cancel", told_errors(cancel), methods=["POST"]),
+    ]
+
+
+class StoredResponse(Struct, frozen=True, kw_only=True):
+    """A response without what it says, which is in the log of its session."""
+
+    id: str
+    created_at: int
+    echo: dict[str, Json]
+    """What the request asked for, as a response repeats it."""
+    place: TurnPlace | None = None
+    body: dict[str, Json] | None = None
+    """The whole response, where no session has it."""
+
+    @property
+    def only_answer(self) -> bool:
+        return as_object(self.echo["text"]).get("format") != {"type": "text"}
+
+    def build(self, items: list[dict[str, Json]], end: Ended | None) -> dict[str, Json]:
+        """The response so far, or as it ended."""
+        status = _STATUS.get(end.status, end.status) if end else "in_progress"
+        failed = {"code": "server_error", "message": end.error} if end and status == "failed" else None
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return {
+            **self.echo,
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created_at,
+            "completed_at": end.at if end and status == "completed" else None,
+            "status": status,
+            "error": failed,
+            "incomplete_details": cut,
+            "output": items,
+            "usage": _usage(end) if end else None,
+        }
+
+
+def _echo(body: Mapping[str, Json], terms: CallerTerms, model: str) -> dict[str, Json]:
+    """The request's parts that a response repeats. Those that a turn does not have are as usual."""
+    form = as_object(body.get("text")).get("format") or {"type": "text"}
+    if form.get("type") == "json_schema":
+        form = {"description": None, "strict": True, "name": "answer", **form}
+    conversation = body.get("conversation")
+    tools = [
+        {
+            "type": "function",
+            "name": one.name,
+            "description": one.description,
+            "parameters": one.parameters,
+            "strict": None,
+        }
+        for one in terms.tools
+    ]
+    usual: dict[str, Json] = {
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "prompt_cache_key": None,
+        "safety_identifier": None,
+        "temperature": 1.0,
+        "tool_choice": "auto",
+        "top_p": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "top_logprobs": 0,
+        "truncation": "disabled",
+        "store": True,
+        "background": False,
+    }
+    given = {name: body[name] for name in usual if body.get(name) is not None}
+    return {
+        **usual,
+        **given,
+        "model": model,
+        "tools": tools,
+        "text": {"format": form},
+        "reasoning": {"effort": None, "summary": None, **as_object(body.get("reasoning"))},
+        "service_tier": "default",
+        **(
+            {"conversation": {"id": conversation} if isinstance(conversation, str) else conversation}
+            if conversation
+            else {}
+        ),
+    }
+
+
+class _Work(Struct, frozen=True):
+    """A response under way."""
+
+    wire: Wire
+    given: WireInput
+    stored: StoredResponse
+    pieces: AsyncIterator[Piece | None]
+
+    @property
+    def is_kept(self) -> bool:
+        return bool(self.stored.echo["store"])
+
+    def keep(self) -> None:
+        if self.is_kept:
+            self.wire.records.put("response", self.stored.id, self.stored)
+
+    def finish(self, items: ResponseItems) -> dict[str, Json]:
+        end, place = items.end, self.stored.place
+        body = self.stored.build(items.output, end)
+        if place and end and end.status in ("completed", "waiting"):
+            self.wire.remember(self.given, place, items.calls, items.text)
+        elif place is None and self.is_kept:
+            self.wire.records.put("response", self.stored.id, _with_body(self.stored, body))
+        return body
+
+    def headers(self) -> dict[str, str]:
+        return {SESSION: self.stored.place.session} if self.stored.place else {}
+
+
+def _with_body(stored: StoredResponse, body: dict[str, Json]) -> StoredResponse:
+    return StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, body=body)
+
+
+async def create(request: Request) -> Response:
+    body, wire = await read_body(request), wire_of(request)
+    work = await _begin(request, wire, body)
+    if body.get("background") and not body.get("stream"):
+        return JSONResponse(work.stored.build([], None), headers=work.headers())
+    if body.get("stream"):
+        return EventStream(_stream(work), work.headers())
+    items = ResponseItems(work.stored.id)
+    async for piece in work.pieces:
+        items.take(piece)
+    return JSONResponse(work.finish(items), headers=work.headers())
+
+
+async def _begin(request: Request, wire: Wire, body: dict[str, Json]) -> _Work:
+    model, previous = str(body.get("model") or AGENT), body.get("previous_response_id")
+    given = read_response_input(body)
+    terms = read_terms(body, given.instructions)
+    is_agent = await wire.is_agent(model)
+    after = _find(wire, str(previous)).place if previous else None
+    if previous and (after is None or not is_agent):
+        raise BadRequest(f"only responses of {AGENT} can be gone on from", "previous_response_id")
+    if body.get("background") and (not is_agent or body.get("store") is False):
+        raise BadRequest(f"background needs {AGENT} and store", "background")
+    stored = StoredResponse(id=f"resp_{token_hex(12)}", created_at=int(time.time()), echo=_echo(body, terms, model))
+    if not is_agent:
+        return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body)))
+    run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")), after=after)
+    stored = StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, place=run.place)
+    work = _Work(wire, given, stored, run.follow(BEAT_S))
+    work.keep()
+    return work
+
+
+async def _stream(work: _Work) -> AsyncGenerator[str]:
+    number = 0
+
+    def line(event: Mapping[str, Json]) -> str:
+        nonlocal number
+        told = json.dumps({**event, "sequence_number": number}, ensure_ascii=False)
+        number += 1
+        return f"event: {event['type']}\ndata: {told}\n\n"
+
+    begun = work.stored.build([], None)
+    yield line({"type": "response.created", "response": begun})
+    yield line({"type": "response.in_progress", "response": begun})
+    items = ResponseItems(work.stored.id)
+    async for piece in work.pieces:
+        if piece is None:
+            yield BEAT
+            continue
+        for event in items.add(piece):
+            yield line(event)
+    body = work.finish(items)
+    yield line({"type": _ENDS.get(str(body["status"]), "response.completed"), "response": body})
+    yield "data: [DONE]\n\n"
+
+
+async def get(request: Request) -> Response:
+    wire = wire_of(request)
+    return JSONResponse(await _read_again(wire, _find(wire, request.path_params["response"])))
+
+
+async def _read_again(wire: Wire, stored: StoredResponse) -> dict[str, Json]:
+    if stored.place is None:
+        return stored.body or stored.build([], None)
+    items = ResponseItems(stored.id)
+    async for piece in wire.turns.read_again(stored.place, only_answer=stored.only_answer):
+        items.take(piece)
+    return stored.build(items.output, items.end)
+
+
+async def delete(request: Request) -> Response:
+    wire = wire_of(request)
+    stored = _find(wire, request.path_params["response"])
+    wire.records.delete("response", stored.id)
+    return JSONResponse({"id": stored.id, "object": "response", "deleted": True})
+
+
+async def cancel(request: Request) -> Response:
+    """Only what was begun in the background can be cancelled, as with OpenAI; other turns by `Interrupt`."""
+    wire = wire_of(request)
+    stored = _find(wire, request.path_params["response"])
+    body = await _read_again(wire, stored)
+    if body["status"] in _RUNNING and stored.place:
+        await wire.turns.cancel(stored.place)
+        body = await _read_again(wire, stored)
+    return JSONResponse(body)
+
+
+def _find(wire: Wire, id_: str) -> StoredResponse:
+    stored = wire.records.get("response", id_, StoredResponse)
+    if stored is None:
+        raise UnknownName(f"no response is called {id_!r}; it may have been deleted", "response_id")
+    return stored
+
+
+def _usage(end: Ended) -> dict[str, Json]:
+    told, cached, said = usage_counts(end)
+    return {
+        "input_tokens": told,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": said,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": told + said,
+    }

@@ -1,0 +1,317 @@
+"""What the routes of the OpenAI protocols share: which session a request means, how its turn is begun, how errors are told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from weakref import WeakValueDictionary
+
+import anyio
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from pinfold.app import CommandRefused, ConfigError, Link, NoSuchSession
+from pinfold.app.clients import (
+    Called,
+    CallerTurns,
+    Ended,
+    PlainModels,
+    Prompt,
+    TurnPlace,
+    TurnRun,
+    describe_form,
+    loose_picture,
+    open_records,
+    store_picture,
+    write_file,
+)
+from pinfold.app.session import CallerTerms
+from pinfold.events import (
+    ActionId,
+    AssistantMessage,
+    Call,
+    Configure,
+    Json,
+    Message,
+    Mode,
+    Say,
+    ToolMessage,
+    UserMessage,
+    decode_json,
+    new_turn_id,
+)
+from pinfold.events import Request as ModelRequest
+from pinfold.front.server.endpoints import failure
+from pinfold.front.server.gate import CLIENT
+from pinfold.front.server.wire_input import AttachedFile, BadRequest, WireInput, WireMessage, digest_messages
+from pinfold.text import cap_text
+
+if TYPE_CHECKING:
+    from pinfold.app.clients import ServedSessions
+    from pinfold.events import BlobId
+
+logger = logging.getLogger(__name__)
+AGENT = "pinfold"
+BEAT = ": waiting\n\n"
+"""Sent while nothing else is: a turn may take long."""
+SESSION = "x-pinfold-session"
+KEY_HEADERS = (SESSION, "x-openwebui-chat-id", "x-librechat-conversation-id")
+"""Headers that name a conversation, in this order."""
+_EARLIER = 40_000
+"""Characters of an earlier conversation that a new session is told."""
+_WHOLE = 8000
+"""Bytes of an attached text that the model is told at once."""
+_ATTACHMENTS = "attachments"
+_SETTINGS = ("temperature", "top_p", "seed", "stop", "frequency_penalty", "presence_penalty")
+
+
+class StoredFile(Struct, frozen=True, kw_only=True):
+    id: str
+    filename: str
+    bytes: int
+    created_at: int
+    purpose: str
+    object: str = "file"
+    status: str = "processed"
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who asks, and in which conversation."""
+
+    key: str = ""
+    """Names the conversation, if anything does."""
+    session: str = ""
+    """The session itself, if it is named."""
+    client: str = ""
+
+
+class Wire:
+    """One for the server."""
+
+    def __init__(self, sessions: ServedSessions) -> None:
+        self.sessions = sessions
+        self.turns = CallerTurns(sessions, on_call=lambda call, place: self.records.put("call", call, place))
+        self.models = PlainModels()
+        self.records = open_records()
+        self._opening: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+    async def is_agent(self, model: str) -> bool:
+        """Raises BadRequest for a name that nothing has."""
+        if mode_of(model) is not None:
+            return True
+        if not await anyio.to_thread.run_sync(self.models.has, model):
+            raise UnknownName(f"no model is called {model!r}; GET /v1/models lists them", "model")
+        return False
+
+    async def begin(
+        self, given: WireInput, terms: CallerTerms, *, model: str, caller: Caller, after: TurnPlace | None = None
+    ) -> TurnRun:
+        """Start the turn that a request means. `after`: the turn it goes on from."""
+        if results := given.results:
+            place = self.records.get("call", next(iter(results)), TurnPlace)
+            if place is None:
+                raise BadRequest(f"no call {next(iter(results))} waits for a result")
+            link = await self.sessions.link(place.session)
+            return await self.turns.start(link, Prompt(results=results, at=place), terms)
+        # Two first requests of one conversation must not begin two sessions.
+        async with self._opening.setdefault(caller.key or new_turn_id(), anyio.Lock()):
+            link, is_new = await self._find(given, model, caller, after)
+        say = await self._say(link, given, terms, tell_past=is_new)
+        return await self.turns.start(link, Prompt(say=say), terms)
+
+    async def _find(self, given: WireInput, model: str, caller: Caller, after: TurnPlace | None) -> tuple[Link, bool]:
+        """The session, and whether it is new."""
+        key, past = caller.key, after
+        known = caller.session or (self.records.get("key", key, str) if key else None)
+        if given.before and not (after or caller.session):
+            past = self.records.get("prefix", digest_messages(given.before), TurnPlace)
+        link = None
+        try:
+            if past and (after or not known or past.session == known):
+                link = await self.turns.branch(past)
+            elif known:
+                link = await self.sessions.link(known)
+        except NoSuchSession:
+            if caller.session or after:
+                raise
+        mode = mode_of(model) or None
+        is_new = link is None
+        if link is None:
+            link = await self.sessions.create(mode=mode, client=caller.client)
+        elif mode and (await link.status()).mode != mode:
+            await link.submit(Configure(mode=mode))
+        if key:
+            self.records.put("key", key, link.session)
+        return link, is_new
+
+    async def _say(self, link: Link, given: WireInput, terms: CallerTerms, *, tell_past: bool) -> Say:
+        _, folder = self.sessions.find(link.session)
+        pictures = [data for one in given.new for data in one.pictures]
+        images = tuple([await anyio.to_thread.run_sync(store_picture, link, folder, data) for data in pictures])
+        words = [given.text]
+        if tell_past and given.before:
+            words.insert(0, _tell_earlier(given.before))
+        for file in self.files_in(given.new):
+            path = f"{_ATTACHMENTS}/{PurePosixPath(file.name).name or 'attachment'}"
+            workspace = Path((await link.status()).workspace)
+            await anyio.to_thread.run_sync(write_file, workspace, path, BytesIO(file.data))
+            words.append(_describe_file(file, path))
+        if terms.answer_schema is not None:
+            words.append(describe_form(terms.answer_schema))
+        return Say(turn=new_turn_id(), text="\n\n".join(filter(None, words)), images=images)
+
+    def files_in(self, messages: Iterable[WireMessage]) -> list[AttachedFile]:
+        """With what was uploaded before. Raises BadRequest."""
+        found: list[AttachedFile] = []
+        for file in (file for one in messages for file in one.files):
+            if file.file_id:
+                stored = self.records.get("file", file.file_id, StoredFile)
+                if stored is None:
+                    raise BadRequest(f"no file is called {file.file_id!r}")
+                data = self.records.content("file", file.file_id) or b""
+                file = replace(file, name=stored.filename, data=data)  # noqa: PLW2901
+            found.append(file)
+        return found
+
+    def remember(self, given: WireInput, place: TurnPlace, calls_made: Iterable[Called], text: str) -> None:
+        """So that the next request of this conversation finds its way."""
+        calls = tuple((call.id, call.name, call.arguments) for call in calls_made)
+        answer = WireMessage(role="assistant", text=text, calls=calls)
+        self.records.put("prefix", digest_messages([*given.messages, answer]), place)
+
+    def plain_request(self, given: WireInput, terms: CallerTerms, body: Mapping[str, Json]) -> ModelRequest:
+        """For a model without a session."""
+        blobs: dict[BlobId, bytes] = {}
+        messages: list[Message] = []
+        for one in given.messages:
+            files = [_describe_file(file, file.name) for file in self.files_in([one])]
+            text = "\n\n".join(filter(None, (one.text, *files)))
+            match one.role:
+                case "assistant":
+                    messages.append(AssistantMessage(text=text, calls=tuple(map(_call, one.calls))))
+                case "tool":
+                    messages.append(ToolMessage(id=ActionId(one.call), text=text))
+                case _:
+                    images = tuple(map(loose_picture, one.pictures))
+                    blobs |= {image.blob: data for image, data in zip(images, one.pictures, strict=True)}
+                    messages.append(UserMessage(text=text, images=images))
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or body.get("max_output_tokens")
+        settings = {name: body[name] for name in _SETTINGS if body.get(name) is not None}
+        form = describe_form(terms.answer_schema) if terms.answer_schema is not None else ""
+        return ModelRequest(
+            system="\n\n".join(filter(None, (terms.instructions, form))),
+            messages=tuple(messages),
+            tools=terms.tools,
+            settings={**settings, **({"max_tokens": limit} if limit else {})},
+            blobs=blobs,
+        )
+
+
+class UnknownName(BadRequest):
+    """There is no such model, response or file."""
+
+
+def wire_of(request: Request) -> Wire:
+    state = request.app.state
+    if not hasattr(state, "wire"):
+        state.wire = Wire(state.sessions)
+    return state.wire
+
+
+def mode_of(model: str) -> Mode | Literal[""] | None:
+    """Of a name of the agent: its mode, empty for the usual one; None for other names."""
+    if model == AGENT:
+        return ""
+    mode = model.removeprefix(f"{AGENT}-")
+    return cast("Mode", mode) if mode != model and mode in get_args(Mode) else None
+
+
+def caller_of(request: Request, conversation: Json = None) -> Caller:
+    """`conversation` names it where no header does."""
+    client = request.scope.get(CLIENT, "")
+    for name in KEY_HEADERS:
+        if value := request.headers.get(name):
+            if name == SESSION and value.startswith("s_"):
+                return Caller(session=value, client=client)
+            return Caller(key=f"{name}:{value}", client=client)
+    match conversation:
+        case str(value) | {"id": str(value)} if value:
+            return Caller(key=f"conversation:{value}", client=client)
+        case _:
+            return Caller(client=client)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def told_errors(handler: Handler) -> Handler:
+    """Every failure becomes an answer that clients of OpenAI understand."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:  # noqa: BLE001 - an unknown one is logged by `failure`
+            return wire_failure(error)
+
+    return handle
+
+
+def wire_failure(error: Exception) -> Response:
+    plain = failure(error)
+    status = 404 if isinstance(error, UnknownName) else plain.status_code
+    if isinstance(error, ConfigError) or (status == 409 and not isinstance(error, CommandRefused)):
+        status = 400
+    words = msgspec.json.decode(plain.body)["error"]["message"]
+    param = error.param if isinstance(error, BadRequest) else None
+    more = {"retry-after": plain.headers["retry-after"]} if "retry-after" in plain.headers else {}
+    return JSONResponse(error_object(words, status, param), status, more)
+
+
+def error_object(words: str, status: int, param: str | None = None) -> dict[str, Json]:
+    kinds = {404: "not_found_error", 409: "conflict_error", 429: "rate_limit_error"}
+    kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": words, "type": kind, "param": param, "code": kind}}
+
+
+def failed_status(end: Ended) -> int:
+    return 409 if end.status == "cancelled" else 503 if end.temporary else 500
+
+
+async def read_body(request: Request) -> dict[str, Json]:
+    """Raises BadRequest."""
+    try:
+        return decode_json(await request.body(), dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body must be a JSON object: {error}") from error
+
+
+def usage_counts(end: Ended) -> tuple[int, int, int]:
+    """Input, of that from a cache, output."""
+    return end.usage.input_tokens, end.usage.cached_tokens, end.usage.output_tokens
+
+
+def _tell_earlier(messages: Iterable[WireMessage]) -> str:
+    told = "\n\n".join(f"{one.role}: {one.text}" for one in messages if one.text)
+    return f"[The conversation so far, as the client has it:\n{cap_text(told, _EARLIER)}]"
+
+
+def _describe_file(file: AttachedFile, path: str) -> str:
+    head = f"[Attached: {path}, {len(file.data):,} bytes"
+    try:
+        text = file.data.decode("utf-8") if len(file.data) <= _WHOLE and b"\0" not in file.data else ""
+    except UnicodeDecodeError:
+        text = ""
+    return f"{head}:]\n{text}" if text else f"{head}. Read it with code.]"
+
+
+def _call(call: tuple[str, str, str]) -> Call:
+    id_, name, arguments = call
+    return Call(id=ActionId(id_), tool=name, args=decode_json(arguments.encode() or b"{}", dict[str, Any]))
