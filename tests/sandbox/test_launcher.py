@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from tests.sandbox.evaluation import as_user, value
 
 from pinfold.sandbox import Limits, Spec
+from pinfold.sandbox.providers.launcher import is_open
 from pinfold.sandbox.providers.namespaces import Namespaces
 
 pytestmark = [
@@ -233,3 +237,16 @@ async def test_when_a_session_is_closed_nothing_of_it_is_left(workspace: Path) -
 
 def running(mark: str) -> list[Path]:
     return [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in path.read_bytes()]
+
+
+def test_a_launcher_is_found_open_or_not_where_a_thousand_descriptors_are_in_use() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    try:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, socket.socket(fileno=fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 1500)) as high:
+            assert is_open(high)
+            theirs.close()
+            assert not is_open(high)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -243,6 +243,12 @@ class Log:
         if self._head:
             self._head.close()
 
+    async def aclose(self) -> None:
+        """As `close`; others go on while the last of it is put on disk."""
+        self.end_subscriptions()
+        await anyio.to_thread.run_sync(self._connection.close, limiter=self._thread)
+        self.close()
+
     def _pages(self, after: int, damage: Damage) -> Iterator[list[Row]]:
         last, acknowledged = after, self.seq
         damage.first_page = damage.first_page or self._is_mended

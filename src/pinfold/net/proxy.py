@@ -73,6 +73,8 @@ class Proxy:
         self._limits = limits or ProxyLimits()
         self._live: set[anyio.CancelScope] = set()
         self._meters: set[_Meter] = set()
+        self._met = anyio.Event()
+        """Set by a connection."""
 
     @asynccontextmanager
     async def listening(self, path: Path) -> AsyncGenerator[None]:
@@ -123,6 +125,9 @@ class Proxy:
 
     async def _report(self) -> None:
         while True:
+            if not self._live:  # many sessions never connect anywhere, and an idle one must not wake the process
+                self._met = anyio.Event()
+                await self._met.wait()
             await anyio.sleep(self._limits.report_s)
             try:
                 self.report()
@@ -133,6 +138,7 @@ class Proxy:
     async def _attend(self, peer: socket.socket) -> None:
         with closing(Line(peer)) as client, anyio.CancelScope() as scope:
             self._live.add(scope)
+            self._met.set()
             try:
                 await self._converse(client)
             except (OSError, BadRequest):

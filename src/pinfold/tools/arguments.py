@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import sys
 import types
 import typing
 import warnings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pydantic
     from pydantic_core import ErrorDetails
 
+_OURS = "pinfold."
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
@@ -28,6 +30,8 @@ TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydant
 _FAULTS = 5
 """Reported of one call."""
 _GIVEN = 60
+_KEPT = 512
+"""Docstrings and signatures that are remembered: every session makes its tools anew, mostly from the same functions."""
 
 
 REQUIRED: Final = inspect.Parameter.empty
@@ -80,13 +84,14 @@ class Argument(Struct, frozen=True, kw_only=True):
 class Described(Struct, frozen=True):
     text: str
     """Without the sections on parameters, results and errors."""
-    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def describe_function(function: Callable[..., object]) -> Described:
     return read_docstring(inspect.getdoc(function) or "")
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def read_docstring(text: str) -> Described:
     """Google, NumPy and reST style."""
     if "\n" not in text:
@@ -127,12 +132,23 @@ def _hints(function: Callable[..., object], title: str) -> Mapping[str, Hint]:
         plain = cast("functools.partial[Any]", plain).func
     if not inspect.isroutine(plain):
         plain = type(plain).__call__
+    module: str = getattr(plain, "__module__", None) or ""
+    annotations: Mapping[str, Any] = getattr(plain, "__annotations__", {})
     try:
+        if module.startswith(_OURS) and all(isinstance(hint, str) for hint in annotations.values()):
+            return _own_hints(module, tuple(annotations.items()))
         return get_type_hints(plain, include_extras=True)
     except NameError:  # a type that is made further down: it is there when the tool is used
         return {}
     except (SyntaxError, TypeError, AttributeError) as error:
         raise BadTool(f"{title} cannot be a tool: its types cannot be read: {error}") from error
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _own_hints(module: str, annotations: tuple[tuple[str, str], ...]) -> Mapping[str, Hint]:
+    """Types that a module of ours gives as text. It is never loaded again, so they stay the same."""
+    described = types.SimpleNamespace(__annotations__=dict(annotations))
+    return get_type_hints(described, vars(sys.modules[module]), include_extras=True)
 
 
 def _annotated_text(hint: Hint) -> str:

@@ -111,7 +111,8 @@ class ServedSessions:
         session = new_session_id()
         chosen = {"model.name": model, "run.mode": mode}
         flags = {**self.terms.flags, **{key: value for key, value in chosen.items() if value is not None}}
-        options = new_session_options(session, workspace or self.terms.workspace, flags)
+        place = workspace or self.terms.workspace
+        options = await anyio.to_thread.run_sync(new_session_options, session, place, flags)
         options = replace(options, title=title or None, **self.terms.mounted)
         self._refuse_more(client)
         live = await self._daemon.own(self.store.folder_of(session), session, options)
@@ -179,7 +180,8 @@ class ServedSessions:
         give_up_at = anyio.current_time() + _OTHER_OWNER_S
         while True:
             try:
-                return await self._daemon.own(folder, session, resume_options(session, folder, None, flags))
+                options = await anyio.to_thread.run_sync(resume_options, session, folder, None, flags)
+                return await self._daemon.own(folder, session, options)
             except SessionBusy:
                 if live := self._daemon.find(session):  # opened for someone else meanwhile
                     return live

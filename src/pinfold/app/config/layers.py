@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -236,8 +237,13 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
     return given
 
 
+@cache
+def _fields_of(section: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(section)
+
+
 def _from_environment(prefix: str, section: type[msgspec.Struct]) -> Iterator[tuple[str, dict[str, Json]]]:
-    for field in msgspec.structs.fields(section):
+    for field in _fields_of(section):
         variable = f"PINFOLD_{prefix}_{field.name}".upper()
         if (text := os.environ.get(variable)) is not None:
             try:

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import json
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -27,6 +28,7 @@ from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
 from pinfold.front.server import contents_api, files_api, openapi, protocols, sessions_api
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
+from pinfold.front.server.event_stream import SLOW_S
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
 
 access_log = logging.getLogger("pinfold.access")
@@ -41,6 +43,10 @@ _TYPES = {
 _WAITING = 1024
 _LEAVE_S = 3
 """How long open streams may take to end."""
+_KEEP_S = 75
+"""How long an unused connection stays open: longer than clients keep theirs, so that none sends into one that is being closed."""
+_TICK_S = 1.0
+_DESCRIPTORS = 65_536
 _TRIED = 50
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -210,6 +216,7 @@ class Started(Struct, frozen=True):
 
 async def serve(sessions: ServedSessions, address: Address, token: str, on_ready: Callable[[Started], None]) -> None:
     """Serve until a signal. Every session can be resumed afterwards."""
+    raise_descriptor_limit()
     listener = listen(address)
     port = listener.getsockname()[1]
     credentials = Credentials(token)
@@ -222,6 +229,7 @@ async def serve(sessions: ServedSessions, address: Address, token: str, on_ready
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            timeout_keep_alive=_KEEP_S,
             timeout_graceful_shutdown=_LEAVE_S,
         )
     )
@@ -232,18 +240,39 @@ async def serve(sessions: ServedSessions, address: Address, token: str, on_ready
         await http.serve(sockets=[listener])
 
 
+def raise_descriptor_limit() -> None:
+    """Every reader and every session takes descriptors; the usual limit is for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 class _Server(uvicorn.Server):
-    """Ignores signals: uvicorn would end the process before sessions are closed."""
+    """Ignores signals: uvicorn would end the process before sessions are closed. Wakes once a second, not ten times."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopped = anyio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # keeps the header `date` right
+            with anyio.move_on_after(_TICK_S):
+                await self._stopped.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
 
 
-async def _stop_on_signal(server: uvicorn.Server) -> None:
+async def _stop_on_signal(server: _Server) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
         async for _ in signals:
-            server.should_exit = True
+            server.stop()
 
 
 def listen(address: Address) -> socket.socket:
@@ -251,6 +280,8 @@ def listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # else what was sent to a reader that takes nothing is kept until it goes
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(2000 * SLOW_S))
     try:
         listener.bind((address.host, address.port))
     except OSError as error:

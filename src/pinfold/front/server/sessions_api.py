@@ -313,13 +313,16 @@ class EventList(Struct, frozen=True):
 async def events(call: Call[EventsQuery, Nothing]) -> Response | EventList:
     after = call.query.after
     if only(call.request.headers, "accept") == "application/json":
-        entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
-        return EventList(tuple(parse_json(entry_line(one)) for one in entries if one.seq > after))
+        return EventList(await anyio.to_thread.run_sync(_events_after, call.sessions, call.session, after))
     resumed = only(call.request.headers, "last-event-id")
     if resumed.isdecimal():
         after = int(resumed)
     link = await call.sessions.link(call.session, attended=True)
     return EventStream(stream_events(link, after))
+
+
+def _events_after(sessions: ServedSessions, session: str, after: int) -> tuple[dict[str, Json], ...]:
+    return tuple(parse_json(entry_line(one)) for one in sessions.entries(session) if one.seq > after)
 
 
 _ONE = "/api/sessions/{session}"

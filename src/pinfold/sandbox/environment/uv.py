@@ -128,11 +128,13 @@ def _follow(process: subprocess.Popen[bytes], on_line: Callable[[str], None] | N
     assert process.stderr is not None
     until = monotonic() + LIMIT_S
     said, rest, data = b"", b"", None
+    poll = select.poll()  # select() refuses descriptors above 1,023, which a busy server has
     with process.stderr as stderr:
+        poll.register(stderr, select.POLLIN)
         try:
             while data != b"":
                 lines = [b""]
-                if select.select([stderr], [], [], TICK_S)[0]:
+                if poll.poll(TICK_S * 1000):
                     data = os.read(stderr.fileno(), 1 << 16)
                     said += data
                     *lines, rest = (rest + data).split(b"\n")

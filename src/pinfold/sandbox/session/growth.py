@@ -23,6 +23,8 @@ from pinfold.sandbox.kernel.safe_files import FOLDER
 
 TICK_S, IDLE_S = 0.2, 0.5
 """How often the disk is looked at: while something runs, and between."""
+IDLE_MUCH_S, MUCH = 2.0, 8 << 30
+"""And between, while there is so much room that no disk fills it in that time."""
 SHARE = 0.05
 """Of the time, at most, is spent on counting while the disk does not shrink."""
 COUNT_S = 3.0
@@ -123,14 +125,21 @@ class Growth:
             self._look.cancel()
 
     def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(TICK_S if self._runs else IDLE_S, self._tick)
+        loop = asyncio.get_running_loop()
+        # All idle sessions of a process look at the same moments: a hundred of them wake it no more often than one.
+        idle_s = IDLE_S if self._room < MUCH else IDLE_MUCH_S
+        after_s = TICK_S if self._runs else idle_s - loop.time() % idle_s
+        self._timer = loop.call_at(round(loop.time() + after_s, 6), self._tick)
         if (self._look is None or self._look.done()) and self._is_due(has_changed=self._runs):
-            self._look = asyncio.get_running_loop().create_task(self.count(self._on_excess))
+            self._look = loop.create_task(self.count(self._on_excess))
+
+    @property
+    def _room(self) -> int:
+        return max(SLACK, self._allowed - self._grown)
 
     def _is_due(self, *, has_changed: bool) -> bool:
         """By what the disk has lost since the last count, or because it is time."""
-        room = max(SLACK, self._allowed - self._grown)
-        if self._free_then - self._free() > room // 2:
+        if self._free_then - self._free() > self._room // 2:
             return True
         return has_changed and perf_counter() - self._counted_at > self._took_s / SHARE
 

@@ -1,0 +1,1 @@
+"""What `bench/server.py` measures of a running `pinfold serve`."""

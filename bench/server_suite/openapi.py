@@ -1,0 +1,43 @@
+"""schemathesis over the server's own description: every answer is as it says, and none is an error of the server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.environments import make_environment
+from bench.server_suite.stage import Report, Stage
+
+VERSION = "4.32.5"
+LIMIT_S = 1200.0
+
+
+def measure_openapi(stage: Stage, report: Report) -> None:
+    """All but the stream of events, which does not end."""
+    with TemporaryDirectory(prefix="pinfold-schemathesis-") as place:
+        python = make_environment(Path(place) / "env", (f"schemathesis=={VERSION}",))
+        command = [
+            python.with_name("schemathesis"),
+            "run",
+            f"{stage.served.url}/openapi.json",
+            *("--header", f"Authorization: Bearer {stage.served.token}"),
+            *("--exclude-path-regex", "/events$"),
+            *("--workers", "1", "--no-color", "--seed", "1"),
+        ]
+        ran = subprocess.run(
+            [str(part) for part in command],
+            cwd=place,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    if ran.returncode:
+        print(ran.stdout[-4000:], ran.stderr[-1000:], flush=True)
+    tally = re.findall(r"[\d,]+ generated[^\n]*|\d+ passed[^\n]*|[\d,]+ test cases?[^\n]*", ran.stdout)
+    report.tell("schemathesis over /openapi.json", "; ".join(tally[:3]) or f"ended with {ran.returncode}")
+    report.judge("its failures (its exit code)", ran.returncode, 0)
