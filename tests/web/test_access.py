@@ -110,6 +110,7 @@ def test_one_asks_approves_undoes_and_uploads_by_keyboard(
     expect(conversation.get_by_text("Written.")).to_be_visible()
     assert (folder / "workspace" / "AGENTS.md").exists()
 
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)  # else there is nothing to undo yet
     keys.press("Alt+z")
     expect(
         conversation.get_by_text(re.compile("^Undid cell 1. Variables and files are as at the start."))
