@@ -75,7 +75,7 @@ async def measure(part: str, stage: Stage, report: Report, minutes: float, *, qu
         case "openapi":
             from bench.server_suite.openapi import measure_openapi
 
-            measure_openapi(stage, report)
+            measure_openapi(stage, report, quick=quick)
         case _:
             raise AssertionError(part)
 
