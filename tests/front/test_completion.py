@@ -124,7 +124,7 @@ def offered(line: str) -> list[str]:
 
 @pytest.mark.usefixtures("session")
 def test_commands_options_modes_formats_sessions_and_models_are_offered() -> None:
-    assert offered("pinfold se") == ["sessions", "secret"]
+    assert offered("pinfold se") == ["sessions", "serve", "secret"]
     assert offered("pinfold run --max-s") == ["--max-steps", "--max-seconds"]
     assert offered("pinfold run --mode a") == ["ask", "auto"]
     assert "bundle" in offered("pinfold export last --to b")
@@ -142,7 +142,7 @@ def test_bash_completes() -> None:
     if not shutil.which("bash"):
         pytest.skip("no bash")
     names, sessions, nothing = in_bash("pinfold se", "pinfold resume my", "pinfold nothing x")
-    assert (names, sessions, nothing) == (["sessions", "secret"], ["my-work"], [])
+    assert (names, sessions, nothing) == (["sessions", "serve", "secret"], ["my-work"], [])
 
 
 @pytest.mark.usefixtures("in_path", "session")

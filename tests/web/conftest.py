@@ -76,11 +76,12 @@ def context(browser: Browser) -> Generator[BrowserContext]:
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Page:
+def page(context: BrowserContext) -> Generator[Page]:
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    return page
+    yield page
+    assert problems == []
 
 
 @pytest.fixture(scope="session")

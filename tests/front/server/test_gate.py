@@ -145,6 +145,17 @@ def test_a_login_code_is_good_once_and_for_a_minute() -> None:
     assert credentials.log_in(late) is None
     assert credentials.log_in("") is None
     assert credentials.name_of(token), "a page stays logged in"
+    assert Credentials(TOKEN).name_of(token), "also when the server is started again"
+    assert Credentials("u" * 32).name_of(token) == "", "but not with another token"
+    for forged in (
+        token[:-1],
+        f"{token}0",
+        token.replace(".", ""),
+        f"{'0' * 32}.{token.partition('.')[2]}",
+        "ü.x",
+        ".",
+    ):
+        assert credentials.name_of(forged) == "", forged
 
 
 async def test_a_ticket_opens_its_own_path_once(gate: Gate) -> None:

@@ -197,7 +197,7 @@ def test_bad_input_gets_one_clear_line(client: httpx2.Client) -> None:
         ("POST", f"{url}/commands", {"kind": "Dance"}, 422, "Dance"),
         ("POST", f"{url}/commands", {}, 422, "kind"),
         ("POST", f"{url}/undo", {}, 409, "no cell to undo"),
-        ("POST", f"{url}/fork", {"to": 99}, 409, "99"),
+        ("POST", f"{url}/fork", {"title": "half-made", "to": 99}, 409, "99"),
         ("POST", "/api/sessions/s_none/undo", {}, 404, "there is no session"),
         ("GET", f"{url}/blobs/sha256:00", None, 404, ""),
     ):
@@ -206,6 +206,7 @@ def test_bad_input_gets_one_clear_line(client: httpx2.Client) -> None:
         message = response.json()["error"]["message"]
         assert words.lower() in message.lower(), message
         assert "\n" not in message
+    assert "half-made" not in client.get("/api/sessions").text, "a branch that cannot be had leaves nothing"
     assert client.post("/api/sessions", content=b"{", headers={"Content-Type": "application/json"}).status_code == 400
 
 

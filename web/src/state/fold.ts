@@ -191,8 +191,7 @@ function applyUserSpoke(view: View, event: EventOf<"UserSpoke">): void {
     version: 0,
     turn: event.turn,
     text: event.text,
-    at: event.at ?? "",
-    images: event.images.map((image) => image.blob),
+    images: event.images,
   };
   view.items.push(item);
 }

@@ -16,8 +16,7 @@ interface ItemHead {
 export interface UserItem extends ItemHead {
   type: "user";
   text: string;
-  at: string;
-  images: string[];
+  images: { mime: string; blob: string }[];
 }
 
 export interface TextItem extends ItemHead {

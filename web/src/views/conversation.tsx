@@ -161,8 +161,8 @@ function UserView({ session, item }: { session: string; item: UserItem }) {
   return (
     <article class={`said ${item.forgotten ? "forgotten" : ""}`} aria-label="You">
       <p>{item.text}</p>
-      {item.images.map((blob) => (
-        <Picture key={blob} session={session} blob={blob} mime="image/png" label="Attached picture" />
+      {item.images.map(({ mime, blob }) => (
+        <Picture key={blob} session={session} blob={blob} mime={mime} label="Attached picture" />
       ))}
     </article>
   );

@@ -34,10 +34,9 @@ export function DisplayView({ session, display, label }: { session: string; disp
   );
 }
 
-export function useBlob(session: string, blob: string | null, mime: string): { url: string; data: Blob } | null {
+function useBlob(session: string, blob: string, mime: string): { url: string; data: Blob } | null {
   const [found, setFound] = useState<{ url: string; data: Blob } | null>(null);
   useEffect(() => {
-    if (!blob) return;
     let url = "";
     let gone = false;
     readBlob(session, blob)

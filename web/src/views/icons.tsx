@@ -10,8 +10,6 @@ const PATHS = {
   menu: "M2 4h12M2 8h12M2 12h12",
   more: "M3.5 8h.01M8 8h.01M12.5 8h.01",
   close: "M4 4l8 8M12 4l-8 8",
-  down: "M4 6l4 4 4-4",
-  right: "M6 4l4 4-4 4",
   file: "M4 2h5l3 3v9H4zM9 2v3h3",
   folder: "M2 4h4l1.5 1.5H14V13H2z",
   upload: "M8 11V3M5 6l3-3 3 3M3 13h10",
@@ -21,8 +19,6 @@ const PATHS = {
   sun: "M8 10.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5ZM8 1.5v1.5M8 13v1.5M1.5 8H3M13 8h1.5M3.4 3.4l1 1M11.6 11.6l1 1M3.4 12.6l1-1M11.6 4.4l1-1",
   moon: "M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5Z",
   help: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12ZM6.3 6.4a1.7 1.7 0 1 1 2.6 1.5c-.6.4-.9.7-.9 1.3M8 11.2h.01",
-  check: "M3 8.5l3.5 3.5L13 5",
-  clock: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12ZM8 5v3.2l2 1.3",
 } as const;
 
 export type IconName = keyof typeof PATHS;

@@ -33,7 +33,6 @@ export interface MenuEntry {
   label: string;
   hint?: string;
   run: () => void;
-  bad?: boolean;
 }
 
 /** A button that opens a list of actions: arrow keys move, Escape closes. */
@@ -84,7 +83,6 @@ export function Menu({ icon, label, text, entries }: { icon: IconName; label: st
               key={entry.label}
               type="button"
               role="menuitem"
-              class={entry.bad ? "bad" : ""}
               onClick={() => {
                 setOpen(false);
                 entry.run();

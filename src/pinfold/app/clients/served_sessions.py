@@ -26,6 +26,7 @@ from pinfold.events import (
     ActionStarted,
     Entry,
     Mode,
+    PinfoldError,
     Rewind,
     SessionId,
     TurnId,
@@ -135,17 +136,24 @@ class ServedSessions:
     async def fork(self, name: str, *, title: str = "", to: int | None = None, attended: bool = True) -> Link:
         """A second session that goes on from where this one is, or with the variables it had after cell `to`.
 
-        Both work in the same folder, whose files stay as they are.
+        Both work in the same folder, whose files stay as they are. Raises CommandRefused if the variables of that cell are not kept.
         """
         source, _ = self.find(name)
         session, _ = await fork(self.store, source, title or None)
         link = await self.link(session, attended=attended)
         if to is not None:
-            later = _turn_after(self.entries(session), to)
-            await rewind(link, Undo(to=to, what="variables"), (await status_now(link)).seq)
-            if later:
-                await rewind(link, Rewind(turn=later, what="chat"), (await status_now(link)).seq)
+            try:
+                await self._go_back(link, to)
+            except PinfoldError:
+                await self.remove(session)
+                raise
         return link
+
+    async def _go_back(self, link: Link, to: int) -> None:
+        later = _turn_after(self.entries(link.session), to)
+        await rewind(link, Undo(to=to, what="variables"), (await status_now(link)).seq)
+        if later:
+            await rewind(link, Rewind(turn=later, what="chat"), (await status_now(link)).seq)
 
     async def remove(self, name: str) -> None:
         """Raises NoSuchSession, SessionBusy."""

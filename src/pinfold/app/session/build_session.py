@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack, suppress
 from itertools import groupby
 from pathlib import Path
@@ -33,15 +34,16 @@ from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, format_instructions
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.project_files import SERVERS
-from pinfold.engine import Choice
-from pinfold.events import Json, SessionOpened
+from pinfold.engine import Choice, State
+from pinfold.events import ActionFinished, ActionId, ActionStarted, Entry, Json, SessionOpened
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.policy import Guards, strict
-from pinfold.sandbox import Mount, Provider, Session, Spec, is_built_in, provider_named
+from pinfold.sandbox import Mount, Provider, SandboxUnavailable, Session, Spec, is_built_in, provider_named
 from pinfold.sandbox.contract import SKILLS
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.launcher import look_in
+from pinfold.text import join_numbers
 from pinfold.tools import Registry, Tool, as_tool
 
 if TYPE_CHECKING:
@@ -323,3 +325,38 @@ def opened_event(
         mounts={str(mount.path): mount.writable for mount in options.mounts or ()},
         **became,
     )
+
+
+async def report_restored(runner: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Json]:
+    """The fields of SessionOpened that say what became of the variables."""
+    if not state.cells:
+        return {}
+    try:
+        back = await runner.restore_variables()
+    except SandboxUnavailable as error:
+        return {"lost": (f"all Python variables ({error})",)}
+    if back is None:
+        return {"lost": ("all Python variables",)}
+    lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
+    if back.missing:
+        names = ", ".join(sorted(_find_changed_names(entries, {*back.missing})))
+        lost.append(f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}")
+    # Names that begin with `_` are not listed among variables, and a loss is said of any.
+    listed = [it for it in back.labels if not it.name.startswith("_")]
+    return {
+        "restored": tuple(it.name for it in listed if it.status == "restored"),
+        "replayed": tuple(it.name for it in listed if it.status == "replayed"),
+        "lost": tuple(lost),
+    }
+
+
+def _find_changed_names(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
+    """Names that these cells have added or changed, as far as was seen."""
+    ids: set[ActionId] = set()
+    names: set[str] = set()
+    for event in (entry.event for entry in entries):
+        if isinstance(event, ActionStarted) and event.cell in cells:
+            ids.add(event.id)
+        elif isinstance(event, ActionFinished) and event.id in ids and event.variables:
+            names |= {*event.variables.added, *event.variables.changed}
+    return names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from pinfold.app.session.build_session import (
     build_spec,
     fill_from_past,
     opened_event,
+    report_restored,
     resolve_sandbox,
     start_servers,
 )
@@ -35,9 +36,7 @@ from pinfold.app.trust.untrusted_files import Writer, notice
 from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, Performed, State, Verified, fold
 from pinfold.events import (
     FLOW,
-    ActionFinished,
     ActionId,
-    ActionStarted,
     BlobId,
     CallTool,
     Entry,
@@ -51,8 +50,8 @@ from pinfold.events import (
 from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards
-from pinfold.sandbox import NotSupported, Paged, PageQuery, SandboxUnavailable, Variable, VariablePage
-from pinfold.text import cap_text, first_line, join_numbers
+from pinfold.sandbox import NotSupported, Paged, PageQuery, Variable, VariablePage
+from pinfold.text import cap_text, first_line
 
 if TYPE_CHECKING:
     from pinfold.app.session.agents import Agents
@@ -293,9 +292,8 @@ def _read_log(folder: Path | None, session: SessionId) -> tuple[RedactingLog, Da
 @asynccontextmanager
 async def open_session(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
-    disk = anyio.CapacityLimiter(
-        1
-    )  # not the common one: tools that hang there must not keep sessions from being opened
+    # Not the common one: tools that hang there must not keep sessions from being opened.
+    disk = anyio.CapacityLimiter(1)
     log, damage, entries, state = await anyio.to_thread.run_sync(_read_log, folder, session, limiter=disk)
     ends = AsyncExitStack()
     ends.push_async_callback(log.aclose)
@@ -325,7 +323,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
             ends.push_async_callback(runner.close)
             tasks.start_soon(runner.way.serve)  # before the sandbox, which is given it, comes back
             marked = await _mark_outside_files(runner, session, imported or state.untrusted)
-            back = await _report_restored(runner, state, entries)
+            back = await report_restored(runner, state, entries)
             opened = opened_event(options, runner, switching, imported=imported, untrusted=bool(marked), **back)
             core = _core(options, log, runner, state, switching)
             if spec.writable:
@@ -424,38 +422,3 @@ def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, st
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""
         said.append(f"The log was damaged: {damage}. The rest is intact{kept}.")
     return [*events, *(Noticed(text=text) for text in said)]
-
-
-async def _report_restored(runner: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Json]:
-    """The fields of SessionOpened that say what became of the variables."""
-    if not state.cells:
-        return {}
-    try:
-        back = await runner.restore_variables()
-    except SandboxUnavailable as error:
-        return {"lost": (f"all Python variables ({error})",)}
-    if back is None:
-        return {"lost": ("all Python variables",)}
-    lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
-    if back.missing:
-        names = ", ".join(sorted(_find_changed_names(entries, {*back.missing})))
-        lost.append(f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}")
-    # Names that begin with `_` are not listed among variables, and a loss is said of any.
-    listed = [it for it in back.labels if not it.name.startswith("_")]
-    return {
-        "restored": tuple(it.name for it in listed if it.status == "restored"),
-        "replayed": tuple(it.name for it in listed if it.status == "replayed"),
-        "lost": tuple(lost),
-    }
-
-
-def _find_changed_names(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
-    """Names that these cells have added or changed, as far as was seen."""
-    ids: set[ActionId] = set()
-    names: set[str] = set()
-    for event in (entry.event for entry in entries):
-        if isinstance(event, ActionStarted) and event.cell in cells:
-            ids.add(event.id)
-        elif isinstance(event, ActionFinished) and event.id in ids and event.variables:
-            names |= {*event.variables.added, *event.variables.changed}
-    return names

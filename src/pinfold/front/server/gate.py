@@ -58,10 +58,13 @@ class _Expiring:
 
 
 class Credentials:
-    """The token of API clients, the tokens of pages, codes to log in with and tickets for downloads."""
+    """The token of API clients, the tokens of pages, codes to log in with and tickets for downloads.
+
+    A page's token is made from that of API clients, so that a page stays logged in when the server is started again.
+    """
 
     def __init__(self, token: str, clock: Callable[[], float] = monotonic) -> None:
-        self._tokens: OrderedDict[bytes, None] = OrderedDict({token.encode(): None})
+        self._token = token.encode()
         self._codes = _Expiring(clock)
         self._tickets = _Expiring(clock)
 
@@ -69,14 +72,8 @@ class Credentials:
         return self._codes.issue()
 
     def log_in(self, code: str) -> str | None:
-        """A token for a page, kept until the server ends; None if the code is not good."""
-        if not self._codes.redeem(code):
-            return None
-        token = secrets.token_urlsafe(32)
-        self._tokens[token.encode()] = None
-        if len(self._tokens) > _KEPT:
-            del self._tokens[list(self._tokens)[1]]  # the first is that of API clients
-        return token
+        """A token for a page; None if the code is not good."""
+        return self._page_token(secrets.token_hex(16)) if self._codes.redeem(code) else None
 
     def issue_ticket(self, path: str) -> str:
         return self._tickets.issue(path)
@@ -86,10 +83,16 @@ class Credentials:
 
     def name_of(self, token: str) -> str:
         """Who brings this token, by a name that tells nothing of it; empty if it is not known."""
+        name = token.partition(".")[0]
         given = token.encode("utf-8", "replace")
-        # No early end: the time must not tell which one it was.
-        found = [number for number, known in enumerate(self._tokens) if hmac.compare_digest(given, known)]
-        return f"client-{found[0]}" if found else ""
+        if hmac.compare_digest(given, self._token):
+            return "api"
+        return (
+            f"page {name[:8]}" if hmac.compare_digest(given, self._page_token(name).encode("utf-8", "replace")) else ""
+        )
+
+    def _page_token(self, name: str) -> str:
+        return f"{name}.{hmac.new(self._token, name.encode('utf-8', 'replace'), 'sha256').hexdigest()}"
 
 
 class Gate:
