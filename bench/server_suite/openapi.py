@@ -12,13 +12,14 @@ from bench.environments import make_environment
 from bench.server_suite.stage import Report, Stage
 
 VERSION = "4.32.5"
+ENVIRONMENT = Path(__file__).resolve().parents[1] / "out" / "schemathesis"
 LIMIT_S = 1200.0
 
 
-def measure_openapi(stage: Stage, report: Report) -> None:
+def measure_openapi(stage: Stage, report: Report, *, quick: bool) -> None:
     """All but the stream of events, which does not end."""
+    python = make_environment(ENVIRONMENT, (f"schemathesis=={VERSION}",))
     with TemporaryDirectory(prefix="pinfold-schemathesis-") as place:
-        python = make_environment(Path(place) / "env", (f"schemathesis=={VERSION}",))
         command = [
             python.with_name("schemathesis"),
             "run",
@@ -26,6 +27,7 @@ def measure_openapi(stage: Stage, report: Report) -> None:
             *("--header", f"Authorization: Bearer {stage.served.token}"),
             *("--exclude-path-regex", "/events$"),
             *("--workers", "1", "--no-color", "--seed", "1"),
+            *(("--max-examples", "10") if quick else ()),
         ]
         ran = subprocess.run(
             [str(part) for part in command],
@@ -38,6 +40,6 @@ def measure_openapi(stage: Stage, report: Report) -> None:
         )
     if ran.returncode:
         print(ran.stdout[-4000:], ran.stderr[-1000:], flush=True)
-    tally = re.findall(r"[\d,]+ generated[^\n]*|\d+ passed[^\n]*|[\d,]+ test cases?[^\n]*", ran.stdout)
-    report.tell("schemathesis over /openapi.json", "; ".join(tally[:3]) or f"ended with {ran.returncode}")
+    tally = re.search(r"[\d,]+ generated[^\n]*", ran.stdout)
+    report.tell("schemathesis over /openapi.json", f"cases: {tally[0]}" if tally else f"ended with {ran.returncode}")
     report.judge("its failures (its exit code)", ran.returncode, 0)

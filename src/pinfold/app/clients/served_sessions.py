@@ -157,9 +157,16 @@ class ServedSessions:
 
     async def remove(self, name: str) -> None:
         """Raises NoSuchSession, SessionBusy."""
-        session, _ = self.find(name)
-        await self._daemon.close_session(session)
-        await anyio.to_thread.run_sync(self.store.remove, session)
+        session, folder = self.find(name)
+        give_up_at = anyio.current_time() + _OTHER_OWNER_S
+        while True:
+            await self._daemon.close_session(session)
+            try:
+                return await anyio.to_thread.run_sync(self.store.remove, session)
+            except SessionBusy:  # perhaps of a list of sessions, which holds each lock for a moment
+                if holder_of(folder) not in (None, os.getpid()) or anyio.current_time() > give_up_at:
+                    raise
+            await anyio.sleep(_LOOK_AGAIN_S)
 
     def entries(self, name: str) -> list[Entry]:
         """All that is on record, without opening the session."""
