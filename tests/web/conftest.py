@@ -28,7 +28,7 @@ def find_chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while it is open no test with an event loop of its own can run here
 def browser() -> Generator[Browser]:
     found = find_chromium()
     with sync_playwright() as playwright:
