@@ -91,9 +91,11 @@ async def test_a_sub_agent_has_the_variables_of_the_running_cell_and_brings_back
 
 async def test_several_work_at_once_and_conflicts_are_named(workspace: Path, script: Script, cell: Cell) -> None:
     (workspace / "both.txt").write_text("old\n")
+    # None ends before all have begun: one that begins later sees what the others have brought, and is in no conflict.
+    waits = "import os, time; open(f'/tmp/begun{me}', 'w').close()\nwhile sum(os.path.exists(f'/tmp/begun{n}') for n in range(3)) < 3: time.sleep(0.01)"
     writes = "open('both.txt', 'a').write(str(me)); open(f'own{me}.txt', 'w').write('y')"
     models = [
-        script(cell(f"me = {n}; number = {n} * 10; {writes}; keep('number')"), {"text": "ok"}, name=f"m{n}")
+        script(cell(f"me = {n}; {waits}\nnumber = {n} * 10; {writes}; keep('number')"), {"text": "ok"}, name=f"m{n}")
         for n in range(3)
     ]
     async with opened(workspace) as live:

@@ -66,22 +66,27 @@ def serve(folder: Path) -> Generator[Callable[[], str]]:
         port = one.getsockname()[1]
     running: list[subprocess.Popen[bytes]] = []
 
+    def wait_until(is_up: bool) -> None:
+        until = time.monotonic() + UP_S
+        while time.monotonic() < until:
+            with socket.socket() as one:
+                if (one.connect_ex(("127.0.0.1", port)) == 0) == is_up:
+                    return
+            time.sleep(0.02)
+        raise TimeoutError("the server did not come up, or did not end")
+
     def end() -> None:
         for process in running:
             process.kill()
             process.wait()
+        wait_until(is_up=False)  # what was killed is who started it
 
     def begin() -> str:
         end()
         argv = [sys.executable, *forked(str(NOTES), str(folder), str(port))]
         running[:] = [subprocess.Popen(argv, stderr=subprocess.DEVNULL)]
-        until = time.monotonic() + UP_S
-        while time.monotonic() < until:
-            with socket.socket() as one:
-                if one.connect_ex(("127.0.0.1", port)) == 0:
-                    return f"http://127.0.0.1:{port}/mcp"
-            time.sleep(0.02)
-        raise TimeoutError("the server did not come up")
+        wait_until(is_up=True)
+        return f"http://127.0.0.1:{port}/mcp"
 
     yield begin
     end()
