@@ -155,7 +155,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     own = {f"XDG_{name.upper()}_HOME": str(folder / "xdg" / name) for name in ("config", "data", "state", "cache")}
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    own["PINFOLD_SANDBOX_BUILD"] = "off"
+    own |= {"PINFOLD_SANDBOX_BUILD": "off", "PINFOLD_SANDBOX_WARM": "off"}
     return {**kept, **own, "HOME": str(home), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **more}
 
 
