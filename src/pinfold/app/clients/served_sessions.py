@@ -19,7 +19,7 @@ from pinfold.app.ownership.owner import Link, RemoteSession
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import SessionStatus, new_session_options, resume_options
 from pinfold.app.storage.lock import holder_of
-from pinfold.app.storage.session_store import SessionStore, StoredSession, read_session
+from pinfold.app.storage.session_store import SessionStore, read_session
 from pinfold.app.tasks import background
 from pinfold.events import (
     ActionFinished,
@@ -89,10 +89,6 @@ class ServedSessions:
                 self._daemon.stop()
                 with anyio.CancelScope(shield=True):
                     await ended.wait()
-
-    def stored(self) -> list[StoredSession]:
-        """Every session of the user's, the most recently used first."""
-        return self.store.sessions()
 
     def find(self, name: str) -> tuple[SessionId, Path]:
         """Raises NoSuchSession."""

@@ -6,14 +6,11 @@ HTTP requests are checked for token, host and origin. Recent events are kept for
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import os
 import secrets
-import signal
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -32,13 +29,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold import __version__
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ClientSessions
+from pinfold.front.http_server import SIGNALS, HttpServer, is_loopback, only_value
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
 from pinfold.front.mcp_server.session_view import SessionView
 
 PATH = "/mcp"
 PORT = 8484
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BODY = 16 << 20
 """Bytes of one request: the largest file in base64, and some."""
 _CLIENTS = 256
@@ -116,7 +113,7 @@ async def serve_stdio(offer: Offer) -> None:
 
 
 async def _leave_on_signal(offering: ClientSessions) -> None:
-    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
         await anext(signals)
         await offering.end()
         # A thread of the SDK waits for the client's next line and cannot be woken.
@@ -161,26 +158,12 @@ async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: C
         config = uvicorn.Config(
             guard, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=_LEAVE_S, server_header=False
         )
-        http = _Server(config)
+        http = HttpServer(config)
         async with background() as tasks:
-            tasks.start_soon(_stop_on_signal, http)
+            tasks.start_soon(http.stop_on_signal)
             listener.listen(_WAITING)
             on_ready(f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}{PATH}")
             await http.serve(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """Ignores signals: uvicorn would end the process before sessions are closed."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
-async def _stop_on_signal(server: uvicorn.Server) -> None:
-    with anyio.open_signal_receiver(*_SIGNALS) as signals:
-        async for _ in signals:
-            server.should_exit = True
 
 
 def _listener(place: ListenAddress) -> socket.socket:
@@ -194,13 +177,6 @@ def _listener(place: ListenAddress) -> socket.socket:
             f"cannot listen at {place.host}:{place.port}: {error.strerror}; name another with --http HOST:PORT"
         ) from error
     return listener
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _has_port(name: str) -> bool:
@@ -251,13 +227,13 @@ class Guard:
         if refusal := self._refusal(scope["method"], headers):
             await refusal(scope, receive, send)
             return
-        session = _only(headers, SESSION)
+        session = only_value(headers, SESSION)
         # The request that opens a session does not know its id yet.
         client = self._clients.get(session) or secrets.token_hex(8)
 
         async def send_and_note(message: Message) -> None:
             begins = message["type"] == "http.response.start" and not session
-            if begins and (opened := _only(Headers(raw=message.get("headers", [])), SESSION)):
+            if begins and (opened := only_value(Headers(raw=message.get("headers", [])), SESSION)):
                 self._clients[opened] = client
                 if len(self._clients) > _REMEMBERED:  # clients that left without notice
                     del self._clients[next(iter(self._clients))]
@@ -271,24 +247,18 @@ class Guard:
 
     def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
         origins = headers.getlist("origin")
-        token = _only(headers, "authorization")
+        token = only_value(headers, "authorization")
         is_bearer = token[: len(_BEARER)].lower() == _BEARER
-        if _only(headers, "host").lower() not in self._hosts:
+        if only_value(headers, "host").lower() not in self._hosts:
             return _refuse(421, "unknown host name")
         if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
             return _refuse(403, "requests from other sites are not allowed")
         if not (is_bearer and hmac.compare_digest(token[len(_BEARER) :].encode("utf-8", "replace"), self._token)):
             return _refuse(401, "a bearer token is needed", {"www-authenticate": "Bearer"})
-        kind = _only(headers, "content-type").partition(";")[0].strip().lower()
+        kind = only_value(headers, "content-type").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             return _refuse(415, "send application/json")
         return None
-
-
-def _only(headers: Headers, name: str) -> str:
-    """Empty if it is missing or given twice."""
-    values = headers.getlist(name)
-    return values[0] if len(values) == 1 else ""
 
 
 def _refuse(status: int, words: str, more: Mapping[str, str] | None = None) -> PlainTextResponse:

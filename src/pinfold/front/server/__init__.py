@@ -1,5 +1,5 @@
 """The HTTP server: sessions API, OpenAI wire, web page."""
 
-from pinfold.front.server.server import Address, Started, is_loopback, listen, make_app, serve
+from pinfold.front.server.server import Address, Started, make_app, serve
 
-__all__ = ["Address", "Started", "is_loopback", "listen", "make_app", "serve"]
+__all__ = ["Address", "Started", "make_app", "serve"]

@@ -12,8 +12,8 @@ from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT_S, EventStream
-from pinfold.front.server.wire import AGENT, BEAT, SESSION, Wire, caller_of, read_body, told_errors, wire_of
+from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
+from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, read_body, told_errors, wire_of
 from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
 
 

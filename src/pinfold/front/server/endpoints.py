@@ -6,6 +6,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -130,6 +131,11 @@ def routes_of(endpoints: Iterable[AnyEndpoint]) -> list[Route]:
 
 async def _read_body(request: Request, kind: Any) -> Any:
     return Nothing() if kind is Nothing else decode_json(await request.body() or b"{}", kind)
+
+
+def attachment(name: str) -> dict[str, str]:
+    """The header of a download: browsers save it under this name and never show it."""
+    return {"content-disposition": f"attachment; filename*=utf-8''{quote(name)}"}
 
 
 def json_response(value: object, status: int = 200) -> Response:

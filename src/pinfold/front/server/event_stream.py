@@ -12,8 +12,9 @@ from starlette.types import Message, Receive, Scope, Send
 from pinfold.app import Link, OwnerGone, background
 from pinfold.events import Delta, Entry, encode, entry_line
 
+BEAT = ": waiting\n\n"
 BEAT_S = 15.0
-"""A comment is sent when nothing else was for this long, so that a lost connection is noticed."""
+"""This comment is sent when nothing else was for this long, so that a lost connection is noticed."""
 SLOW_S = 30.0
 """A reader that takes nothing for this long is cut off; it can resume."""
 RETRY_MS = 1000
@@ -77,7 +78,7 @@ async def stream_events(link: Link, after: int) -> AsyncGenerator[str]:
                 item: Entry | Delta | None = None
                 with anyio.move_on_after(BEAT_S):
                     item = await anext(items)
-                yield ": waiting\n\n" if item is None else sse_line(item)
+                yield BEAT if item is None else sse_line(item)
     except (StopAsyncIteration, OwnerGone):
         return
 

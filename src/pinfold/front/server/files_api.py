@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
-from urllib.parse import quote
 
 import anyio.to_thread
 from msgspec import Struct
@@ -15,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
 from pinfold.app.clients import FileEntry, NoSuchFile, list_files, open_file, write_file
-from pinfold.front.server.endpoints import BINARY, AnyEndpoint, BadInput, Call, Endpoint, Given, Nothing
+from pinfold.front.server.endpoints import BINARY, AnyEndpoint, BadInput, Call, Endpoint, Given, Nothing, attachment
 
 _BLOCK = 1 << 20
 _ONE = "/api/sessions/{session}/files"
@@ -51,10 +50,7 @@ async def download(call: Call[Nothing, Nothing]) -> Response:
     path: str = call.request.path_params["path"]
     opened = ExitStack()
     file = opened.enter_context(open_file(_workspace(call), path))
-    headers = {
-        "content-disposition": f"attachment; filename*=utf-8''{quote(Path(path).name)}",
-        "content-length": str(file.seek(0, 2)),
-    }
+    headers = {**attachment(Path(path).name), "content-length": str(file.seek(0, 2))}
     file.seek(0)
 
     def blocks() -> Iterator[bytes]:

@@ -14,6 +14,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pinfold.front.http_server import only_value
+
 CODE_S = 60.0
 """How long a login code or a download ticket is good for."""
 BODY = 32 << 20
@@ -122,17 +124,17 @@ class Gate:
 
     def _judge(self, scope: Scope, headers: Headers) -> Refusal | None:
         method, path = scope["method"], scope["path"]
-        if only(headers, "host").lower() not in self._hosts:
+        if only_value(headers, "host").lower() not in self._hosts:
             return Refusal(421, "unknown host name")
         origins = headers.getlist("origin")
         if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
             return Refusal(403, "requests from other sites are not allowed")
-        if only(headers, "sec-fetch-site") in ("cross-site", "same-site") and (method, path) != ("GET", "/"):
+        if only_value(headers, "sec-fetch-site") in ("cross-site", "same-site") and (method, path) != ("GET", "/"):
             return Refusal(403, "requests from other sites are not allowed")
         is_public = (method, path) in _PUBLIC or (method in ("GET", "HEAD") and path.startswith(_ASSETS))
         if not is_public and not self._is_known(scope, headers):
             return Refusal(401, "a bearer token is needed")
-        kind = only(headers, "content-type").partition(";")[0].strip().lower()
+        kind = only_value(headers, "content-type").partition(";")[0].strip().lower()
         if method not in ("POST", "PUT", "PATCH", "DELETE") or kind == "application/json" or not _has_body(headers):
             return None
         if _takes_form(path) and kind == "multipart/form-data":
@@ -142,7 +144,7 @@ class Gate:
         return Refusal(415, "send application/json")
 
     def _is_known(self, scope: Scope, headers: Headers) -> bool:
-        given = only(headers, "authorization")
+        given = only_value(headers, "authorization")
         if given[: len(_BEARER)].lower() == _BEARER:
             scope[CLIENT] = self._credentials.name_of(given[len(_BEARER) :])
             return bool(scope[CLIENT])
@@ -152,12 +154,6 @@ class Gate:
             and len(tickets) == 1
             and self._credentials.redeem_ticket(tickets[0], scope["path"])
         )
-
-
-def only(headers: Headers, name: str) -> str:
-    """Empty if it is missing or given twice."""
-    values = headers.getlist(name)
-    return values[0] if len(values) == 1 else ""
 
 
 def error_body(message: str, kind: str, code: str | None = None) -> dict[str, dict[str, str | None]]:

@@ -14,10 +14,9 @@ from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT_S, EventStream
+from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
 from pinfold.front.server.wire import (
     AGENT,
-    BEAT,
     SESSION,
     Wire,
     caller_of,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import PurePosixPath
 from secrets import token_hex
-from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from pinfold.front.server.endpoints import BINARY, attachment
 from pinfold.front.server.wire import StoredFile, UnknownName, Wire, told_errors, wire_of
 from pinfold.front.server.wire_input import BadRequest
 
@@ -69,8 +69,7 @@ async def describe(request: Request) -> Response:
 async def download(request: Request) -> Response:
     stored = _find(wire_of(request), request)
     data = await anyio.to_thread.run_sync(wire_of(request).records.content, "file", stored.id)
-    headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(stored.filename)}"}
-    return Response(data or b"", headers=headers, media_type="application/octet-stream")
+    return Response(data or b"", headers=attachment(stored.filename), media_type=BINARY)
 
 
 async def delete(request: Request) -> Response:

@@ -15,11 +15,10 @@ from starlette.routing import Route
 from pinfold.app.clients import Ended, Piece, TurnPlace
 from pinfold.app.session import CallerTerms
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT_S, EventStream
+from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
 from pinfold.front.server.response_items import ResponseItems
 from pinfold.front.server.wire import (
     AGENT,
-    BEAT,
     SESSION,
     UnknownName,
     Wire,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import json
 import logging
 import resource
-import signal
 import socket
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from time import monotonic
 
-import anyio
+import msgspec
 import uvicorn
 from msgspec import Struct
 from starlette.applications import Starlette
@@ -26,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
+from pinfold.front.http_server import HttpServer
 from pinfold.front.server import contents_api, files_api, openapi, protocols, sessions_api
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
@@ -45,10 +44,8 @@ _LEAVE_S = 3
 """How long open streams may take to end."""
 _KEEP_S = 75
 """How long an unused connection stays open: longer than clients keep theirs, so that none sends into one that is being closed."""
-_TICK_S = 1.0
 _DESCRIPTORS = 65_536
 _TRIED = 50
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -144,8 +141,13 @@ async def health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
+@cache
+def _description() -> bytes:
+    return msgspec.json.encode(openapi.describe(ENDPOINTS))
+
+
 async def describe(_: Request) -> Response:
-    return JSONResponse(openapi.describe(ENDPOINTS))
+    return Response(_description(), media_type="application/json")
 
 
 async def describe_page(_: Request) -> Response:
@@ -220,7 +222,7 @@ async def serve(sessions: ServedSessions, address: Address, token: str, on_ready
     listener = listen(address)
     port = listener.getsockname()[1]
     credentials = Credentials(token)
-    http = _Server(
+    http = HttpServer(
         uvicorn.Config(
             make_app(sessions, credentials, address.hosts(port)),
             ws="none",
@@ -234,7 +236,7 @@ async def serve(sessions: ServedSessions, address: Address, token: str, on_ready
         )
     )
     async with sessions.held() as notice, background() as tasks:
-        tasks.start_soon(_stop_on_signal, http)
+        tasks.start_soon(http.stop_on_signal)
         listener.listen(_WAITING)
         on_ready(Started(address.url(port), credentials.issue_code(), notice))
         await http.serve(sockets=[listener])
@@ -246,33 +248,6 @@ def raise_descriptor_limit() -> None:
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-class _Server(uvicorn.Server):
-    """Ignores signals: uvicorn would end the process before sessions are closed. Wakes once a second, not ten times."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stopped = anyio.Event()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stopped.set()
-
-    async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # keeps the header `date` right
-            with anyio.move_on_after(_TICK_S):
-                await self._stopped.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
-async def _stop_on_signal(server: _Server) -> None:
-    with anyio.open_signal_receiver(*SIGNALS) as signals:
-        async for _ in signals:
-            server.stop()
 
 
 def listen(address: Address) -> socket.socket:
@@ -292,13 +267,6 @@ def listen(address: Address) -> socket.socket:
             raise ConfigError(words) from error
         raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error.strerror}") from error
     return listener
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _find_free_port(address: Address) -> int | None:

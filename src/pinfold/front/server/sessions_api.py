@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 
 import anyio.to_thread
 from msgspec import Meta, Struct
@@ -44,11 +44,10 @@ from pinfold.events import (
     new_turn_id,
     parse_json,
 )
+from pinfold.front.http_server import only_value
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing
 from pinfold.front.server.event_stream import EventStream, stream_events
-from pinfold.front.server.gate import only
 
-MODES: tuple[Mode, ...] = ("read-only", "ask", "auto", "full")
 _LIMIT = 500
 _DEMO = "pinfold-demo"
 """The folder of the demo, in the user's home."""
@@ -134,7 +133,7 @@ async def about(call: Call[Nothing, Nothing]) -> About:
         model=model,
         mode=str(terms.flags.get("run.mode") or "auto"),
         models=tuple(dict.fromkeys(filter(None, (model, *names)))),
-        modes=MODES,
+        modes=get_args(Mode),
         examples=EXAMPLES,
     )
 
@@ -312,9 +311,9 @@ class EventList(Struct, frozen=True):
 
 async def events(call: Call[EventsQuery, Nothing]) -> Response | EventList:
     after = call.query.after
-    if only(call.request.headers, "accept") == "application/json":
+    if only_value(call.request.headers, "accept") == "application/json":
         return EventList(await anyio.to_thread.run_sync(_events_after, call.sessions, call.session, after))
-    resumed = only(call.request.headers, "last-event-id")
+    resumed = only_value(call.request.headers, "last-event-id")
     if resumed.isdecimal():
         after = int(resumed)
     link = await call.sessions.link(call.session, attended=True)

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 AGENT = "pinfold"
-BEAT = ": waiting\n\n"
-"""Sent while nothing else is: a turn may take long."""
 SESSION = "x-pinfold-session"
 KEY_HEADERS = (SESSION, "x-openwebui-chat-id", "x-librechat-conversation-id")
 """Headers that name a conversation, in this order."""

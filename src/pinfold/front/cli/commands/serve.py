@@ -55,7 +55,8 @@ def serve_command(ctx: click.Context, **given: Any) -> None:
 
 
 def _serve(given: dict[str, Any]) -> None:
-    from pinfold.front.server import Address, Started, is_loopback, serve
+    from pinfold.front.http_server import is_loopback
+    from pinfold.front.server import Address, Started, serve
 
     address = Address(host=given["host"], port=given["port"], names=given["host_name"])
     if not is_loopback(address.host) and not (given["expose"] and given["token_file"]):

@@ -123,7 +123,8 @@ def mcp_server_command(
     if with_agent:
         flags["model.name"] = choose_model_name(given["workspace"], flags)
     terms = OpenTerms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
-    from pinfold.front.mcp_server import Offer, is_loopback, parse_address, serve_http, serve_stdio
+    from pinfold.front.http_server import is_loopback
+    from pinfold.front.mcp_server import Offer, parse_address, serve_http, serve_stdio
 
     exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
     offer = Offer(offering=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
