@@ -211,6 +211,7 @@ def test_the_review_finds_five_bugs_and_leaves_none(example: Callable[[str], Pat
     assert "-    return year % 4 == 0\n+    return year % 4 == 0 and" in review
 
 
+@pytest.mark.slow
 def test_the_sales_report_has_the_sums_of_the_file_and_draws_them(
     example: Callable[[str], Path], do: Do, data_python: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_long_value_is_printed_whole(pinfold: Pinfold) -> None:
     assert pinfold("exec", *LOCAL, "-c", "'a' * 50_000").out == "'" + "a" * 50_000 + "'\n"
 
 
+@pytest.mark.slow
 def test_a_package_needs_a_yes_that_a_flag_can_give(pinfold: Pinfold, index: Index) -> None:
     index.add("heron")
     cell = ("-c", "%pip install heron\nimport heron\nheron.version")

@@ -183,6 +183,7 @@ runpy.run_path(sys.argv[0].replace("small", "rude"), run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_a_sandboxed_server_says_where_it_runs(pinfold: Pinfold, folder: Path) -> None:
     (folder / "pyproject.toml").touch()
     (folder / "small.py").write_text(SMALL, encoding="utf-8")
@@ -241,6 +242,7 @@ def test_a_downloader_without_a_way_out_is_said_before_it_is_started_and_when_it
     assert "registry" not in pinfold("mcp", "add", "x", "--", str(npx), "pkg").err
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_server_that_takes_its_time_is_shown_to_be_waited_for(tmp_path: Path, workspace: Path) -> None:
     wait = f"until [ -e {workspace}/go ]; do sleep 0.01; done"
     terminal = Terminal(chat("mcp", "add", "x", "--", "sh", "-c", wait), environment(tmp_path), workspace, columns=200)

@@ -133,6 +133,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_can_resume(workspace: 
             assert await anyio.to_thread.run_sync(read_events, again, live.log.seq) == list(range(8, live.log.seq + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_reader_that_reads_is_not_cut_off(workspace: Path) -> None:
     async with streaming(workspace, slow_s=SLOW_S) as (app, live, client):

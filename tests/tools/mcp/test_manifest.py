@@ -207,6 +207,7 @@ _tools = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(_tools, st.randoms(use_true_random=False))
 def test_the_order_of_tools_never_matters(tools: Tools, random: Any) -> None:
     shuffled = tools.copy()
