@@ -319,6 +319,7 @@ def test_questions_over_http_are_answered_by_one_session(
     assert server.returncode in (0, -signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_picture_comes_out_mirrored_and_decoded_text_is_not_run(
     example: Callable[[str], Path], do: Do, data_python: Path
 ) -> None:
@@ -340,6 +341,7 @@ def test_a_picture_comes_out_mirrored_and_decoded_text_is_not_run(
     assert json.loads(read.stdout) == wanted
 
 
+@pytest.mark.slow
 def test_quicksort_sorts_and_its_drawing_shows_what_was_counted(
     example: Callable[[str], Path], do: Do, data_python: Path, pinfold: Any
 ) -> None:

@@ -159,6 +159,7 @@ def test_one_with_other_limits_or_less_power_runs_by_itself(begin: Begin, worksp
         assert (was_relayed(done), done.stdout) == (False, "2\n")
 
 
+@pytest.mark.slow
 def test_it_ends_when_the_settings_have_changed_and_the_command_runs_by_itself(begin: Begin, workspace: Path) -> None:
     helper = begin()
     assert was_relayed(run("exec", "-c", "1", cwd=workspace))

@@ -271,6 +271,7 @@ def test_a_server_is_added_unseen_only_when_asked_for(pinfold: Pinfold, file: Pa
     assert " s ago: x did not start: x cannot be started: there is no program" in pinfold("mcp", "list").out
 
 
+@pytest.mark.slow
 def test_trust_shows_what_is_believed_and_what_has_changed(
     pinfold: Pinfold, serve: Callable[[], str], folder: Path
 ) -> None:
@@ -355,6 +356,7 @@ def test_all_that_a_projects_servers_are_given_is_shown_before_they_are_trusted(
     assert (own.code, "set --reach of your own servers" in own.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_called_is_said_in_a_line(
     pinfold: Pinfold, serve: Callable[[], str], folder: Path, file: Path
 ) -> None:
