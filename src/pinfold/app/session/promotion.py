@@ -33,7 +33,7 @@ from pinfold.tools.skills.recorded_calls import (
     write_calls,
 )
 from pinfold.tools.skills.signature import Signature, read_signature
-from pinfold.tools.skills.skill_file import SKILL, SkillFile, format_skill
+from pinfold.tools.skills.skill_file import SKILL, SkillFile, cut_line, format_skill
 
 SERVER = "skills"
 TOOL = "pinfold-tool"
@@ -285,6 +285,8 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> Tool[..., Any] | 
     cut = slice_function(script.decode("utf-8", "replace"), name, skill.name)
     signature = read_signature(cut.function)
     place = alone if effects == "none" else inside
+    described = signature.described
+    words = " ".join([*described.text.split(), *described.parameters.values()])
 
     async def call(**args: Json) -> Result:
         (outcome,) = await call_function(place, cut.source, name, [args], effects)
@@ -299,7 +301,7 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> Tool[..., Any] | 
     return Tool(
         function=call,
         name=tool,
-        description=signature.described.text,
+        description=described.text,
         effect="pure" if effects == "none" else "once",
         timeout_s=CALL_S + 30,
         parallel_safe=effects == "none",
@@ -308,6 +310,8 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> Tool[..., Any] | 
         reach="nothing" if effects == "none" else "workspace",
         server=SERVER,
         returns=signature.returns,
+        summary=cut_line(" ".join(described.text.split())),
+        untold=() if cut_line(words) == words else tuple(f"{one.name}.description" for one in signature.arguments),
     )
 
 
