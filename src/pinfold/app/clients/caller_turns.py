@@ -86,15 +86,12 @@ class TurnRun:
         self._news.set()
         self._news = anyio.Event()
 
-    async def follow(self, beat_s: float | None = None) -> AsyncGenerator[Piece | None]:
-        """From its beginning to its end; None whenever nothing came for `beat_s`."""
+    async def follow(self) -> AsyncGenerator[Piece]:
+        """From its beginning to its end."""
         place = 0
         while True:
             while place == len(self._pieces):
-                with anyio.move_on_after(beat_s) as waited:
-                    await self._news.wait()
-                if waited.cancelled_caught:
-                    yield None
+                await self._news.wait()
             yield self._pieces[place]
             if isinstance(self._pieces[place], Ended):
                 return

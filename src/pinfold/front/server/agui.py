@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
+from pinfold.front.server.event_stream import EventStream
 from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, read_body, told_errors, wire_of
 from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
 
@@ -40,10 +40,7 @@ async def _stream(wire: Wire, given: WireInput, run: TurnRun, thread: str, run_i
     events = _RunEvents(run_id)
     yield _line({"type": "RUN_STARTED", **ids})
     yield _line({"type": "STATE_SNAPSHOT", "snapshot": {"session": run.place.session}})
-    async for piece in run.follow(BEAT_S):
-        if piece is None:
-            yield BEAT
-            continue
+    async for piece in run.follow():
         for event in events.add(piece):
             yield _line(event)
         if isinstance(piece, Ended):

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
+from pinfold.front.server.event_stream import EventStream
 from pinfold.front.server.wire import (
     AGENT,
     SESSION,
@@ -82,7 +82,7 @@ class _Reply(Struct, frozen=True):
     wire: Wire
     given: WireInput
     model: str
-    pieces: AsyncIterator[Piece | None]
+    pieces: AsyncIterator[Piece]
     run: TurnRun | None
     id: str
     created: int
@@ -108,7 +108,7 @@ async def complete(request: Request) -> Response:
     run = None
     if await wire.is_agent(model):
         run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")))
-        pieces = run.follow(BEAT_S)
+        pieces = run.follow()
     else:
         pieces = wire.models.ask(model, wire.plain_request(given, terms, body))
     reply = _Reply(wire, given, model, pieces, run, f"chatcmpl-{token_hex(12)}", int(time.time()))
@@ -121,8 +121,7 @@ async def complete(request: Request) -> Response:
 async def _whole(reply: _Reply) -> Response:
     answer = ChatAnswer()
     async for piece in reply.pieces:
-        if piece:
-            answer.add(piece)
+        answer.add(piece)
     assert answer.end is not None
     reply.remember(answer)
     if answer.end.status in ("failed", "cancelled"):
@@ -148,9 +147,7 @@ async def _stream(reply: _Reply, *, counts: bool) -> AsyncGenerator[str]:
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     async for piece in reply.pieces:
-        if piece is None:
-            yield BEAT
-        elif delta := answer.add(piece):
+        if delta := answer.add(piece):
             yield chunk(delta)
     assert answer.end is not None
     reply.remember(answer)

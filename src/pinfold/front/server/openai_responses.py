@@ -15,7 +15,7 @@ from starlette.routing import Route
 from pinfold.app.clients import Ended, Piece, TurnPlace
 from pinfold.app.session import CallerTerms
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
+from pinfold.front.server.event_stream import EventStream
 from pinfold.front.server.response_items import ResponseItems
 from pinfold.front.server.wire import (
     AGENT,
@@ -137,7 +137,7 @@ class _Work(Struct, frozen=True):
     wire: Wire
     given: WireInput
     stored: StoredResponse
-    pieces: AsyncIterator[Piece | None]
+    pieces: AsyncIterator[Piece]
 
     @property
     def is_kept(self) -> bool:
@@ -192,7 +192,7 @@ async def _begin(request: Request, wire: Wire, body: dict[str, Json]) -> _Work:
         return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body)))
     run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")), after=after)
     stored = StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, place=run.place)
-    work = _Work(wire, given, stored, run.follow(BEAT_S))
+    work = _Work(wire, given, stored, run.follow())
     work.keep()
     return work
 
@@ -211,9 +211,6 @@ async def _stream(work: _Work) -> AsyncGenerator[str]:
     yield line({"type": "response.in_progress", "response": begun})
     items = ResponseItems(work.stored.id)
     async for piece in work.pieces:
-        if piece is None:
-            yield BEAT
-            continue
         for event in items.add(piece):
             yield line(event)
     body = work.finish(items)
