@@ -35,6 +35,7 @@ from pinfold.log.rows import (
 )
 
 STORE = "log.sqlite"
+HEAD = "head"
 _now = partial(datetime.now, UTC)
 _REBUILT = "log.rebuilt.sqlite"
 _TOGETHER = 256
@@ -76,7 +77,7 @@ class Log:
                 raise
             self._connection, self._is_mended = connection, True
         try:
-            self._head = Head(folder / "head") if folder else None
+            self._head = Head(folder / HEAD) if folder else None
         except LogError:
             self._connection.close()
             raise

@@ -149,7 +149,7 @@ class Wire:
         return link, is_new
 
     async def _say(self, link: Link, given: WireInput, terms: CallerTerms, *, tell_past: bool) -> Say:
-        _, folder = self.sessions.find(link.session)
+        _, folder = await self.sessions.find(link.session)
         pictures = [data for one in given.new for data in one.pictures]
         images = tuple([await anyio.to_thread.run_sync(store_picture, link, folder, data) for data in pictures])
         words = [given.text]
