@@ -125,7 +125,7 @@ class SessionStore:
         return self._stored(folder, *self._summarise(folder))
 
     @staticmethod
-    def _stored(folder: Path, summary: Summary, is_readable: bool) -> StoredSession:  # noqa: FBT001 - as `_summarise` gives it
+    def _stored(folder: Path, summary: Summary, is_readable: bool) -> StoredSession:
         return StoredSession(
             id=SessionId(folder.name),
             folder=folder,

@@ -110,7 +110,7 @@ async def complete(request: Request) -> Response:
         run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")))
         pieces = run.follow()
     else:
-        pieces = wire.models.ask(model, wire.plain_request(given, terms, body))
+        pieces = wire.models.ask(model, wire.plain_request(given, terms, body), terms)
     reply = _Reply(wire, given, model, pieces, run, f"chatcmpl-{token_hex(12)}", int(time.time()))
     if body.get("stream"):
         counts = bool(as_object(body.get("stream_options")).get("include_usage"))

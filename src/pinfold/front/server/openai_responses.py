@@ -58,7 +58,8 @@ class StoredResponse(Struct, frozen=True, kw_only=True):
 
     @property
     def only_answer(self) -> bool:
-        return as_object(self.echo["text"]).get("format") != {"type": "text"}
+        must_call = self.echo["tool_choice"] not in ("auto", "none")
+        return must_call or as_object(self.echo["text"]).get("format") != {"type": "text"}
 
     def build(self, items: list[dict[str, Json]], end: Ended | None) -> dict[str, Json]:
         """The response so far, or as it ended."""
@@ -189,7 +190,7 @@ async def _begin(request: Request, wire: Wire, body: dict[str, Json]) -> _Work:
         raise BadRequest(f"background needs {AGENT} and store", "background")
     stored = StoredResponse(id=f"resp_{token_hex(12)}", created_at=int(time.time()), echo=_echo(body, terms, model))
     if not is_agent:
-        return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body)))
+        return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body), terms))
     run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")), after=after)
     stored = StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, place=run.place)
     work = _Work(wire, given, stored, run.follow())

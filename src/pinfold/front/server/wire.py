@@ -41,6 +41,7 @@ from pinfold.events import (
     Message,
     Mode,
     Say,
+    SessionId,
     ToolMessage,
     UserMessage,
     decode_json,
@@ -129,6 +130,7 @@ class Wire:
         known = caller.session or (self.records.get("key", key, str) if key else None)
         if given.before and not (after or caller.session):
             past = self.records.get("prefix", digest_messages(given.before), TurnPlace)
+            past = past if past and past.session else None
         link = None
         try:
             if past and (after or not known or past.session == known):
@@ -178,10 +180,17 @@ class Wire:
         return found
 
     def remember(self, given: WireInput, place: TurnPlace, calls_made: Iterable[Called], text: str) -> None:
-        """So that the next request of this conversation finds its way."""
+        """So that the next request of this conversation finds its way.
+
+        Two sessions in which the same was said cannot be told apart: neither goes on without a key, and the next request begins a new one.
+        """
         calls = tuple((call.id, call.name, call.arguments) for call in calls_made)
-        answer = WireMessage(role="assistant", text=text, calls=calls)
-        self.records.put("prefix", digest_messages([*given.messages, answer]), place)
+        digest = digest_messages([*given.messages, WireMessage(role="assistant", text=text, calls=calls)])
+        known = self.records.get("prefix", digest, TurnPlace)
+        if known and known.session != place.session:
+            source = self.sessions.store.summary_of(SessionId(place.session)).source
+            place = place if source and known.session == source else replace(place, session="")
+        self.records.put("prefix", digest, place)
 
     def plain_request(self, given: WireInput, terms: CallerTerms, body: Mapping[str, Json]) -> ModelRequest:
         """For a model without a session."""

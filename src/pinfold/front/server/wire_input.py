@@ -22,7 +22,6 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PICTURE = re.compile(r"!\[[^\]]*\]\(data:[^)]*\)")
 _TOOLS = 128
-_MUST_CALL = "Call one of these functions before you answer: {}."
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 
 
@@ -253,19 +252,27 @@ def read_terms(body: Mapping[str, Json], instructions: str) -> CallerTerms:
     schemas = [_tool(one, f"tools[{place}]") for place, one in enumerate(body.get("tools") or ())]
     if len(schemas) > _TOOLS or len({one.name for one in schemas}) < len(schemas):
         raise BadRequest(f"tools must have different names, and there can be {_TOOLS}", "tools")
-    names = [one.name for one in schemas]
+    must_call = False
     match body.get("tool_choice"):
+        case None | "auto":
+            pass
         case "none":
             schemas = []
-        case "required":
-            instructions = f"{instructions}\n\n{_MUST_CALL.format(', '.join(names))}".lstrip()
-        case {"type": "function", "name": str(name)} | {"type": "function", "function": {"name": str(name)}}:
-            if name not in names:
-                raise BadRequest(f"tool_choice names {name!r}, which is not among the tools", "tool_choice")
-            instructions = f"{instructions}\n\n{_MUST_CALL.format(name)}".lstrip()
+        case "required" if schemas:
+            must_call = True
+        case {"type": "function", "name": str(name)} | {"type": "function", "function": {"name": str(name)}} if (
+            named := [one for one in schemas if one.name == name]
+        ):
+            schemas, must_call = named, True
         case _:
-            pass
-    return CallerTerms(tools=tuple(schemas), answer_schema=_answer_schema(body), instructions=instructions)
+            raise BadRequest("tool_choice must be none, auto, required, or a function among the tools", "tool_choice")
+    return CallerTerms(
+        tools=tuple(schemas),
+        answer_schema=_answer_schema(body),
+        instructions=instructions,
+        must_call=must_call,
+        one_call=body.get("parallel_tool_calls") is False,
+    )
 
 
 def _tool(given: Json, param: str) -> ToolSchema:
