@@ -89,9 +89,12 @@ async def upload_form(call: Call[Nothing, Nothing]) -> Written:
     return Written(tuple(paths))
 
 
+_FORM = {"files": {"type": "array", "minItems": 1, "items": {"type": "string", "contentMediaType": BINARY}}}
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("GET", _ONE, "List a folder of the workspace", list_folder, query=FolderQuery, answer=FolderListing),
     Endpoint("GET", f"{_ONE}/{{path:path}}", "Download a file", download, media=BINARY),
     Endpoint("PUT", f"{_ONE}/{{path:path}}", "Upload a file", upload, answer=Written, upload=BINARY),
-    Endpoint("POST", _ONE, "Upload files by a form", upload_form, answer=Written, upload="multipart/form-data"),
+    Endpoint(
+        "POST", _ONE, "Upload files by a form", upload_form, answer=Written, upload="multipart/form-data", form=_FORM
+    ),
 )

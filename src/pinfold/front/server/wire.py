@@ -1,22 +1,19 @@
-"""What the routes of the OpenAI protocols share: which session a request means, how its turn is begun, how errors are told."""
+"""What the routes of the OpenAI protocols share: which session a request means, how its turn is begun."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from weakref import WeakValueDictionary
 
 import anyio
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
 
-from pinfold.app import CommandRefused, ConfigError, Link, NoSuchSession
+from pinfold.app import Link, NoSuchSession
 from pinfold.app.clients import (
     Called,
     CallerTurns,
@@ -48,16 +45,15 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.events import Request as ModelRequest
-from pinfold.front.server.endpoints import failure
+from pinfold.front.server.endpoints import BadInput, UnknownName
 from pinfold.front.server.gate import CLIENT
-from pinfold.front.server.wire_input import AttachedFile, BadRequest, WireInput, WireMessage, digest_messages
+from pinfold.front.server.wire_input import AttachedFile, WireInput, WireMessage, digest_messages
 from pinfold.text import cap_text
 
 if TYPE_CHECKING:
     from pinfold.app.clients import ServedSessions
     from pinfold.events import BlobId
 
-logger = logging.getLogger(__name__)
 AGENT = "pinfold"
 SESSION = "x-pinfold-session"
 KEY_HEADERS = (SESSION, "x-openwebui-chat-id", "x-librechat-conversation-id")
@@ -101,7 +97,7 @@ class Wire:
         self._opening: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def is_agent(self, model: str) -> bool:
-        """Raises BadRequest for a name that nothing has."""
+        """Raises BadInput for a name that nothing has."""
         if mode_of(model) is not None:
             return True
         if not await anyio.to_thread.run_sync(self.models.has, model):
@@ -115,7 +111,7 @@ class Wire:
         if results := given.results:
             place = self.records.get("call", next(iter(results)), TurnPlace)
             if place is None:
-                raise BadRequest(f"no call {next(iter(results))} waits for a result")
+                raise BadInput(f"no call {next(iter(results))} waits for a result")
             link = await self.sessions.link(place.session)
             return await self.turns.start(link, Prompt(results=results, at=place), terms)
         # Two first requests of one conversation must not begin two sessions.
@@ -167,13 +163,13 @@ class Wire:
         return Say(turn=new_turn_id(), text="\n\n".join(filter(None, words)), images=images)
 
     def files_in(self, messages: Iterable[WireMessage]) -> list[AttachedFile]:
-        """With what was uploaded before. Raises BadRequest."""
+        """With what was uploaded before. Raises BadInput."""
         found: list[AttachedFile] = []
         for file in (file for one in messages for file in one.files):
             if file.file_id:
                 stored = self.records.get("file", file.file_id, StoredFile)
                 if stored is None:
-                    raise BadRequest(f"no file is called {file.file_id!r}")
+                    raise BadInput(f"no file is called {file.file_id!r}")
                 data = self.records.content("file", file.file_id) or b""
                 file = replace(file, name=stored.filename, data=data)  # noqa: PLW2901
             found.append(file)
@@ -220,10 +216,6 @@ class Wire:
         )
 
 
-class UnknownName(BadRequest):
-    """There is no such model, response or file."""
-
-
 def wire_of(request: Request) -> Wire:
     state = request.app.state
     if not hasattr(state, "wire"):
@@ -254,50 +246,8 @@ def caller_of(request: Request, conversation: Json = None) -> Caller:
             return Caller(client=client)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def told_errors(handler: Handler) -> Handler:
-    """Every failure becomes an answer that clients of OpenAI understand."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except ClientDisconnect:
-            return Response(status_code=499)
-        except Exception as error:  # noqa: BLE001 - an unknown one is logged by `failure`
-            return wire_failure(error)
-
-    return handle
-
-
-def wire_failure(error: Exception) -> Response:
-    plain = failure(error)
-    status = 404 if isinstance(error, UnknownName) else plain.status_code
-    if isinstance(error, ConfigError) or (status == 409 and not isinstance(error, CommandRefused)):
-        status = 400
-    words = msgspec.json.decode(plain.body)["error"]["message"]
-    param = error.param if isinstance(error, BadRequest) else None
-    more = {"retry-after": plain.headers["retry-after"]} if "retry-after" in plain.headers else {}
-    return JSONResponse(error_object(words, status, param), status, more)
-
-
-def error_object(words: str, status: int, param: str | None = None) -> dict[str, Json]:
-    kinds = {404: "not_found_error", 409: "conflict_error", 429: "rate_limit_error"}
-    kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": words, "type": kind, "param": param, "code": kind}}
-
-
 def failed_status(end: Ended) -> int:
     return 409 if end.status == "cancelled" else 503 if end.temporary else 500
-
-
-async def read_body(request: Request) -> dict[str, Json]:
-    """Raises BadRequest."""
-    try:
-        return decode_json(await request.body(), dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"the body must be a JSON object: {error}") from error
 
 
 def usage_counts(end: Ended) -> tuple[int, int, int]:
