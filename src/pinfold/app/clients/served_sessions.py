@@ -90,9 +90,12 @@ class ServedSessions:
                 with anyio.CancelScope(shield=True):
                     await ended.wait()
 
-    def find(self, name: str) -> tuple[SessionId, Path]:
+    async def find(self, name: str) -> tuple[SessionId, Path]:
         """Raises NoSuchSession."""
-        return self.store.find(name)
+        held = self._daemon.find(SessionId(name))
+        if held and held.log.folder:
+            return held.session, held.log.folder
+        return await anyio.to_thread.run_sync(self.store.find, name)
 
     async def create(
         self,
@@ -123,7 +126,7 @@ class ServedSessions:
 
         `attended`: from now on its approvals wait for an answer.
         """
-        session, folder = self.find(name)
+        session, folder = await self.find(name)
         link = self._daemon.find(session) or await self._take(session, folder)
         if attended and isinstance(link, LiveSession):
             link.attend()
@@ -134,7 +137,7 @@ class ServedSessions:
 
         Both work in the same folder, whose files stay as they are. Raises CommandRefused if the variables of that cell are not kept.
         """
-        source, _ = self.find(name)
+        source, _ = await self.find(name)
         session, _ = await fork(self.store, source, title or None)
         link = await self.link(session, attended=attended)
         if to is not None:
@@ -153,7 +156,7 @@ class ServedSessions:
 
     async def remove(self, name: str) -> None:
         """Raises NoSuchSession, SessionBusy."""
-        session, folder = self.find(name)
+        session, folder = await self.find(name)
         give_up_at = anyio.current_time() + _OTHER_OWNER_S
         while True:
             await self._daemon.close_session(session)
@@ -166,7 +169,7 @@ class ServedSessions:
 
     def entries(self, name: str) -> list[Entry]:
         """All that is on record, without opening the session."""
-        session, folder = self.find(name)
+        session, folder = self.store.find(name)
         with read_session(folder, session) as (log, damage):
             return list(log.read(damage=damage))
 

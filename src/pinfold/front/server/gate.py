@@ -116,7 +116,9 @@ class Gate:
                     await self.app(scope, _limited(scope, receive), _hardened(send))
                 else:
                     headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-                    answer = JSONResponse(error_body(refusal.message, "refused"), refusal.status, headers)
+                    answer = JSONResponse(
+                        error_body(refusal.message, refusal.status, "Refused"), refusal.status, headers
+                    )
                     await answer(scope, receive, _hardened(send))
             case _:  # no websocket is offered
                 await receive()
@@ -156,8 +158,19 @@ class Gate:
         )
 
 
-def error_body(message: str, kind: str, code: str | None = None) -> dict[str, dict[str, str | None]]:
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+
+
+def error_body(message: str, status: int, code: str, param: str | None = None) -> dict[str, dict[str, str | None]]:
+    """As clients of OpenAI know it; `code` is our own name of what is wrong."""
+    kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def is_upload(path: str) -> bool:

@@ -25,7 +25,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
 from pinfold.front.http_server import HttpServer
-from pinfold.front.server import contents_api, files_api, openapi, protocols, sessions_api
+from pinfold.front.server import (
+    agui,
+    contents_api,
+    files_api,
+    openai_chat,
+    openai_files,
+    openai_models,
+    openai_responses,
+    openapi,
+    sessions_api,
+)
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
@@ -94,7 +104,7 @@ async def log_in(call: Call[Nothing, Login]) -> Token | Response:
     if token := credentials.log_in(call.body.code):
         return Token(token)
     words = "this code was used already or is older than a minute; open the address that `pinfold serve` prints"
-    return JSONResponse(error_body(words, "LoginRefused"), 403)
+    return JSONResponse(error_body(words, 403, "LoginRefused"), 403)
 
 
 async def issue_code(call: Call[Nothing, Nothing]) -> Code:
@@ -116,6 +126,11 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     *sessions_api.ENDPOINTS,
     *contents_api.ENDPOINTS,
     *files_api.ENDPOINTS,
+    *openai_models.ENDPOINTS,
+    *openai_chat.ENDPOINTS,
+    *openai_responses.ENDPOINTS,
+    *openai_files.ENDPOINTS,
+    *agui.ENDPOINTS,
 )
 
 
@@ -133,7 +148,7 @@ async def asset(request: Request) -> Response:
 def _asset(name: str) -> Response:
     path = ASSETS / name
     if path.parent != ASSETS or path.suffix not in _TYPES or not path.is_file():
-        return JSONResponse(error_body("there is no such file", "NotFound"), 404)
+        return JSONResponse(error_body("there is no such file", 404, "NotFound"), 404)
     return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
 
 
@@ -157,7 +172,10 @@ async def describe_page(_: Request) -> Response:
 async def explain_refusal(_: Request, error: Exception) -> Response:
     """There is no such path, or it does not take this method."""
     assert isinstance(error, HTTPException)
-    return JSONResponse(error_body(error.detail, "NotFound"), error.status_code, error.headers)
+    words, code = "there is nothing at this path; GET /docs lists what there is", "NotFound"
+    if error.status_code == 405:
+        words, code = f"this path takes {(error.headers or {}).get('Allow', '')}", "MethodNotAllowed"
+    return JSONResponse(error_body(words, error.status_code, code), error.status_code, error.headers)
 
 
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
@@ -169,7 +187,6 @@ def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]
         Route("/openapi.json", describe),
         Route("/docs", describe_page),
         *routes_of(ENDPOINTS),
-        *protocols.routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: explain_refusal})
     app.state.sessions = sessions
