@@ -146,7 +146,7 @@ function HtmlDisplay({ text, label }: { text: string; label: string }) {
 function framed(html: string): string {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches && document.documentElement.dataset["theme"] !== "light";
   const ink = dark || document.documentElement.dataset["theme"] === "dark" ? "#e9e5dd" : "#23211d";
-  return `<!doctype html><meta charset="utf-8"><style>body{font:14px/1.5 system-ui,sans-serif;margin:8px;color:${ink}}</style>${html}`;
+  return `<!doctype html><style>body{font:14px/1.5 system-ui,sans-serif;margin:8px;color:${ink}}</style>${html}`;
 }
 
 interface Table {
