@@ -38,7 +38,7 @@ SMOKE_LIMIT_S = 60
 TORCH = "2.13.0+cpu"
 """The build for CPUs: the other one brings gigabytes."""
 
-Part: TypeAlias = Literal["lint", "types", "unit", "integration", "safety", "smoke", "wheel"]
+Part: TypeAlias = Literal["lint", "types", "unit", "integration", "safety", "smoke", "wheel", "slow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ def command(*argv: str | Path) -> Callable[[], Outcome]:
     return lambda: run(*argv).outcome
 
 
-def pytest(marker: str, *options: str, less: str = "") -> Callable[[], Outcome]:
-    """The tests with this marker, without those that have the other."""
-    expression = f"{marker} and not {less}" if less else marker
+def pytest(marker: str, *options: str, less: tuple[str, ...] = ()) -> Callable[[], Outcome]:
+    """The tests with this marker, without those that have one of the others."""
+    expression = " and not ".join((marker, *less))
 
     # What selects nothing exits 5, and so fails: a part without tests proves nothing.
     def judge() -> Outcome:
@@ -398,9 +398,8 @@ STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
         ),
     ),
     (
-        (Gate("safety tests, one at a time", "safety", pytest("alone")),),
+        (Gate("safety tests, one at a time", "safety", pytest("alone", less=("slow",))),),
         (
-            Gate("a Python with torch", "integration", torch_is_there),
             Gate("pyright", "types", command(BIN / "pyright")),
             Gate("every test is in a part", "lint", every_test_is_in_a_part),
         ),
@@ -411,12 +410,18 @@ STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
     ),
     # As many workers of each that both end at about the same time; neighbours stay together, which share what is made once.
     (
-        (Gate("integration tests", "integration", pytest("integration", *waiting(5), less="safety")),),
-        (Gate("safety tests", "safety", pytest("safety", *waiting(3), less="alone")),),
+        (Gate("integration tests", "integration", pytest("integration", *waiting(5), less=("safety", "slow"))),),
+        (Gate("safety tests", "safety", pytest("safety", *waiting(3), less=("alone", "slow"))),),
     ),
     ((Gate("smoke tests", "smoke", smoke_passes),),),
 )
 """One after the other; of each, these lines side by side; of each line, these gates one after the other."""
+SLOW = [
+    DATA_ENVIRONMENT,
+    Gate("a Python with torch", "slow", torch_is_there),
+    Gate("slow tests", "slow", pytest("slow", *waiting(3))),
+]
+"""Run by name only: more cases of what the other parts try as well."""
 
 
 def show(name: str, outcome: Outcome, seconds: float) -> None:
@@ -434,6 +439,8 @@ def show(name: str, outcome: Outcome, seconds: float) -> None:
 
 def chosen(part: Part | None) -> Iterator[list[list[Gate]]]:
     """The stages, with the gates of that part only, and what they need."""
+    if part == "slow":
+        yield [SLOW]
     if part == "safety":
         yield [[DATA_ENVIRONMENT]]
     for stage in STAGES:

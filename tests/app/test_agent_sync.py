@@ -239,9 +239,9 @@ def test_limits_guards_and_tools_are_bounded_by_arguments(workspace: Path, scrip
         cell("import socket"),
         {"expect": "the guards do not let code import socket", "calls": [{"tool": "shell", "args": {"command": "ls"}}]},
         {"expect": "shell is switched off", **cell("while True: pass")},
-        {"expect": "0.5 s", "text": "bounded"},
+        {"expect": "2 s", "text": "bounded"},
     )
-    bounds: dict[str, Any] = {"guards": "strict", "tools_off": ["shell"], "limits": Limits(cell_s=0.5)}
+    bounds: dict[str, Any] = {"guards": "strict", "tools_off": ["shell"], "limits": Limits(cell_s=2)}
     with agent_of(workspace, model, tools=[double], **bounds) as agent:
         assert str(agent.run_sync("go")) == "bounded"
 

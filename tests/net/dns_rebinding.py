@@ -112,7 +112,7 @@ async def main() -> None:
                 raw = f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n".encode()
                 return status_of(await answer_to(path, raw))
 
-            limits = ProxyLimits(handshake_s=5, idle_s=1)
+            limits = ProxyLimits(handshake_s=20, idle_s=20)
             path = Path(folder) / "p"
             async with Proxy(Egress(listed, why_not=why_not), limits=limits).listening(path):
                 found["good"] = [await visit("good.example.org", path), await visit("good.example.net", path)]

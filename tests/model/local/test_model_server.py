@@ -411,6 +411,7 @@ def served(tiny: Path, with_torch: Any) -> Generator[Callable[[str], Endpoint]]:
         each.end()
 
 
+@pytest.mark.slow
 async def test_a_transformers_folder_is_served_with_streams_and_embeddings(served: Callable[[str], Endpoint]) -> None:
     endpoint = served("chat")
     pieces, reply = await reply_of(endpoint.model(), asked("Hello.", max_tokens=80))
@@ -437,6 +438,7 @@ async def test_a_transformers_folder_is_served_with_streams_and_embeddings(serve
     assert streamed(endpoint, "completions", text) == whole["choices"][0]["text"] != ""
 
 
+@pytest.mark.slow
 async def test_a_client_that_leaves_stops_a_transformers_model(served: Callable[[str], Endpoint]) -> None:
     endpoint = served("chat")
     model = endpoint.model()
@@ -447,6 +449,7 @@ async def test_a_client_that_leaves_stops_a_transformers_model(served: Callable[
     assert (await reply_of(endpoint.model(), asked("Hello.", max_tokens=2)))[1].usage.output_tokens == 2
 
 
+@pytest.mark.slow
 async def test_tools_are_told_by_the_template_or_in_words(served: Callable[[str], Endpoint]) -> None:
     more: dict[str, int] = {}
     for kind in ("chat", "plain"):
@@ -457,6 +460,7 @@ async def test_tools_are_told_by_the_template_or_in_words(served: Callable[[str]
     assert more["plain"] > 30  # a sentence about it
 
 
+@pytest.mark.slow
 def test_an_encoder_has_embeddings_only(served: Callable[[str], Endpoint]) -> None:
     endpoint = served("encoder")
     assert endpoint.post("embeddings", {"input": "a heron"})[0] == 200
@@ -464,6 +468,7 @@ def test_an_encoder_has_embeddings_only(served: Callable[[str], Endpoint]) -> No
     assert (status, said["error"]["message"]) == (501, "encoder writes no text; it has embeddings")
 
 
+@pytest.mark.slow
 def test_a_broken_folder_is_told_in_one_line(tiny: Path, with_torch: Any) -> None:
     argv, environment = with_torch(tiny / "broken")
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=200, check=False)
