@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.safety, pytest.mark.anyio]
 KINDS = ("postgresql", "sqlite", "duckdb")
 LEAST = 120
 PARTS = 3
-in_parts = pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
+in_parts = pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))]
+)
 _CORPUS = tomllib.loads((Path(__file__).parent / "attacks.toml").read_text(encoding="utf-8"))
 
 

@@ -23,7 +23,7 @@ from msgspec import Struct
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, is_too_wide
 from pinfold.app.trust.project_formats import keys_of, summarize_effects
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.named_files import is_masked
 
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
 """In each folder, the first of them that is there."""
