@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.sandbox_suite.figures import Figure, shown, table
 
-from pinfold.sandbox.file_history.reports import Restored
+from pinfold.sandbox.file_history.entries import Restored
 from pinfold.sandbox.file_history.versions import Versions
 
 FOLDERS = 100

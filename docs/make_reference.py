@@ -18,7 +18,7 @@ import click
 
 from pinfold.app import config_schema
 from pinfold.app.config import databases, layers, schema
-from pinfold.events import actions, commands, event_types, messages
+from pinfold.events import commands, event_types, messages
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli
 from pinfold.policy.judge import Row as Rule
@@ -217,7 +217,7 @@ def _projects(dotted: str) -> str:
 
 
 def events_page() -> str:
-    known = describe_structs(event_types) | describe_structs(actions) | describe_structs(messages)
+    known = describe_structs(event_types) | describe_structs(messages)
     asked = describe_structs(commands)
     parts = [f"# Events and commands\n\n{_MADE}\n"]
     parts.append(
@@ -233,7 +233,7 @@ def events_page() -> str:
     parts.append("## Parts of them\n")
     parts += [_struct(known[name]) for name in _parts(known)]
     parts.append("## Closed sets\n")
-    sets = closed_sets(event_types) | closed_sets(messages) | closed_sets(actions)
+    sets = closed_sets(event_types) | closed_sets(messages)
     parts.append(
         table(
             ("name", "values", ""),
@@ -255,7 +255,7 @@ def _parts(known: dict[str, StructPage]) -> list[str]:
     while open_:
         struct = known.get(open_.pop(0))
         for name in re.findall(r"\w+", " ".join(one.type for one in struct.fields)) if struct else ():
-            inner = _names(actions.Action) if name == "Action" else [name]
+            inner = _names(messages.Action) if name == "Action" else [name]
             new = [one for one in inner if one in known and one not in seen]
             seen.update(new)
             open_ += new
@@ -322,7 +322,7 @@ def what_is_asked() -> str:
     """The table that policy judges by."""
     rules = vars(import_module("pinfold.policy.judge"))  # by that name the room's door gives a function
     known = [row for row in rules.values() if isinstance(row, Rule)]
-    modes: tuple[actions.Mode, ...] = typing.get_args(actions.Mode)
+    modes: tuple[messages.Mode, ...] = typing.get_args(messages.Mode)
     return table(
         ("", *(f"`{mode}`" for mode in modes)), *((row.name, *(row.answer(mode) for mode in modes)) for row in known)
     )

@@ -7,8 +7,7 @@ its version, and only what is missing is added.
 import subprocess
 import sys
 
-from pinfold.sandbox.environment.interpreter import OLDEST
-from pinfold.sandbox.environment.store import LOCK, PACKAGES
+from pinfold.sandbox.environment.store import LOCK, OLDEST, PACKAGES
 from pinfold.sandbox.environment.uv import find_uv
 
 HEADER = "# Made by scripts/lock_environment.py; not to be edited.\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.escape_suite.git_plants import LOOP, RUN
 from bench.escape_suite.program import Ground, Row
 
-from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, TABLE
+from pinfold.sandbox.guards.named_files import GIT_FOLDER, TABLE
 
 VENV = ".venv/bin/python -c pass"
 SITE = "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"

@@ -28,8 +28,7 @@ from pinfold.app import (
     configure,
     open_session,
 )
-from pinfold.app.session.checkpoints import checkpoints_in
-from pinfold.app.session.sidegit import parse_changes
+from pinfold.app.session.checkpoints import checkpoints_in, parse_changes
 from pinfold.engine import CommandRefused, fold
 from pinfold.events import ActionFinished, Configure, Entry, Execute, Interrupt, Noticed, new_action_id, new_session_id
 from pinfold.sandbox import Mount

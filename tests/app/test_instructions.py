@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import load_config, new_session_options
-from pinfold.app.trust.instructions import ALL_BYTES, Instruction, folders_above, format_instructions
-from pinfold.app.trust.project_files import read_project_files
+from pinfold.app.trust.project_files import (
+    TOLD_BYTES,
+    Instruction,
+    folders_above,
+    format_instructions,
+    read_project_files,
+)
 from pinfold.app.trust.workspace_trust import question as trust_question
 from pinfold.app.trust.workspace_trust import trust
 from pinfold.events import new_session_id
@@ -128,12 +133,12 @@ def test_what_is_told_stays_within_its_bound_and_says_so_when_it_was_cut(words: 
 
 def test_a_long_file_is_cut_for_the_model_and_the_user_is_told(repository: Path) -> None:
     deep = repository / "src" / "deep"
-    (deep / "AGENTS.md").write_text("é" * ALL_BYTES)
+    (deep / "AGENTS.md").write_text("é" * TOLD_BYTES)
     trust(read_project_files(deep))
     options = new_session_options(new_session_id(), deep, {})
     assert "the model is told 32 KB" in options.notices[0]
     page = format_instructions(options.instructions)
-    assert len(page.encode()) < ALL_BYTES + 1000
+    assert len(page.encode()) < TOLD_BYTES + 1000
     assert "Use tabs." in page
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.sandbox.test_file_guard import QUIET, git, keeping, repository
 
 from pinfold.sandbox import Mount, Outcome, Session, Spec, provider_named
-from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards import named_files
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.guards.ports import Mounts
 from pinfold.sandbox.providers.landlock import landlock_abi
@@ -352,7 +352,7 @@ def test_a_command_added_to_a_rebase_left_half_done_is_told(workspace: Path) -> 
 
 async def test_an_empty_table_plants_everything(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the test above: it is the table that holds."""
-    monkeypatch.setattr(autorun_files, "TABLE", ())
+    monkeypatch.setattr(named_files, "TABLE", ())
     site = environment(workspace)
     async with opened("namespaces", workspace) as session:
         await ran(session, PLANT.replace("NAMES", repr(OBEYED)) + ENVIRONMENT)
@@ -485,7 +485,7 @@ async def test_no_undo_and_no_redo_brings_back_what_was_planted(
     async with opened("namespaces", workspace) as session:
         await ran(session, "1")
         with monkeypatch.context() as without_the_table:
-            without_the_table.setattr(autorun_files, "TABLE", ())
+            without_the_table.setattr(named_files, "TABLE", ())
             await ran(session, plant)  # so a version of the files holds it
             await ran(session, remove)
             await session.undo()

@@ -12,8 +12,8 @@ import pytest
 from pinfold.sandbox import Paged, PageQuery, Session, Spec
 from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.sandbox.session.channel import ChannelBroken, variable_page
+from pinfold.sandbox.session.guest_slot import PAGE_BYTES, PAGE_GRACE_S
 from pinfold.sandbox.session.session import GuestSession
-from pinfold.sandbox.session.variable_pages import PAGE_BYTES, PAGE_GRACE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's own")]
 SLOW = "x = [1.5] * 30_000_000"

@@ -12,7 +12,7 @@ from tests.time_complexity import assert_linear
 from pinfold.sandbox.guards import set_id_files
 from pinfold.sandbox.guards.gitdir import is_plain_config
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, find_guarded_paths, reduce_folders
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.folders import remove_folder
 
 pytestmark = pytest.mark.unit

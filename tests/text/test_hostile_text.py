@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.time_complexity import assert_linear, repeated
 
 from pinfold.text import presentable, presentable_line, printable, printable_line
-from pinfold.text.clean import MARKS
+from pinfold.text.format import MARKS
 
 pytestmark = pytest.mark.safety
 HOSTILE = hostile()

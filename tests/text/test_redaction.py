@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.time_complexity import assert_linear, repeated
 
 from pinfold.text import presentable, presentable_line, redact, without_known
-from pinfold.text.clean import MARK
+from pinfold.text.format import MARK
 from pinfold.text.secret_patterns import KNOWN_PREFIXES
 
 pytestmark = pytest.mark.safety

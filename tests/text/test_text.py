@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.text import cap_text, first_line, printable, redact
-from pinfold.text.clean import MARKS
+from pinfold.text.format import MARKS
 
 pytestmark = [pytest.mark.unit, pytest.mark.installed]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.tools import BadCall, Registry
-from pinfold.tools.builtin.calculator import BITS, calculator, evaluate
+from pinfold.tools.builtin.small import BITS, calculator, evaluate
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.tools import Registry
-from pinfold.tools.entry_points import find_entry_points, load_plugins
+from pinfold.tools.registry import find_entry_points, load_plugins
 
 pytestmark = pytest.mark.unit
 

@@ -247,7 +247,7 @@ def test_the_front_door_is_light() -> None:
         "import sys, pinfold.tools\n"
         "from pinfold import tool\n"
         "import pinfold.tools.builtin.small, pinfold.tools.builtin.shell, pinfold.tools.builtin.web\n"
-        "import pinfold.tools.declared, pinfold.tools.entry_points\n"
+        "import pinfold.tools.declared, pinfold.tools.registry\n"
         "heavy = {'pydantic', 'pydantic_core', 'yaml', 'httpx2', 'statistics', 'zoneinfo'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -1,9 +1,8 @@
 """The one loop, and the ports through which it sees the world."""
 
 from pinfold.engine.approvals import digest_of
-from pinfold.engine.breaker import Breaker, Line, OwnLines
 from pinfold.engine.context import request_of
-from pinfold.engine.core import Budget, Choice, CommandRefused, ContextLimits, Core
+from pinfold.engine.core import Breaker, Budget, Choice, CommandRefused, ContextLimits, Core, Line, OwnLines
 from pinfold.engine.engine import Engine
 from pinfold.engine.fold import fold
 from pinfold.engine.hooks import Hook, Hooks

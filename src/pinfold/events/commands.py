@@ -6,9 +6,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.events.actions import Mode, Rewindable, Scope, What
 from pinfold.events.event_types import Plan
-from pinfold.events.messages import ActionId, Image, TurnId
+from pinfold.events.messages import ActionId, Image, Mode, Rewindable, Scope, TurnId, What
 
 
 class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):

@@ -10,8 +10,24 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from pinfold.events.actions import Action, BreakerState, Effect, Mode, Result, Scope, What
-from pinfold.events.messages import ActionId, BlobId, Call, Image, Json, ModelOutput, SessionId, TurnId, Usage
+from pinfold.events.messages import (
+    Action,
+    ActionId,
+    BlobId,
+    BreakerState,
+    Call,
+    Effect,
+    Image,
+    Json,
+    Mode,
+    ModelOutput,
+    Result,
+    Scope,
+    SessionId,
+    TurnId,
+    Usage,
+    What,
+)
 
 
 class DisplayRef(Struct, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from .cells.import_hooks import take_loss_counts
 from .cells.interrupts import Interrupts, Quiet
 from .cells.inventory import inventory
 from .cells.mime_bundle import BACKEND
-from .cells.packages import Site
 from .cells.runner import Engine
 from .cells.streams import Streams
+from .cells.tracebacks import Site
 from .frames import LOST_CHANNEL, Channel, Header
 from .tool_calls.programs import Programs
 from .toolbox.files import Files, Refused

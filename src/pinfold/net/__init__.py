@@ -1,7 +1,6 @@
 """The way out: which destinations there are, which are allowed, and the only code that connects to them."""
 
-from pinfold.net.allow_list import AllowList
-from pinfold.net.egress import Egress, EgressLimits, Gate, How
+from pinfold.net.egress import AllowList, Egress, EgressLimits, Gate, How
 from pinfold.net.fetch import Fetched, FetchLimits, fetch, read_url
 from pinfold.net.hosts import (
     BadDestination,

@@ -1,10 +1,19 @@
 """Pure rules: an action, what is known of it, what was granted, and the mode give a verdict."""
 
-from pinfold.policy.facts import Facts, Reach, Taint, shell_facts
 from pinfold.policy.guards import Guards, check_code, strict
 from pinfold.policy.judge import explain, judge
-from pinfold.policy.patterns import covers, pattern_of
-from pinfold.policy.rules import NO_RULES, RuleError, Rules, load_rules
+from pinfold.policy.rules import (
+    NO_RULES,
+    Facts,
+    Reach,
+    RuleError,
+    Rules,
+    Taint,
+    covers,
+    load_rules,
+    pattern_of,
+    shell_facts,
+)
 from pinfold.policy.shell import read_script
 
 __all__ = [

@@ -13,10 +13,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, Reach, RunCell, Verdict
-from pinfold.policy.facts import Facts, Taint, shell_facts
 from pinfold.policy.guards import Guards, check_code
-from pinfold.policy.patterns import covers, flow_of, pattern_of, script_of
-from pinfold.policy.rules import NO_RULES, Rules, Says
+from pinfold.policy.rules import (
+    NO_RULES,
+    Facts,
+    Rules,
+    Says,
+    Taint,
+    covers,
+    flow_of,
+    pattern_of,
+    script_of,
+    shell_facts,
+)
 from pinfold.policy.shell import Script
 
 

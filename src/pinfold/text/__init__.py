@@ -1,6 +1,5 @@
 """Text on its way to a sink: bounded, safe to print, free of secrets."""
 
-from pinfold.text.clean import printable, printable_line
 from pinfold.text.format import (
     BYTES_PER_TOKEN,
     NO_OUTPUT,
@@ -11,6 +10,8 @@ from pinfold.text.format import (
     join_names,
     join_numbers,
     numerous,
+    printable,
+    printable_line,
 )
 from pinfold.text.redact import (
     exact,

@@ -1,10 +1,100 @@
-"""Short forms of text: capped, on one line, several names joined. What is left out is always counted."""
+"""Text made safe and short: what steers a terminal, turns the reading order round or hides words becomes a visible escape.
+
+Changes nothing that is meant to be read: emoji, every script's letters and marks, tabs and line ends stay. What is left
+out of a capped text is always counted.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+
+MARK = "[redacted]"
+"""Replaces a secret."""
+MARKS = 8
+"""Most combining marks on one letter; real scripts need fewer."""
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+_BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_BREAKS = "\u2028\u2029"
+# Soft hyphen, grapheme joiner, fillers, invisible operators and vowels, annotation and shorthand controls, byte order mark.
+_UNSEEN = (
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+)
+_SELECTORS = "\ufe00-\ufe0f"
+_TAGS = "\U000e0000-\U000e0fff"
+"""Can spell whole invisible sentences."""
+_JOINERS = "\u200b-\u200d"
+_PICTURES = "\u00a9\u00ae\u203c\u2049\u2122-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+# Scripts whose letters are joined, kept apart or broken into lines by characters without a width.
+_JOINED = "\u0600-\u061b\u061d-\u07ff\u0840-\u0dff\u0e00-\u109f\u1780-\u17b3\u17b6-\u17d3\u1810-\u18aa\ua840-\ua87f"
+# Those of England, Scotland and Wales are the only pictures that are written with tags.
+_FLAG = "|".join("".join(chr(0xE0000 + ord(letter)) for letter in name) for name in ("gbeng", "gbsct", "gbwls"))
+
+_MEANT = (
+    rf"(?<=[{_PICTURES}])\ufe0f?\u200d(?=[{_PICTURES}])"
+    rf"|(?<=[{_JOINED}])[{_JOINERS}](?=[{_JOINED}])"
+    rf"|(?<=[{_PICTURES}0-9#*])[\ufe0e\ufe0f]"
+    rf"|(?<=\U0001f3f4)(?:{_FLAG})\U000e007f"
+)
+# Not compiled here: that is slow, and only needed once a letter beyond ASCII is seen.
+_HIDDEN = rf"(?P<meant>{_MEANT})|[{_CONTROLS}{_BIDI}{_BREAKS}{_UNSEEN}{_SELECTORS}{_JOINERS}{_TAGS}]"
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+"""Control characters of ASCII."""
+# Wider than the actual marks: each character is looked up.
+_MAYBE_MARKS = (
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302f\u3099\u309a"
+    rf"\ua66f-\uabed\ufb1e\ufe20-\ufe2f\U000101fd-\U00011fff\U00016af0-\U00016fff\U0001bc9d\U0001bc9e\U0001cf00-\U0001cf46\U0001d165-\U0001e94a]{{{MARKS + 1},}}"
+)
+_SEQUENCES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+
+
+def printable(text: str) -> str:
+    """`text` with everything that could steer a terminal, or hide, shown as a visible escape."""
+    if text.isascii() and not _STEERING.search(text):
+        return text
+    text = text.replace("\r\n", "\n")
+    if not text.isascii():
+        text = re.sub(_MAYBE_MARKS, _with_few_marks, text)
+    return re.sub(_HIDDEN, _visible, text)
+
+
+def printable_line(text: str) -> str:
+    """The same on one line: line ends are shown too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def bare(text: str) -> str:
+    """The visible text: without escape sequences and hidden characters. For comparing, not for showing."""
+    if text.isascii() and not _STEERING.search(text):
+        return text
+    text = re.sub(_SEQUENCES, "", text.replace("\r\n", "\n"))
+    return re.sub(_HIDDEN, lambda match: match["meant"] or "", text)
+
+
+def _visible(match: re.Match[str]) -> str:
+    return match["meant"] or _escape_letter(match.group())
+
+
+@lru_cache(4096)
+def _escape_letter(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _with_few_marks(match: re.Match[str]) -> str:
+    kept: list[str] = []
+    run = 0
+    for letter in match.group():
+        run = run + 1 if unicodedata.category(letter) in ("Mn", "Me") else 0
+        kept.append(letter if run <= MARKS else _escape_letter(letter))
+    return "".join(kept)
+
 
 BYTES_PER_TOKEN = 4
 """Roughly, for English and code."""

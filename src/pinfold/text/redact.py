@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from threading import Lock
 
-from pinfold.text.clean import MARK, bare, printable, printable_line
+from pinfold.text.format import MARK, bare, printable, printable_line
 
 SHORTEST = 6
 """A shorter value is not treated as a secret: it would be found everywhere."""

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 
-from pinfold.text.clean import MARK, bare
+from pinfold.text.format import MARK, bare
 
 # Prefixes of keys, by the pattern of what follows. Prefixes that occur in ordinary words must also begin a word.
 _DISTINCT = {

@@ -1,23 +1,35 @@
-"""Every tool of a session by name: shown to the model, called with checked arguments. Decides no permissions."""
+"""Every tool of a session by name: shown to the model, called with checked arguments. Decides no permissions.
+
+Tools of other packages are their entry points `pinfold.tools`; a package is imported only when its tool is wanted.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, cast
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
-from pinfold.text import join_names
+from pinfold.text import first_line, join_names
 from pinfold.tools.arguments import Argument, drop_null
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names, split_verb
 from pinfold.tools.results import BadTool, Result, ToolFailed
-from pinfold.tools.tool import AnyTool, run
+from pinfold.tools.tool import AnyTool, Tool, as_tool, run
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from pinfold.tools.search import Index
+
 
 PYTHON = ToolSchema(
     name="python",
@@ -288,3 +300,70 @@ def _no_such(name: str, known: Iterable[str]) -> str:
     near = elsewhere[:1] or get_close_matches(name[:64], names, n=1)
     there = f"did you mean {near[0]}?" if near else f"there are {join_names(names, _NAMED)}"
     return f"no tool is called {name[:64]!r}; {there}"
+
+
+GROUP = "pinfold.tools"
+
+
+class Plugged(Struct, frozen=True):
+    tools: tuple[AnyTool, ...]
+    faults: tuple[str, ...]
+    """A line for each entry point that gave none."""
+
+
+def find_entry_points() -> Mapping[str, EntryPoint]:
+    """By name; nothing is imported."""
+    if not _is_any(tuple(map(_folder_state, sys.path))):
+        return {}
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _folder_state(folder: str) -> tuple[str, int]:
+    """A folder changes when a package is installed there."""
+    place = os.path.abspath(folder)  # noqa: PTH100 - Path takes longer, and every session asks
+    with suppress(OSError):
+        return place, os.stat(place).st_mtime_ns  # noqa: PTH116
+    return place, 0
+
+
+@lru_cache(maxsize=8)
+def _is_any(folders: tuple[tuple[str, int], ...]) -> bool:
+    """Whether any package declares such an entry point. `importlib.metadata` takes a hundred times as long to say no."""
+    files = (file for folder, _ in folders for file in Path(folder).glob("*-info/entry_points.txt"))
+    with suppress(OSError):
+        return any(f"[{GROUP}]".encode() in file.read_bytes() for file in files)
+    return True
+
+
+def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
+    """The tools of all entry points whose names match; one that is broken is named and left out."""
+    patterns = tuple(wanted)
+    tools: list[AnyTool] = []
+    faults: list[str] = []
+    for name, point in sorted(find_entry_points().items()):
+        if not any(fnmatchcase(name, pattern) for pattern in patterns):
+            continue
+        try:
+            tools += _as_tools(point.load())
+        except BadTool as fault:
+            faults.append(_describe_fault(point, str(fault)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's fault must not stop Pinfold
+            faults.append(_describe_fault(point, f"{type(error).__name__}: {error}"))
+    return Plugged(tuple(tools), tuple(faults))
+
+
+def _as_tools(loaded: object) -> list[AnyTool]:
+    if isinstance(loaded, Tool) or callable(loaded):
+        return [as_tool(cast("Callable[..., Any]", loaded))]
+    if isinstance(loaded, Iterable) and not isinstance(loaded, str | bytes | Mapping):
+        return [tool for one in cast("Iterable[object]", loaded) for tool in _as_tools(one)]
+    raise BadTool(
+        f"it gives a {type(cast('object', loaded)).__name__}; it should be a tool, a function or a list of them"
+    )
+
+
+def _describe_fault(point: EntryPoint, why: str) -> str:
+    package = point.dist.name if point.dist else point.module
+    return f"the tool {point.name!r} of {package} is left out: {first_line(why)}"

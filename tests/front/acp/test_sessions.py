@@ -100,7 +100,7 @@ def test_little_is_loaded_before_the_first_answer(workspace: Path) -> None:
         "from pinfold.front.acp.handshake import answer_initialize\n"
         'asked = b\'{"id": 1, "method": "initialize", "params": {"protocolVersion": 1}}\\n\'\n'
         "assert answer_initialize(io.BytesIO(asked), io.BytesIO())[0] == b''\n"
-        "import pinfold.front.cli.commands.acp\n"
+        "import pinfold.front.cli.commands.chat\n"
         "print(sorted({'anyio', 'asyncio', 'msgspec', 'pydantic', 'acp', 'pinfold.app', 'pinfold.events'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=workspace)

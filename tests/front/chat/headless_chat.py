@@ -28,7 +28,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.chat.commands.context import ChatContext
-from pinfold.front.chat.commands.dispatch import run_command
+from pinfold.front.chat.commands.table import run_command
 from pinfold.model import KeptReply, ScriptedModel
 from pinfold.model.scripted import KeptCall
 

@@ -36,8 +36,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
-from pinfold.front.chat.commands.dispatch import run_command
-from pinfold.front.chat.commands.table import COMMANDS
+from pinfold.front.chat.commands.table import COMMANDS, run_command
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 

@@ -29,7 +29,7 @@ from pinfold.front.chat.approvals import Approvals
 from pinfold.front.chat.completion import files_below
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion
 from pinfold.front.chat.pictures import BadPicture, Frame, draw_picture
-from pinfold.front.chat.renderers import diffs, tables
+from pinfold.front.chat.renderers import code, tables
 from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.transcript import SpacedTranscript
@@ -183,7 +183,7 @@ def test_a_table_that_grows_by_its_spans_is_none() -> None:
 @pytest.mark.parametrize(("old", "new"), [("a b " * 99, "b a " * 99), ("a" + "." * 398, "." * 398 + "b")])
 def test_lines_that_are_all_alike_are_compared_in_no_time(old: str, new: str) -> None:
     diff = "\n".join(["@@ -1 +1 @@", *[f"-{old}"] * 900, *[f"+{new}"] * 900])
-    assert took_s(lambda: diffs.render_diff(diff)) < _LONGEST_S
+    assert took_s(lambda: code.render_diff(diff)) < _LONGEST_S
 
 
 def test_no_language_that_a_model_names_takes_long() -> None:

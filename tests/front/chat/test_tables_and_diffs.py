@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.front.chat.recorded_output import KeptTranscript
 
-from pinfold.front.chat.renderers import diffs
+from pinfold.front.chat.renderers import code
 from pinfold.front.chat.renderers.tables import Grid, parse_html_table, render_table
 
 pytestmark = pytest.mark.unit
@@ -93,7 +93,7 @@ def test_no_page_breaks_the_reader(page: str) -> None:
 
 def diffed(diff: str, most: int = 40) -> KeptTranscript:
     transcript = KeptTranscript()
-    transcript.write(*diffs.render_diff(diff, most=most, indent=""))
+    transcript.write(*code.render_diff(diff, most=most, indent=""))
     return transcript
 
 
@@ -106,18 +106,18 @@ def test_words_that_differ_are_stressed_where_most_are_the_same() -> None:
 
 
 def test_a_long_diff_is_left_out_in_the_middle() -> None:
-    diff = diffs.compute_diff("", "".join(f"{n}\n" for n in range(100)))
+    diff = code.compute_diff("", "".join(f"{n}\n" for n in range(100)))
     assert diff is not None
     text = diffed(diff, most=9).text.split("\n")
     assert text[:3] == ["@@ -0,0 +1,100 @@", "+0", "+1"]
     assert text[6] == "... 92 lines more"
     assert text[-4:] == ["+97", "+98", "+99", ""]
-    assert diffs.describe_size(diff) == "+100 -0"
+    assert code.describe_size(diff) == "+100 -0"
 
 
 def test_what_would_take_long_to_compare_is_not() -> None:
     begun = time.process_time()
-    assert diffs.compute_diff("x\n" * 60_000, "y\n" * 60_000) is None
-    assert diffs.compute_diff("x" * 200_000, "") is None
+    assert code.compute_diff("x\n" * 60_000, "y\n" * 60_000) is None
+    assert code.compute_diff("x" * 200_000, "") is None
     diffed("-" + "ab " * 100_000 + "\n+" + "ba " * 100_000)
     assert time.process_time() - begun < 15

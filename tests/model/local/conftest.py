@@ -12,7 +12,7 @@ import uv
 from tests.model.local.registry import Registry
 
 from pinfold.model.errors import PullFailed, RuntimeMissing
-from pinfold.model.local.runtime import runtime
+from pinfold.model.local.builtin import runtime
 from pinfold.model.local.weights import pull, weights_named
 
 

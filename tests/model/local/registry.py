@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler
 
 from tests.wheels import started, wheel
 
-from pinfold.model.local.download import Patience
+from pinfold.model.local.files import Patience
 from pinfold.model.local.weights import Part, Sources, Weights
 
 QUICK = Patience(connect_s=2, silence_s=5, tries=3, pause_s=0.0)

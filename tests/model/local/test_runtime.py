@@ -11,8 +11,8 @@ import pytest
 import uv
 
 from pinfold.model.errors import RuntimeMissing
-from pinfold.model.local import runtime as module
-from pinfold.model.local.runtime import VERSION, place, runtime
+from pinfold.model.local import builtin as module
+from pinfold.model.local.builtin import VERSION, place, runtime
 
 pytestmark = pytest.mark.integration
 

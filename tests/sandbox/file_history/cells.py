@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pinfold.sandbox.file_history.reports import Changes, Restored
+from pinfold.sandbox.file_history.entries import Changes, Restored
 from pinfold.sandbox.file_history.versions import Versions
 
 Tree = dict[str, tuple[str, object, int]]

@@ -11,7 +11,7 @@ import pytest
 from tests.sandbox.file_history.cells import Cells, history, let_settle
 
 from pinfold.sandbox import SandboxUnavailable
-from pinfold.sandbox.file_history.reports import Missed, NotCovered
+from pinfold.sandbox.file_history.entries import Missed, NotCovered
 from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.file_history.store import same_content
 from pinfold.sandbox.file_history.versions import StateUnknown, Versions

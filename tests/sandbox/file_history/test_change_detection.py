@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.file_history.cells import history, let_settle
 
-from pinfold.sandbox.file_history.reports import Changes
+from pinfold.sandbox.file_history.entries import Changes
 
 pytestmark = pytest.mark.integration
 

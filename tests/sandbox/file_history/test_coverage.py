@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from tests.sandbox.file_history.cells import history, let_settle, to_folder, tree
 
-from pinfold.sandbox.file_history.reports import Missed, NotCovered
+from pinfold.sandbox.file_history.entries import Missed, NotCovered
 from pinfold.sandbox.file_history.versions import Versions
 
 pytestmark = pytest.mark.integration

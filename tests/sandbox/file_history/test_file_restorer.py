@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.file_history.cells import ACTS, history, tree
 
-from pinfold.sandbox.file_history.reports import Changes
+from pinfold.sandbox.file_history.entries import Changes
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.file_history.cells import Cells, history, tree
 
-from pinfold.sandbox.file_history.reports import Changes, NotCovered
+from pinfold.sandbox.file_history.entries import Changes, NotCovered
 from pinfold.sandbox.file_history.versions import Versions
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp
 

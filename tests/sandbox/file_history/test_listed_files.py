@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.file_history.cells import let_settle, tree
 
-from pinfold.sandbox.file_history.reports import Missed
+from pinfold.sandbox.file_history.entries import Missed
 from pinfold.sandbox.file_history.versions import Versions
 from pinfold.sandbox.guards.guarded_paths import Listings, find_guarded_paths
 

@@ -18,7 +18,7 @@ from typing import IO, Literal
 from msgspec import Struct
 
 from pinfold.events import PinfoldError
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, names_in
 
 _MOST = 10_000

@@ -1,7 +1,11 @@
-"""How well Pinfold can work here: what `pinfold doctor` asks for. Everything is looked at side by side, and not for long."""
+"""How well Pinfold can work here: what `pinfold doctor` asks for. Everything is looked at side by side, and not for long.
+
+Models, MCP servers and databases are looked at here, this machine in `machine.py`.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -10,13 +14,149 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.app.diagnostics import findings, machine, services
-from pinfold.app.diagnostics.findings import CheckContext, Finding, Section, explained_fault, fault
+from pinfold.app.config.databases import ConfiguredDatabases
+from pinfold.app.diagnostics import machine
+from pinfold.app.diagnostics.machine import CheckContext, Finding, Section, explained_fault, fault, note
 from pinfold.app.errors import ConfigError
-from pinfold.app.models.session_models import BreakerStore
-from pinfold.app.paths import current_folder
+from pinfold.app.models.local_models import Reachable, reachable_models
+from pinfold.app.models.session_models import BreakerStore, CallOptions
+from pinfold.app.paths import config_dir, current_folder
+from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import PinfoldError
+from pinfold.model import NoKey
+from pinfold.model.chain import check_reachable
 from pinfold.sandbox.providers.doctor import LATE, WAIT, Report, examine
+from pinfold.text import join_names
+
+
+async def check_models(around: CheckContext) -> tuple[list[Finding], dict[str, object]]:
+    """And what is here, as plain data."""
+    there: Reachable | None = None
+    given = around.config.models
+    roles = [("model", around.config.model.name), *(("fallback", name) for name in given.fallback)]
+    named = [(role, name) for role, name in (*roles, ("escalate", given.escalate)) if name]
+    found: dict[tuple[str, str], Finding] = {}
+
+    async def look() -> None:
+        nonlocal there
+        there = await reachable_models()
+
+    async def ask(role: str, name: str) -> None:
+        found[role, name] = await _check_model(around, role, name)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        for role, name in named:
+            tasks.start_soon(ask, role, name)
+    assert there is not None
+    local = _find_local_models(there, any_named=bool(named))
+    return [*(found[one] for one in named), *local, *_find_paused_models()], _plain(there)
+
+
+async def _check_model(around: CheckContext, role: str, name: str) -> Finding:
+    what = name if role == "model" else f"{name} ({role})"
+    access = CallOptions.of(around.config, around.loaded.keys()).access()
+    try:
+        with anyio.fail_after(around.limit_s):
+            words = await check_reachable(name, access, limit_s=around.limit_s)
+    except TimeoutError:
+        return fault(what, f"{LATE} {around.limit_s:g} s", WAIT)
+    except NoKey as error:
+        cause, _, fix = str(error).partition(": ")
+        return fault(what, cause, fix)
+    except PinfoldError as error:
+        return explained_fault(what, error, "choose another: pinfold config set model.name NAME")
+    return Finding(what, words=words)
+
+
+def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
+    found = [
+        Finding(inside.weights.name, words="is here, and runs inside Pinfold") for inside in there.inside if inside.path
+    ]
+    for server in there.servers:
+        has = join_names([model.id for model in server.models], 3) or "no model"
+        if server.needs_key:
+            has = "wants a key"
+        found.append(Finding(server.kind, words=f"answers at {server.base_url}: {has}"))
+    found += [Finding(key.provider, words=f"{key.variable} is set; it is not asked") for key in there.keys]
+    if found or any_named:
+        return found
+    cause = "none is configured, none runs here, and no provider's key is set"
+    fix = "pinfold model pull builtin; or start Ollama; or set a key such as OPENAI_API_KEY"
+    return [note("no model", cause, fix)]
+
+
+def _find_paused_models() -> list[Finding]:
+    paused = "it kept failing, and was paused {:.0f} s ago"
+    fix, now = "it is tried again by itself; or choose another with --model", time.time()
+    return [note(what, paused.format(max(0, now - at)), fix) for what, at in BreakerStore().all().items()]
+
+
+def _plain(there: Reachable) -> dict[str, object]:
+    return {
+        "builtin": [inside.weights.name for inside in there.inside if inside.path],
+        "servers": [
+            {"kind": found.kind, "url": found.base_url, "models": [model.id for model in found.models]}
+            for found in there.servers
+        ],
+        "keys": [key.variable for key in there.keys],
+    }
+
+
+async def check_servers(around: CheckContext) -> list[dict[str, object]]:
+    """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
+    if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
+        return []
+    from pinfold.app.session.mcp.inspection import check_servers
+
+    return await check_servers(around.workspace, around.limit_s)
+
+
+def server_finding(one: dict[str, object]) -> Finding:
+    name, cause, fix = (str(one[key]) for key in ("name", "cause", "fix"))
+    name, words = name or "an entry", f"{one['where']}; {one['tools']} tools"
+    if cause:
+        return fault(name, cause, fix)
+    if fix:
+        cause, _, fix = fix.partition(": ")
+        return note(name, f"{words}; {cause}", fix)
+    return Finding(name, words=words)
+
+
+async def check_databases(around: CheckContext) -> list[Finding]:
+    """Each of `[data.NAME]` is connected to and asked what it holds."""
+    if not around.config.data:
+        return []
+    from pinfold.tools.sql.workers import Workers
+
+    configured, workers = ConfiguredDatabases(around.config.data, (), _do_nothing), Workers()
+    found: dict[str, Finding] = {}
+
+    async def ask(name: str, kind: str) -> None:
+        try:
+            with anyio.fail_after(around.limit_s):
+                answered = await workers.ask(await configured.source(name), None)
+            found[name] = Finding(name, words=f"{kind}; {len(answered.told.value)} tables")
+        except TimeoutError:
+            found[name] = fault(name, f"{LATE} {around.limit_s:g} s", WAIT)
+        except PinfoldError as error:
+            cause = f"{around.config.data[name].rows()['url']}: {error}"
+            found[name] = fault(name, cause, f"is it right? pinfold config set data.{name}.url URL")
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for name, kind in configured.names.items():
+                tasks.start_soon(ask, name, kind)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await workers.close()
+            await configured.close()
+    return [found[name] for name in configured.names]
+
+
+async def _do_nothing() -> None:
+    """No session is there to have seen it."""
+
 
 LIMIT_S = 8.0
 """For each thing that is started or asked."""
@@ -61,7 +201,7 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
         workspace = current_folder()
     except ConfigError:
         workspace = Path("/")
-    loaded, said = findings.configuration(workspace)
+    loaded, said = machine.configuration(workspace)
     around = CheckContext(workspace=workspace, loaded=loaded, limit_s=limit_s)
     found: dict[Section, list[Finding]] = {"versions": [], "configuration": list(said)}
     report: Report | None = None
@@ -77,13 +217,13 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
 
     async def models() -> list[Finding]:
         nonlocal here
-        models, here = await services.models(around)
+        models, here = await check_models(around)
         return models
 
     async def servers() -> list[Finding]:
         nonlocal listed
-        listed = await services.servers(around)
-        return [services.server_finding(one) for one in listed]
+        listed = await check_servers(around)
+        return [server_finding(one) for one in listed]
 
     async with anyio.create_task_group() as tasks:
 
@@ -94,11 +234,11 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
             return lambda: anyio.to_thread.run_sync(lambda: list(look()), abandon_on_cancel=True)
 
         add("versions", "versions", of(machine.versions))
-        add("configuration", "this folder", of(lambda: findings.folder(around)))
+        add("configuration", "this folder", of(lambda: machine.folder(around)))
         add("sandboxes", "sandboxes", sandboxes)
         add("models", "models", models)
         add("MCP servers", "MCP servers", servers)
-        add("databases", "databases", lambda: services.databases(around))
+        add("databases", "databases", lambda: check_databases(around))
         add("folders", "folders", of(machine.folders))
         add("folders", "disk", of(lambda: machine.disks(around)))
         add("leftovers", "leftovers", of(machine.leftovers))

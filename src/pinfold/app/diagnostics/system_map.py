@@ -14,8 +14,7 @@ import msgspec
 
 from pinfold.app.config.layers import Loaded, load_config
 from pinfold.app.config.schema import Config
-from pinfold.app.diagnostics.findings import CheckContext
-from pinfold.app.diagnostics.machine import cells_python
+from pinfold.app.diagnostics.machine import CheckContext, cells_python
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
@@ -24,8 +23,7 @@ from pinfold.app.session.build_session import ResolvedSandbox, build_runner
 from pinfold.app.session.notes import memory_file
 from pinfold.app.session.options import Options, new_session_options
 from pinfold.app.storage.session_store import SessionStore
-from pinfold.app.trust.redacting_log import RedactingLog
-from pinfold.app.trust.secrets import Secrets
+from pinfold.app.trust.secrets import RedactingLog, Secrets
 from pinfold.engine import the_model
 from pinfold.events import Json, PinfoldError, new_session_id
 from pinfold.model import destination_of
@@ -35,7 +33,7 @@ from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.doctor import SandboxCheck, examine
 from pinfold.text import homely, join_names, numerous
 from pinfold.tools import Registry
-from pinfold.tools.entry_points import load_plugins
+from pinfold.tools.registry import load_plugins
 
 if TYPE_CHECKING:
     from pinfold.app.ownership.owner import Link

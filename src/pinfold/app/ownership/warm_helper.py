@@ -34,7 +34,7 @@ PROGRAM = "pinfold.front.cli.helper"
 PRELOADED = (
     *("pinfold.front.cli.main", "pinfold.front.cli.commands.exec", "pinfold.app.session.operator_log"),
     *("pinfold.net.proxy", "pinfold.sandbox.providers.namespaces", "pinfold.tools.builtin"),
-    *("pinfold.tools.entry_points", "anyio._backends._asyncio", "concurrent.futures.thread", "difflib"),
+    *("pinfold.tools.registry", "anyio._backends._asyncio", "concurrent.futures.thread", "difflib"),
 )
 """What `pinfold exec` imports until its first cell has run."""
 _PASSED = (

@@ -32,7 +32,7 @@ from pinfold.app.session.observations import (
 from pinfold.app.session.protected_files import apply_edit, find_protected_file
 from pinfold.app.session.sandbox_session import SandboxSession
 from pinfold.app.session.toolbox import select_shown_tools
-from pinfold.app.trust.redacting_log import remove_own_secrets
+from pinfold.app.trust.secrets import remove_own_secrets
 from pinfold.app.trust.untrusted_files import notice
 from pinfold.engine import Given, OnCall, OnOutput, Performed, State
 from pinfold.events import Action, ActionId, Ask, BlobId, Call, CallTool, Changed, DisplayRef, Json, Noticed, RunCell

@@ -33,7 +33,7 @@ from pinfold.app.session.agent_tools import (
 from pinfold.app.session.egress import ActionContext, current_action
 from pinfold.app.session.observations import inventory
 from pinfold.app.session.options import Options
-from pinfold.app.trust.instructions import Instruction
+from pinfold.app.trust.project_files import Instruction
 from pinfold.app.trust.project_formats import AgentDefinition
 from pinfold.engine import Budget, CommandRefused, Core, Model, OpenAction, Performed, Spent
 from pinfold.events import (

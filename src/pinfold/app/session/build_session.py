@@ -31,9 +31,8 @@ from pinfold.app.session.plan_tools import plan_tools
 from pinfold.app.session.skill_tools import SessionSkills
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools
 from pinfold.app.trust.grants import Grants, user_rules
-from pinfold.app.trust.instructions import ALL_BYTES, SMALL_BYTES, format_instructions
 from pinfold.app.trust.privacy import Privacy
-from pinfold.app.trust.project_files import SERVERS
+from pinfold.app.trust.project_files import SERVERS, SMALL_BYTES, TOLD_BYTES, format_instructions
 from pinfold.engine import Choice, State
 from pinfold.events import ActionFinished, ActionId, ActionStarted, Entry, Json, SessionOpened
 from pinfold.log import BlobMissing, Blobs, Log
@@ -291,7 +290,7 @@ class ModelSwitcher:
             lines.append(describe_definitions(load_definitions(self._options.toolbox.loaded.obeyed).values()))
         workspace = self._options.workspace_inside or spec.workspace
         told = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
-        wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else ALL_BYTES)
+        wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else TOLD_BYTES)
         wanted += f"The program that works with you says:\n{self.said}\n" if self.said else ""
         return told + wanted + (form.describe_schema() if form else "")
 

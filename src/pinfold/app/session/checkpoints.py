@@ -1,6 +1,8 @@
 """Git checkpoints: a commit of the workspace's files on a side ref after each cell that changed some, and the way back.
 
-Git runs in the session only, as code of the session could. See docs/design/0016-undo.md.
+Git runs in the session only, as code of the session could. The user's index, HEAD and branches are never written: every
+script works on an index of its own, below the session's TMPDIR, and the only ref it moves is the session's.
+See docs/design/0016-undo.md.
 """
 
 from __future__ import annotations
@@ -15,12 +17,192 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.errors import CheckpointError
-from pinfold.app.session import sidegit
 from pinfold.engine import State
 from pinfold.events import Checkpointed, Entry, Noticed, SessionChanged
 from pinfold.log import Log
 from pinfold.sandbox import CommandOutcome, Limits, SandboxUnavailable, Session
+from pinfold.sandbox.guards.named_files import NAMES as SECRET_NAMES
 from pinfold.text import first_line, join_names, printable, redact
+
+REF = "refs/pinfold/checkpoints/"
+LARGEST_KB = 128 << 10
+"""A file larger than this is in no checkpoint: git would keep all of it, every time it changes."""
+_OFF = (
+    *("core.fsmonitor", "core.untrackedCache", "core.splitIndex", "core.sparseCheckout", "core.logAllRefUpdates"),
+    *("core.autocrlf", "core.safecrlf", "commit.gpgSign", "advice.addEmbeddedRepo", "submodule.recurse"),
+)
+_SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.pager": "cat",
+    "i18n.commitEncoding": "UTF-8",
+    "gc.auto": "0",
+    "core.fileMode": "true",
+    "core.symlinks": "true",
+    **dict.fromkeys(_OFF, "false"),
+}
+"""Over whatever the repository's own config says: what would run something, or keep files out of a checkpoint."""
+_SWITCHES = ("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS")
+_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
+
+BEGIN = r"""
+dir=$(git rev-parse --absolute-git-dir)
+printf '%s\0' "$dir"
+git config -z --name-only --get-regexp '^filter\.' || :
+"""
+"""Prints the git folder, then the settings of filter drivers, NUL after each."""
+
+_OUTSIDE = r"""
+box=${TMPDIR:-/tmp}/.pinfold-checkpoints
+[ -d "$box" ] || mkdir -m 700 "$box"
+while read -r _ _ _ _ place _; do
+    case $place in *\\*)
+        place=$(printf '%s' "$place" | sed 's/\\\([0-7][0-7][0-7]\)/\\0\1/g')
+        place=$(printf '%b' "$place")
+    esac
+    case $place in "$PWD"/*) set -- "$@" ":(exclude,literal)${place#"$PWD"/}" ;; esac
+done 2> /dev/null < /proc/self/mountinfo || :
+"""
+"""Adds to the pathspecs what is mounted over the workspace: masked files, which are not what they seem, and protected
+ones, which cannot be written. Where nothing can be mounted, the file cannot be read."""
+
+_LARGE = r"""sed -z 's,^,./,' | xargs -0 -r sh -c 'find "$@" -maxdepth 0 -type f -size +"$LARGEST"k -print0 2> /dev/null || :' sh"""
+
+MAKE = rf"""
+ref=$1 last=$2 tree=$3 again=$4; shift 4
+{_OUTSIDE}
+export GIT_INDEX_FILE="$box/index"
+if [ "$again" ]; then
+    rm -rf "$GIT_INDEX_FILE" "$(git rev-parse --git-common-dir)/$ref.lock"
+fi
+[ ! -e "$GIT_INDEX_FILE.lock" ] || rm -f "$GIT_INDEX_FILE.lock"
+first=
+if [ -z "$last" ]; then
+    last=$(git rev-parse -q --verify "$ref^{{commit}}") || {{
+        first=yes
+        last=$(git rev-parse -q --verify 'HEAD^{{commit}}') || last=
+    }}
+    [ "$first" ] || tree=$(git rev-parse "$last^{{tree}}")
+    rm -f "$GIT_INDEX_FILE"
+fi
+if [ ! -e "$GIT_INDEX_FILE" ]; then
+    if [ "$last" ]; then git read-tree "$last"; else git read-tree --empty; fi
+    git update-index -q --refresh > /dev/null || :
+fi
+git ls-files -z -m -o --exclude-standard -- . "$@" > "$box/changed"
+if [ -s "$box/changed" ]; then
+    {{ {_LARGE}; }} < "$box/changed" > "$box/large"
+    if [ -s "$box/large" ]; then
+        {{ printf '%s\0' . "$@"; sed -z 's,^\./,:(exclude\,literal),' "$box/large"; }} > "$box/paths"
+        set -- --pathspec-from-file="$box/paths" --pathspec-file-nul
+    else
+        set -- -- . "$@"
+    fi
+    git add -A --ignore-errors "$@" > /dev/null || [ $? -lt 128 ]
+elif [ "$tree" ]; then
+    echo "same $last $tree"
+    exit
+fi
+now=$(git write-tree)
+if [ "$now" = "$tree" ]; then
+    echo "same $last $tree"
+else
+    commit=$(git commit-tree "$now" ${{last:+-p "$last"}})
+    git update-ref "$ref" "$commit"
+    echo "made $commit $now"
+fi
+"""
+"""A commit of the files as they are, its message on stdin, unless it would be the same as the last.
+
+Arguments: the ref, the last commit and its tree if they are known and the index is that tree's, whether to begin anew,
+then pathspecs."""
+
+COMPARE = rf"""
+one=$1 other=$2; shift 2
+{_OUTSIDE}
+git cat-file -e "$other^{{commit}}" 2> /dev/null || exit 3
+git diff-tree -r -z --no-renames --raw "$one" "$other" -- . "$@"
+"""
+TOO_LARGE = f"{_LARGE} | sed -z 's,^\\./,,'"
+"""Of the paths on stdin, those that no checkpoint holds."""
+
+IN_THE_WAY = r"""xargs -0 -r sh -c '
+for path do
+    here=$path
+    if [ -e "$here" ] || [ -L "$here" ]; then printf "%s\0" "$path"; continue; fi
+    while case $here in */*) here=${here%/*} ;; *) false ;; esac; do
+        if [ -L "$here" ] || { [ -e "$here" ] && [ ! -d "$here" ]; }; then printf "%s\0" "$path"; break; fi
+        [ ! -d "$here" ] || break
+    done
+done' sh"""
+"""Of the paths on stdin, those where something is, or where a folder of theirs would have to be."""
+
+REMOVE = r"""xargs -0 -r rm -f --"""
+REMOVE_FOLDERS = r"""xargs -0 -r rmdir -p -- 2> /dev/null || :"""
+"""Those that are empty."""
+WRITE = r"""
+box=${TMPDIR:-/tmp}/.pinfold-checkpoints
+export GIT_INDEX_FILE="$box/target"
+git read-tree "$1"
+git checkout-index -f -q -z --stdin
+rm -f "$GIT_INDEX_FILE"
+"""
+
+
+def secret_pathspecs() -> list[str]:
+    """Pathspecs of what is in no checkpoint: secrets read as empty inside, or are what no history should hold."""
+    return [f":(exclude,icase,glob)**/{name}{rest}" for name in SECRET_NAMES for rest in ("", "/**")]
+
+
+def git_environment(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[str, str]:
+    """The whole environment of git. `drivers`: filters of the repository, which are not to run."""
+    settings = dict(_SETTINGS)
+    for driver in drivers:
+        settings |= {f"filter.{driver}.{key}": value for key, value in _FILTER.items()}
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin",
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "LARGEST": str(LARGEST_KB),
+        "GIT_DIR": gitdir,
+        "GIT_WORK_TREE": ".",
+        "GIT_TERMINAL_PROMPT": "0",
+        **dict.fromkeys(("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"), "/dev/null"),
+        **dict.fromkeys(_SWITCHES, "1"),
+        "GIT_CONFIG_COUNT": str(len(settings)),
+    }
+    for who in ("AUTHOR", "COMMITTER"):
+        environment |= {f"GIT_{who}_NAME": "Pinfold", f"GIT_{who}_EMAIL": "pinfold@localhost"}
+    for number, (key, value) in enumerate(settings.items()):
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return environment
+
+
+class Changes(Struct, frozen=True, kw_only=True):
+    """What must be done to the files of one checkpoint to make them those of another. Paths relative to the workspace."""
+
+    gone: list[bytes]
+    changed: list[bytes]
+    new: list[bytes]
+    nested: list[bytes]
+    """Repositories of their own; only their commit is in a checkpoint, and nothing is done to them."""
+
+
+def parse_changes(raw: bytes) -> Changes:
+    """What `git diff-tree --raw -z` prints; untrusted, and only ever given back to the session."""
+    found = Changes(gone=[], changed=[], new=[], nested=[])
+    words = raw.split(b"\0")
+    for head, path in zip(words[::2], words[1::2], strict=False):
+        if head.count(b" ") != 4:
+            continue
+        old, new, *_, status = head.lstrip(b":").split(b" ")
+        if b"160000" in (old, new):
+            found.nested.append(path)
+        elif status == b"D":
+            found.gone.append(path)
+        else:
+            (found.new if status == b"A" else found.changed).append(path)
+    return found
+
 
 logger = logging.getLogger(__name__)
 _MADE = rb"(made|same) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n"
@@ -132,7 +314,7 @@ class Checkpoints:
     async def _find_repository(self) -> _Repository:
         if not (await self._session()).capabilities.commands:
             raise CheckpointError("this sandbox cannot run programs beside cells")
-        outcome = await self._run(sidegit.BEGIN, [], sidegit.git_environment())
+        outcome = await self._run(BEGIN, [], git_environment())
         if outcome.status != "ok":
             missing = b"git: not found" in outcome.stderr or b"git: command not found" in outcome.stderr
             raise CheckpointError(
@@ -140,7 +322,7 @@ class Checkpoints:
             )
         gitdir, *keys = outcome.stdout.decode("utf-8", "surrogateescape").split("\0")
         drivers = {key[len("filter.") :].rpartition(".")[0] for key in keys if key.startswith("filter.")}
-        return _Repository(environment=sidegit.git_environment(gitdir, sorted(drivers - {""})))
+        return _Repository(environment=git_environment(gitdir, sorted(drivers - {""})))
 
     async def _make(self, message: str, restored: int | None = None) -> str:
         """The commit that holds the files as they are; a new one only if the last does not."""
@@ -148,12 +330,12 @@ class Checkpoints:
         self._repository = None  # until its index is known to be the commit's
         number = max(self._made, default=0) + 1
         text = f"{message}\n\nPinfold-Session: {self._id}\nPinfold-Checkpoint: {number}\n".encode()
-        ref, secrets = f"{sidegit.REF}{self._id}", sidegit.secret_pathspecs()
+        ref, secrets = f"{REF}{self._id}", secret_pathspecs()
         words = [ref, repository.last, repository.tree, "", *secrets]
-        outcome = await self._run(sidegit.MAKE, words, repository.environment, text)
+        outcome = await self._run(MAKE, words, repository.environment, text)
         if outcome.status == "error":
             # The program may have broken the index, or a crash left a lock; both are only the session's.
-            outcome = await self._run(sidegit.MAKE, [ref, "", "", "again", *secrets], repository.environment, text)
+            outcome = await self._run(MAKE, [ref, "", "", "again", *secrets], repository.environment, text)
         told = re.fullmatch(_MADE, outcome.stdout)
         if outcome.status != "ok" or told is None:
             raise self._error(outcome)
@@ -176,20 +358,20 @@ class Checkpoints:
         environment = self._repository.environment if self._repository else {}
         if not re.fullmatch(_COMMIT, target):
             raise CheckpointError(f"{target!r} is no commit")
-        compared = await self._run(sidegit.COMPARE, (present, target, *sidegit.secret_pathspecs()), environment)
+        compared = await self._run(COMPARE, (present, target, *secret_pathspecs()), environment)
         if compared.code == _GONE:
             raise CheckpointError(f"its commit {target[:12]} is no longer in the repository")
         if compared.status != "ok" or compared.dropped_bytes:
             raise self._error(compared)
-        changes = sidegit.parse_changes(compared.stdout)
-        large = await run(sidegit.TOO_LARGE, [*changes.gone, *changes.changed])
+        changes = parse_changes(compared.stdout)
+        large = await run(TOO_LARGE, [*changes.gone, *changes.changed])
         gone = [path for path in changes.gone if path not in large]
-        await run(sidegit.REMOVE, gone)
-        await run(sidegit.REMOVE_FOLDERS, sorted({path.rpartition(b"/")[0] for path in gone} - {b""}))
-        standing = await run(sidegit.IN_THE_WAY, changes.new)
+        await run(REMOVE, gone)
+        await run(REMOVE_FOLDERS, sorted({path.rpartition(b"/")[0] for path in gone} - {b""}))
+        standing = await run(IN_THE_WAY, changes.new)
         written = [path for path in changes.changed if path not in large]
         written += [path for path in changes.new if path not in standing]
-        await run(sidegit.WRITE, written, target)
+        await run(WRITE, written, target)
         left = sorted({*large, *standing, *changes.nested})
         return len(gone) + len(written), tuple(path.decode("utf-8", "replace") for path in left)
 

@@ -31,7 +31,7 @@ from pinfold.app.session.checkpoints import Checkpoints
 from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
 from pinfold.app.tasks import background
-from pinfold.app.trust.redacting_log import RedactingLog
+from pinfold.app.trust.secrets import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
 from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, Performed, State, Verified, fold
 from pinfold.events import (

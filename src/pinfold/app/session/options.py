@@ -18,7 +18,7 @@ from pinfold.app.paths import default_workspace, is_too_wide, refuse_closed_fold
 from pinfold.app.session.answers import AnswerForm
 from pinfold.app.session.egress import FLOW_HOSTS, FLOW_TOOLS, Flows
 from pinfold.app.session.toolbox import ToolOptions
-from pinfold.app.trust.instructions import Instruction, instructions
+from pinfold.app.trust.project_files import Instruction, instructions
 from pinfold.app.trust.secrets import hide_process_secrets, secrets_in
 from pinfold.engine import Budget, ContextLimits, Hooks, Model
 from pinfold.events import Json, Mode, SessionId, ToolSchema, TurnId, convert

@@ -186,7 +186,7 @@ def build_tools(
     from pinfold.tools.builtin.shell import shell_tool
     from pinfold.tools.builtin.small import small_tools
     from pinfold.tools.builtin.web import fetch_tool
-    from pinfold.tools.entry_points import load_plugins
+    from pinfold.tools.registry import load_plugins
 
     web = WebAccess(way)
     made: list[Tool[..., Any]] = [

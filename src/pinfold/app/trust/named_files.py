@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.named_files import is_masked
 
 MOST = 50
 """Files that are bound; a command that names more is refused."""

@@ -1,7 +1,8 @@
 """Secrets of the user's: kept on the host, given out by name, and only for the hosts they are for.
 
 They are in the system's keyring where that works, else in a file for the user alone. None ever goes into a session, an
-event or a log: what asks for one is Pinfold's own code, on its way to a host that is listed.
+event or a log: what asks for one is Pinfold's own code, on its way to a host that is listed. Should one turn up all the
+same, printed by a program that found it or sent back by a server, `RedactingLog` keeps it out of events and blobs.
 """
 
 from __future__ import annotations
@@ -12,14 +13,28 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir, hold_file_lock, read_store, write_private
-from pinfold.text import keep_own_secret, keep_secret
+from pinfold.events import (
+    Arrow,
+    BlobId,
+    Delta,
+    Event,
+    Json,
+    SessionId,
+    decode_line,
+    decode_object,
+    encode,
+    parse_json,
+    plain_json,
+)
+from pinfold.log import Batch, Blobs, Log
+from pinfold.text import keep_own_secret, keep_secret, keeps_own, without_own
 
 T = TypeVar("T")
 Where: TypeAlias = Literal["keyring", "file"]
@@ -215,3 +230,52 @@ def _from_keyring(name: str) -> str:
 
 def _out_of_keyring(name: str) -> None:
     _use_keyring(lambda keyring: keyring.delete_password(_SERVICE, name))
+
+
+class RedactingLog(Log):
+    def __init__(self, folder: Path | None, session: SessionId) -> None:
+        super().__init__(folder, session)
+        self.blobs = _RedactingBlobs(folder / "blobs" if folder else None)
+
+    def queue_events(self, events: tuple[Event, ...]) -> Batch:
+        return super().queue_events(tuple(map(_redact_event, events)) if keeps_own() else events)
+
+    def broadcast(self, delta: Delta) -> None:
+        super().broadcast(_redact_delta(delta) if keeps_own() else delta)
+
+
+class _RedactingBlobs(Blobs):
+    def put(self, data: bytes) -> BlobId:
+        if not keeps_own():
+            return super().put(data)
+        text = data.decode("utf-8", "surrogateescape")
+        clean = without_own(text)
+        return super().put(data if clean is text else clean.encode("utf-8", "surrogateescape"))
+
+
+def _redact_event(event: Event) -> Event:
+    text = encode(event)
+    return event if without_own(text) is text else decode_object(remove_own_secrets(parse_json(text)))
+
+
+def _redact_delta(delta: Delta) -> Delta:
+    text = encode(delta)
+    if without_own(text) is text:
+        return delta
+    return cast(Delta, decode_line(plain_json(remove_own_secrets(parse_json(text)))))
+
+
+def remove_own_secrets(value: Json) -> Json:
+    """As it is, but for them."""
+    match value:
+        case str():
+            return without_own(value)
+        case bytes() if keeps_own() and not isinstance(value, Arrow):
+            return without_own(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        case dict():
+            inside = cast(dict[str, Json], value)
+            return {without_own(key): remove_own_secrets(item) for key, item in inside.items()}
+        case list():
+            return [remove_own_secrets(item) for item in cast(list[Json], value)]
+        case _:
+            return value

@@ -1,14 +1,16 @@
-"""The agent as an editor sees it: what it can do, and the sessions that are open in the editor."""
+"""The agent as an editor sees it: what it can do, the sessions that are open in the editor, and the streams it is served over."""
 
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -20,10 +22,12 @@ from pinfold.events import Json, PinfoldError, SessionId, convert, new_session_i
 from pinfold.front.acp.connection import AUTH_REQUIRED, INVALID_PARAMS, NOT_FOUND, Connection, Params, Reply, RpcError
 from pinfold.front.acp.handshake import SIGN_IN, describe_agent, has_forms
 
-# Editors wait for the answer to `initialize`, so everything of weight is imported after it.
 if TYPE_CHECKING:
     from pinfold.app import Options
     from pinfold.front.acp.session import EditorSession
+
+
+# Editors wait for the answer to `initialize`, so everything of weight is imported after it.
 
 logger = logging.getLogger(__name__)
 _PAGE = 100
@@ -122,7 +126,7 @@ class EditorAgent:
         from pinfold.app import start_operator_log
 
         start_operator_log(self._log_level)
-        for name in ("session", "commands", "prompts"):
+        for name in ("session", "commands"):
             import_module(f"pinfold.front.acp.{name}")
 
     async def _authenticate(self, given: _Given, reply: Reply) -> None:
@@ -183,7 +187,7 @@ class EditorAgent:
     async def _prompt(self, given: _Given, reply: Reply) -> None:
         from pinfold.app import OwnerGone
         from pinfold.front.acp.commands import run_command
-        from pinfold.front.acp.prompts import command_in
+        from pinfold.front.acp.session import command_in
 
         session = await self._session(given.session_id)
         name, rest = command_in(given.prompt)
@@ -396,3 +400,33 @@ def _remove_unused(id_: SessionId) -> None:
     with suppress(SessionBusy, OSError):
         if store.folder_of(id_).is_dir() and not store.summary_of(id_).title:
             store.remove(id_)
+
+
+async def serve_editor(
+    reads: BinaryIO,
+    writes: BinaryIO,
+    first: tuple[bytes, Mapping[str, Any] | None],
+    terms: tuple[Mapping[str, Any], Mapping[str, Any], str | None],
+) -> None:
+    """Until the editor closes its stream, or a signal. `first` is from `answer_initialize`; `terms` as EditorAgent has them."""
+    serving = anyio.CancelScope()
+    line, initialized = first
+    connection = Connection(reads, writes, line)
+    async with anyio.create_task_group() as tasks:
+        agent = EditorAgent(connection, tasks, *terms)
+        if initialized is not None:
+            tasks.start_soon(agent.prepare, initialized)
+        tasks.start_soon(_cancel_on_signal, serving)
+        with serving:
+            await connection.serve()
+        await agent.end()
+        tasks.cancel_scope.cancel()
+    if serving.cancelled_caught:
+        # A thread waits for the editor's next line and cannot be woken.
+        os._exit(0)
+
+
+async def _cancel_on_signal(serving: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        await anext(signals)
+        serving.cancel()

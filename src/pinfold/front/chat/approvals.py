@@ -26,7 +26,7 @@ from pinfold.events import (
     Scope,
 )
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion, WordsQuestion
-from pinfold.front.chat.renderers.diffs import colour_lines
+from pinfold.front.chat.renderers.code import colour_lines
 from pinfold.front.chat.renderers.transcript import HangingText, Transcript
 from pinfold.front.pages import describe_pattern
 from pinfold.text import cap_text, exact, presentable, presentable_line

@@ -49,8 +49,7 @@ from pinfold.events import (
 from pinfold.front.chat.approvals import Approvals, render_request
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
 from pinfold.front.chat.commands.context import ChatContext
-from pinfold.front.chat.commands.dispatch import run_command
-from pinfold.front.chat.commands.table import find_command
+from pinfold.front.chat.commands.table import find_command, run_command
 from pinfold.front.chat.dialogs import UserDialog
 from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.code import highlight_code

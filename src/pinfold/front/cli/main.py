@@ -34,7 +34,7 @@ _COMMANDS = {
     "export": ("sessions", "Write a session to a file."),
     "import": ("sessions", "Import a session from a file."),
     "serve": ("serve", "Serve the web page and an API, for browsers and programs."),
-    "acp": ("acp", "Serve the agent to an editor (Zed, JetBrains, Neovim, Emacs)."),
+    "acp": ("chat", "Serve the agent to an editor (Zed, JetBrains, Neovim, Emacs)."),
     "mcp-server": ("servers", "Serve the sandbox, and the agent, to MCP clients."),
     "up": ("servers", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("diagnostics", "Check what works here, and how to fix the rest."),

@@ -10,8 +10,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from . import constructors
-from .introspection import kind_of, module_of, name_of
-from .reasons import Unsaved
+from .introspection import Unsaved, kind_of, module_of, name_of
 
 if TYPE_CHECKING:
     from .pickler import Pickler

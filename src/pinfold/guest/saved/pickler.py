@@ -15,8 +15,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import arrays, constructors, reducers
-from .introspection import SESSION, dict_of, find_in_library, kind_of, module_of, paths_of
-from .reasons import OPEN_FILE, Unsaved, why_unsavable
+from .introspection import (
+    OPEN_FILE,
+    SESSION,
+    Unsaved,
+    dict_of,
+    find_in_library,
+    kind_of,
+    module_of,
+    paths_of,
+    why_unsavable,
+)
 from .reducers import ClassMethods, ModuleGlobals
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from marshal import dumps
 from typing import TYPE_CHECKING, Any
 
 from . import constructors
-from .introspection import SESSION, dict_of, import_name, is_named, kind_of, module_of, name_of
-from .reasons import Unsaved
+from .introspection import SESSION, Unsaved, dict_of, import_name, is_named, kind_of, module_of, name_of
 
 if TYPE_CHECKING:
     from .pickler import Pickler

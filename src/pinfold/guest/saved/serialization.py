@@ -18,12 +18,22 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 from . import arrays
-from .bounds import OutOfTime, TimeLimit
 from .comparison import Comparison
-from .deserialization import LENGTH, Entry, Unpickler
-from .introspection import SESSION, find_in_modules, full_name, import_name, inner_modules, is_empty, module_of
+from .deserialization import LENGTH, Entry, OutOfTime, TimeLimit, Unpickler
+from .introspection import (
+    SESSION,
+    Unsaved,
+    cut,
+    find_in_modules,
+    full_name,
+    import_name,
+    inner_modules,
+    is_empty,
+    module_of,
+    one_line,
+    why_unsavable,
+)
 from .pickler import ATOMS, Found, Graph, Pickler, Stream, TooLarge
-from .reasons import Unsaved, cut, one_line, why_unsavable
 
 Piece = bytes | memoryview
 

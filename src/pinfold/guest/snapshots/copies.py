@@ -1,19 +1,222 @@
 """Frozen copies of the program's process, each the state after one cell. Made here; kept, woken and ended by the init.
 
-A copy is a sibling, not a child: the program can neither wait for it nor, as it is not dumpable, see it in /proc.
+A copy is a sibling, not a child: the program can neither wait for it nor, as it is not dumpable, see it in /proc. A fork
+needs care: threads of libraries do not survive it, and children of ours are not the program's to hear of.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import select
 import signal
 import socket
-from contextlib import suppress
+import sys
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from json import dumps
 
 from ..kernel.syscalls import CLONE_PARENT, PR_SET_DUMPABLE, clone, fork, prctl
-from .forks import ThreadPools, discard_sigchld, reap
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+
+_LIBRARY = re.compile(rb"/\S*/lib(?:(?:g|i|)omp|\w*openblas)[^/\s]*\.so[^\s]*")
+_HARD = 2
+"""omp_pause_hard: the pool is given up, and made again when it is next used, here and in the copy."""
+_BLAS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
+ENDING_S = 0.002
+
+MISSED = (b"polars-", b"tokio-rt-")
+JEMALLOC = b"jemalloc_bg_thd"
+"""Of an allocator, which sees to it by itself."""
+
+_core = __import__("_signal")  # without the enums of `signal`: the default is 0
+# Bound now: a program may replace these names in their modules.
+_getsignal, _signal = _core.getsignal, _core.signal
+_SIGNALS = {*range(1, signal.NSIG)} - {signal.SIGINT}
+_waitpid, _sigmask, _sigtimedwait = os.waitpid, signal.pthread_sigmask, signal.sigtimedwait
+_modules, _frames = sys.modules, sys._current_frames  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
+class ThreadPools:
+    """Of OpenMP and OpenBLAS: waiting for a thread that is not there, a copy would hang in its next loop or product."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._known: set[bytes] = set()
+        self._openmp: list[Any] = []
+        self._blas: list[tuple[Any, Any]] = []
+        """How to ask each for its number of threads, and how to set it."""
+        self.numbers: list[int] = []
+        """Of threads, as they were; a copy has one of each."""
+        self._databases: Databases | None = None
+        self.are_left = False
+        """Threads that no copy has."""
+
+    def pause(self, namespace: dict[str, object]) -> int:
+        """Before a copy is made. How many threads there are without which it may wait for ever: the program's own, most likely."""
+        if len(_modules) != self._seen:  # nothing new can have been loaded otherwise, as good as always
+            self._seen = len(_modules)
+            self._find_libraries()
+        for library in self._openmp:
+            library.omp_pause_resource_all(_HARD)
+        self.numbers = [get() for get, _ in self._blas]
+        for _, put in self._blas:
+            put(1)  # a copy does with one; the others stay, and wait
+        ours = sum(number - 1 for number in self.numbers)
+        give_up_at = time.monotonic() + ENDING_S
+        while self._openmp and _count_others() > ours and time.monotonic() < give_up_at:
+            time.sleep(ENDING_S / 10)  # those of OpenMP have been told to end
+        if _count_others() > ours and "duckdb" in _modules:
+            self._databases = databases = Databases()
+            databases.pause_all(namespace.values())
+            if _count_others() > ours:  # only now: where there was no default one, asking for it makes it
+                databases.pause(_modules["duckdb"].default_connection())
+        left = _count_others() - ours
+        self.are_left = left > 0
+        return _count_needed(left)
+
+    def resume(self) -> None:
+        """After it was made, in the one that goes on."""
+        for (_, put), number in zip(self._blas, self.numbers, strict=True):
+            put(number)
+        if self._databases is not None:
+            self._databases.resume()
+            self._databases = None
+
+    def _find_libraries(self) -> None:
+        with open("/proc/self/maps", "rb") as file:
+            lines = [line for line in file if b"omp" in line or b"openblas" in line]
+        paths = {path for line in lines for path in _LIBRARY.findall(line)} - self._known
+        for path in paths:
+            self._known.add(path)
+            try:
+                library = ctypes.CDLL(os.fsdecode(path))
+            except OSError:  # it is gone from where it was loaded
+                continue
+            if b"openblas" in path:
+                names = [name for name in _BLAS if hasattr(library, name.format("set"))]
+                self._blas += [(library[name.format("get")], library[name.format("set")]) for name in names]
+            elif hasattr(library, "omp_pause_resource_all"):  # OpenMP 5
+                self._openmp.append(library)
+
+
+class Databases:
+    """Connections of duckdb's in the session, each without threads until `resume`; what they were asked stays open."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, int]] = []
+        """Settings as they were, of the same database perhaps by way of several connections."""
+
+    def pause_all(self, values: Iterable[object]) -> None:
+        for value in list(values):
+            if type(value).__name__ == "DuckDBPyConnection":
+                self.pause(value)
+
+    def pause(self, connection: Any) -> None:
+        with suppress(Exception):  # it is closed, or has no such setting
+            cursor = connection.cursor()  # one of our own: the program's may be in the middle of a result
+            for name, least in (("threads", 1), ("async_threads", 0)):
+                (number,) = cursor.execute(f"SELECT current_setting('{name}')").fetchone()
+                if number != least:
+                    self._before.append((cursor, name, int(number)))
+                    cursor.execute(f"SET {name} = {least}")
+
+    def resume(self) -> None:
+        for cursor, name, number in reversed(self._before):
+            with suppress(Exception):
+                cursor.execute(f"SET {name} = {number}")
+
+
+def _count_needed(others: int) -> int:
+    """Of so many other threads, those that are missed where they are not."""
+    if others <= 0:
+        return 0
+    kinds = [_name_of(task) for task in os.listdir("/proc/self/task")]
+    python = len(_frames()) - 1
+    known = sum(kind.startswith(MISSED) for kind in kinds)
+    native = others - python - known - kinds.count(JEMALLOC)
+    arrow: Any = _modules.get("pyarrow.lib")
+    if arrow is not None and native > 0:  # it begins anew after a fork, and nothing tells its threads from others
+        native -= arrow.cpu_count() + arrow.io_thread_count()
+    return python + known + max(0, native)
+
+
+def _name_of(task: str) -> bytes:
+    try:
+        with open(f"/proc/self/task/{task}/comm", "rb") as file:
+            return file.read().strip()
+    except OSError:  # it has ended
+        return b""
+
+
+def _count_others() -> int:
+    """How many threads there are besides this one."""
+    return len(os.listdir("/proc/self/task")) - 1
+
+
+@contextmanager
+def discard_sigchld() -> Generator[None]:
+    """A child that begins and ends meanwhile leaves no SIGCHLD."""
+    before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    try:
+        yield
+    finally:
+        _sigtimedwait((signal.SIGCHLD,), 0)
+        _sigmask(signal.SIG_SETMASK, before)
+
+
+class SignalHandlers:
+    """The program's handlers of signals, put aside while a child of ours runs, where this thread may.
+
+    One for SIGCHLD could take the child's exit code, and one that raises could leave the child half started. That of
+    SIGINT stays, which `Interrupts` looks after.
+    """
+
+    def __init__(self) -> None:
+        self._aside: dict[int, Any] = {}
+        self._came: list[tuple[int, object]] = []
+        self._note = self._on_signal
+
+    def __enter__(self) -> Self:
+        try:
+            for number in _SIGNALS:
+                handler = _getsignal(number)
+                if callable(handler) or (number == signal.SIGCHLD and handler):
+                    self._aside[number] = handler
+                    _signal(number, 0 if number == signal.SIGCHLD else self._note)
+        except ValueError:  # not the main thread
+            self._aside.clear()
+        except BaseException:  # raised by one that is not put aside yet
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._aside.items():
+            now = _getsignal(number)
+            if now is self._note or (type(now) is int and now == 0):  # else one that was called has set another
+                _signal(number, handler)
+
+    def call(self) -> None:
+        """Those whose signals have come. May raise whatever they do."""
+        while self._came:
+            number, frame = self._came.pop(0)
+            self._aside[number](number, frame)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._came.append((number, frame))
+
+
+def reap(pid: int) -> None:
+    with suppress(OSError):  # a thread of the program's waits for any child
+        _waitpid(pid, 0)
+
 
 FREED = b"wake"
 SAVE = b"save"

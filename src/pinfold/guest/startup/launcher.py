@@ -16,11 +16,10 @@ from collections import deque
 from contextlib import suppress
 
 from ..kernel.groups import Groups, descendants, make_groups
-from ..kernel.mount_trees import Owners, enter_user_namespace, maps_up_to, open_tree, write_map
 from ..kernel.processes import OF_ALL, bound_watches, pid_of
 from ..kernel.syscalls import CLONE_NEWNS, unshare
 from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
-from .mounts import try_view
+from .mounts import Owners, enter_user_namespace, maps_up_to, open_tree, try_view, write_map
 from .probe import try_in_child
 from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, SpareSession, Zygote
 

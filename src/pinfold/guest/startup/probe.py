@@ -13,8 +13,7 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.groups import leftovers, remove_tree, usable_places
-from ..kernel.mount_trees import Owners, enter_user_namespace
-from .mounts import isolate_mounts, try_view
+from .mounts import Owners, enter_user_namespace, isolate_mounts, try_view
 
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 OTHER_ID = 1000

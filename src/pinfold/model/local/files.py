@@ -1,14 +1,25 @@
-"""Private folders, and locks between processes that the kernel releases when their holder dies, however it dies."""
+"""Private folders, locks between processes that the kernel releases when their holder dies, and downloads that go on where they stopped."""
 
 from __future__ import annotations
 
 import fcntl
+import html
 import os
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import anyio
+
+from pinfold.events import PinfoldError
+
+if TYPE_CHECKING:
+    import httpx2
+
 
 LOOK_AGAIN_S = 0.1
 
@@ -57,3 +68,160 @@ def file_size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+_NOT_SATISFIABLE = 416
+_WORTH_ANOTHER_TRY = (408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to put up with a server."""
+
+    connect_s: float = 3.0
+    silence_s: float = 30.0
+    tries: int = 5
+    """In a row without a new byte."""
+    pause_s: float = 0.5
+    """Before the second try; doubled for each one after it."""
+
+
+class DownloadFailed(PinfoldError):
+    """The file, or the rest of it, could not be had. Says why, without where."""
+
+
+@asynccontextmanager
+async def client(patience: Patience, certificates: str | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
+    """Proxies and certificates are those of the environment; `certificates` names a file to trust instead."""
+    import ssl
+
+    import httpx2
+
+    try:
+        verify = ssl.create_default_context(cafile=certificates) if certificates else True
+    except OSError as error:
+        raise DownloadFailed(f"the certificates {certificates} cannot be read: {error.strerror}") from error
+    timeout = httpx2.Timeout(patience.silence_s, connect=patience.connect_s)
+    async with httpx2.AsyncClient(follow_redirects=True, timeout=timeout, verify=verify) as opened:
+        yield opened
+
+
+class _TryAgain(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """One file on its way here."""
+
+    http: httpx2.AsyncClient
+    url: str
+    into: Path
+    on_bytes: Callable[[], None]
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    size: int | None = None
+    """If known: a server whose file differs is refused."""
+
+    async def fetch(self, patience: Patience) -> None:
+        """`into` holds the whole file when this returns. Raises DownloadFailed."""
+        import httpx2
+
+        furthest, fruitless = file_size(self.into), 0
+        while True:
+            try:
+                return await self._continue()
+            except (httpx2.TransportError, _TryAgain) as error:
+                why = words_of(error)
+            except (httpx2.RequestError, httpx2.InvalidURL) as error:
+                raise DownloadFailed(words_of(error)) from error
+            fruitless = 0 if file_size(self.into) > furthest else fruitless + 1
+            furthest = max(furthest, file_size(self.into))
+            if fruitless >= patience.tries:
+                raise DownloadFailed(why)
+            await anyio.sleep(patience.pause_s * 2 ** max(0, fruitless - 1))
+
+    async def _continue(self) -> None:
+        have = file_size(self.into)
+        if self.size is not None and have == self.size:
+            return
+        # Compressed on the way, a range would be one of something else.
+        asked = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        async with self.http.stream("GET", self.url, headers=asked) as answer:
+            if answer.status_code == _NOT_SATISFIABLE:
+                self.into.unlink(missing_ok=True)
+                raise _TryAgain("the server has less of the file than we do")
+            if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
+                raise _TryAgain(f"it answered {answer.status_code}")
+            if answer.status_code not in (200, 206):
+                raise DownloadFailed(f"it answered {answer.status_code}")
+            begin, whole = _place(answer)
+            # Without ranges a server begins at the beginning.
+            if begin not in (0, have):
+                raise DownloadFailed("it answered with another range than asked for")
+            if self.size is not None and whole is not None and whole != self.size:
+                raise DownloadFailed(f"its file has {whole:,} bytes, not {self.size:,}")
+            with self.into.open("r+b" if have else "wb") as file:
+                file.truncate(begin)  # what was behind that is gone
+                file.seek(begin)
+                async for chunk in answer.aiter_raw():
+                    file.write(chunk)
+                    file.flush()
+                    self.on_bytes()
+        if whole is not None and file_size(self.into) < whole:
+            raise _TryAgain("the connection was closed early")
+
+
+def _place(answer: httpx2.Response) -> tuple[int, int | None]:
+    """Where the answer's bytes begin in the file, and how long that is, if told."""
+    if answer.status_code == 206:
+        told = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("content-range", ""))
+        if told is None:
+            raise DownloadFailed("it answered with a range and does not say which")
+        return int(told[1]), None if told[2] == "*" else int(told[2])
+    length = answer.headers.get("content-length", "")
+    return 0, int(length) if length.isdigit() else None
+
+
+def words_of(error: Exception) -> str:
+    """Why, in words; some errors of the network have none of their own."""
+    return str(error).strip() or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
+
+
+_LINK = re.compile(r"""(?:\bhref|"url")\s*[=:]\s*["']?([^"'#>\s]+)""")
+"""Of an index, which is a web page or JSON. What is fetched is known by its hash."""
+
+
+def index_of(environ: Mapping[str, str]) -> str:
+    """The index that uv or pip would ask."""
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        if given := environ.get(name, "").strip():
+            # uv lets an index have a name: `mirror=https://...`
+            return given if given.startswith("http") else given.partition("=")[2] or given
+    return "https://pypi.org/simple"
+
+
+async def wheel_url(http: httpx2.AsyncClient, index: str, package: str, wheel: str) -> str:
+    """Where this wheel of the package lies. Raises DownloadFailed."""
+    import httpx2
+
+    page = f"{index.rstrip('/')}/{package}/"
+    try:
+        answer = await http.get(page, headers={"Accept": "text/html, application/vnd.pypi.simple.v1+json;q=0.5"})
+    except (httpx2.RequestError, httpx2.InvalidURL) as error:
+        raise DownloadFailed(words_of(error)) from error
+    if answer.status_code == 404:
+        raise DownloadFailed(f"there is no package {package!r} any more")
+    if answer.status_code != 200:
+        raise DownloadFailed(f"it answered {answer.status_code}")
+    base = str(answer.url) if answer.history else page
+    for link in _LINK.findall(answer.text):
+        url = urljoin(base, html.unescape(link))
+        if urlsplit(url).path.rpartition("/")[2] == wheel:
+            return url
+    raise DownloadFailed(f"there is no {wheel} any more")
+
+
+def without_secrets(url: str) -> str:
+    """The address without the user and password some mirrors have in it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

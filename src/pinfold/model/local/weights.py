@@ -25,16 +25,18 @@ import anyio.to_thread
 
 from pinfold.events import RequestFailed, decode_json
 from pinfold.model.errors import PullFailed, UnknownModel
-from pinfold.model.local.download import (
+from pinfold.model.local.files import (
     Download,
     DownloadFailed,
     Patience,
     client,
+    file_size,
+    hold_lock,
     index_of,
+    make_private,
     wheel_url,
     without_secrets,
 )
-from pinfold.model.local.files import file_size, hold_lock, make_private
 from pinfold.model.wire.chat_stream import DRAIN_S, events
 from pinfold.model.wire.failures import holds_error, refusal
 from pinfold.model.wire.http import Patience as WirePatience

@@ -4,23 +4,21 @@ Nothing that is installed is ever run on the host, not even a `.pth` file.
 """
 
 from pinfold.sandbox.environment.builder import build, find_unfinished, install
-from pinfold.sandbox.environment.interpreter import (
-    EnvironmentFailed,
-    Interpreter,
-    check_python,
-    choose_python,
-    running_python,
-)
 from pinfold.sandbox.environment.store import (
     PACKAGES,
     SIZE,
     Environment,
+    EnvironmentFailed,
+    Interpreter,
     Recipe,
+    check_python,
+    choose_python,
     default_python,
     environments,
     find,
     modules,
     normalise_package,
+    running_python,
 )
 from pinfold.sandbox.environment.uv import OnProgress, Progress
 

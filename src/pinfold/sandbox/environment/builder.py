@@ -14,10 +14,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pinfold.sandbox.environment.interpreter import EnvironmentFailed, Interpreter, check_python
 from pinfold.sandbox.environment.store import (
     Environment,
+    EnvironmentFailed,
+    Interpreter,
     Recipe,
+    check_python,
     distributions,
     environments,
     find_built,

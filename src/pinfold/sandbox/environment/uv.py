@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.sandbox.environment.interpreter import EnvironmentFailed, Interpreter
+from pinfold.sandbox.environment.store import EnvironmentFailed, Interpreter
 
 Phase: TypeAlias = Literal["wait", "resolve", "download", "install", "compile"]
 

@@ -20,7 +20,7 @@ from pinfold.sandbox.file_history.store import (
     reason,
 )
 from pinfold.sandbox.guards.contents import is_fresh
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.inotify import FILES, Watch
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, is_open_for_writing, reopen
 

@@ -17,13 +17,12 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
-from pinfold.sandbox.file_history.entries import Why
-from pinfold.sandbox.file_history.reports import Changes, Coverage, Restored
+from pinfold.sandbox.file_history.entries import Changes, Coverage, Restored, Why
 from pinfold.sandbox.file_history.versions import TOTAL_CAP, Versions
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
 from pinfold.sandbox.guards.guarded_paths import Listings
+from pinfold.sandbox.guards.named_files import format_name, is_masked
 from pinfold.sandbox.guards.new_names import Names
-from pinfold.sandbox.guards.secret_files import format_name, is_masked
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.text import join_names, numerous
 

@@ -13,18 +13,21 @@ from threading import Lock
 from time import sleep
 
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
-from pinfold.sandbox.file_history.entries import Delta, is_below, is_git, whole
-from pinfold.sandbox.file_history.file_restorer import FileRestorer
-from pinfold.sandbox.file_history.file_scanner import Effort
-from pinfold.sandbox.file_history.history import History, Journal, JournalState, Target, Users
-from pinfold.sandbox.file_history.reports import (
+from pinfold.sandbox.file_history.entries import (
     Changes,
     Coverage,
+    Delta,
     Missed,
     Restored,
     changes_of,
     coverage_of,
+    is_below,
+    is_git,
+    whole,
 )
+from pinfold.sandbox.file_history.file_restorer import FileRestorer
+from pinfold.sandbox.file_history.file_scanner import Effort
+from pinfold.sandbox.file_history.history import History, Journal, JournalState, Target, Users
 from pinfold.sandbox.file_history.store import Store
 from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner
 from pinfold.sandbox.guards.guarded_paths import Listings

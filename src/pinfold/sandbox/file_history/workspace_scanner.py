@@ -34,8 +34,8 @@ from pinfold.sandbox.file_history.file_scanner import Effort, FileScanner
 from pinfold.sandbox.file_history.store import Store, reason
 from pinfold.sandbox.guards.contents import TICK_NS
 from pinfold.sandbox.guards.guarded_paths import Listings, stamp_of_folder
+from pinfold.sandbox.guards.named_files import PATTERNS, is_masked
 from pinfold.sandbox.guards.new_names import NOTHING, Names
-from pinfold.sandbox.guards.secret_files import PATTERNS, is_masked
 from pinfold.sandbox.kernel.inotify import OPENED, WRITTEN
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp
 

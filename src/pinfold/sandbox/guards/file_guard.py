@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from pinfold.sandbox.guards import gitdir as git
-from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, AutorunRule
 from pinfold.sandbox.guards.contents import Content, Contents, FileContent, Odd, folders_above, hold_folder
 from pinfold.sandbox.guards.guarded_paths import (
     STEERING,
@@ -22,6 +21,7 @@ from pinfold.sandbox.guards.guarded_paths import (
     is_within,
     mountable,
 )
+from pinfold.sandbox.guards.named_files import GIT_FOLDER, AutorunRule
 from pinfold.sandbox.guards.new_names import NOTHING, Found, NameCheck, Names, NameWatch, names_of
 from pinfold.sandbox.guards.ports import ADVICE, GuardReport, MountQueue, Mounts, WorkspaceGuard
 from pinfold.sandbox.kernel.inotify import FOLDERS

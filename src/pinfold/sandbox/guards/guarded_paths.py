@@ -14,10 +14,10 @@ from typing import Self, TypeAlias
 from msgspec import Struct, field
 
 from pinfold.sandbox.contract import DATASETS, SERVERS, SKILLS, Mount, SandboxUnavailable
-from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards import named_files
 from pinfold.sandbox.guards.contents import folders_above, is_fresh
 from pinfold.sandbox.guards.gitdir import DATA, find_obeyed_paths, is_gitdir, usual_hooks
-from pinfold.sandbox.guards.secret_files import NAMES, PATTERNS, NamePatterns, is_masked
+from pinfold.sandbox.guards.named_files import NAMES, PATTERNS, NamePatterns, is_masked
 from pinfold.sandbox.guards.set_id_files import search_set_id
 from pinfold.sandbox.kernel.inotify import FOLDERS
 from pinfold.sandbox.kernel.safe_files import SET_ID, chmod, lstat
@@ -56,7 +56,7 @@ class GuardedPaths(Struct, frozen=True, kw_only=True):
     """Everything that must be after a cell as it was before, or as absent: for the guard."""
     told: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """What the user is told of if it changes. This and what follows is for the guard too, relative to the mount."""
-    environments: list[autorun_files.VirtualEnvironment] = []
+    environments: list[named_files.VirtualEnvironment] = []
     """Folders with an interpreter of their own, and what is obeyed in each."""
     folders: list[str] | None = None
     """Every folder, but those of git's data; None if they are more than can be watched."""
@@ -79,7 +79,7 @@ def find_guarded_paths(
         if on_listed and listings:
             on_listed(listings)
         set_id = [path for path in read_set_id() if not any(is_within(path, folder) for folder in found.too_deep)]
-    environments = [autorun_files.read_environment(top, home) for home in found.environments]
+    environments = [named_files.read_environment(top, home) for home in found.environments]
     found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
     kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _find_gitdir_paths(gitdir, top)))
     kept += found.pointers
@@ -232,16 +232,16 @@ class Walk:
         self.too_deep: set[str] = set()
         self.closed: list[str] = []
         """Folders that could not be looked into."""
-        self.autorun: dict[str, autorun_files.AutorunRule] = {}
+        self.autorun: dict[str, named_files.AutorunRule] = {}
         """By path relative to the top: what a program would obey, git's apart."""
-        self.through_links: list[tuple[str, autorun_files.Match]] = []
+        self.through_links: list[tuple[str, named_files.Match]] = []
         """Links, each with what a program would obey by a path through it, there or not."""
         self.folders: list[str] = []
         """The first that are not of git's data, by path relative to the top."""
         self._top = top
         self._steers = steers
         self._is_last = is_last
-        self._names = _compile_patterns(autorun_files.TABLE)
+        self._names = _compile_patterns(named_files.TABLE)
         self._known: dict[str, bool] = {}
         """Of each name so far, whether it is looked at more closely."""
         self._linked: set[tuple[int, int]] = set()
@@ -338,7 +338,7 @@ class Walk:
             self.gitdirs[folder] = None
 
     def _note_autorun(self, path: str) -> None:
-        found = autorun_files.match(path[len(self._top) + 1 :])
+        found = named_files.match(path[len(self._top) + 1 :])
         if found and found.row.only_in != "git":
             self.autorun[found.path] = found.row
 
@@ -356,7 +356,7 @@ class Walk:
         """What it leads to is guarded under its own name, unless only this one gives it away."""
         if self._steers:
             link = path[len(self._top) + 1 :]
-            self.through_links += [(link, match) for match in autorun_files.match_link(link)]
+            self.through_links += [(link, match) for match in named_files.match_link(link)]
         if name == ".git":
             self.pointers.append(path)
         elif secret or self._names_secret(path):
@@ -378,7 +378,7 @@ class Walk:
 
 
 @functools.lru_cache(maxsize=2)
-def _compile_patterns(table: tuple[autorun_files.AutorunRule, ...]) -> NamePatterns:
+def _compile_patterns(table: tuple[named_files.AutorunRule, ...]) -> NamePatterns:
     """What is looked at more closely."""
     return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
 

@@ -10,11 +10,10 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
-from pinfold.sandbox.guards import autorun_files
-from pinfold.sandbox.guards.autorun_files import GIT_FOLDER, AutorunRule
+from pinfold.sandbox.guards import named_files
 from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.named_files import GIT_FOLDER, AutorunRule, is_masked
 from pinfold.sandbox.kernel.inotify import Watch
 from pinfold.sandbox.kernel.safe_files import link_target, lstat, open_up
 
@@ -85,7 +84,7 @@ class NameCheck:
         walk = Walk(self._top, steers=True, is_last=True)
         cut = len(self._top) + 1
         found.secrets.update(path[cut:] for path, _, _ in walk.masked)
-        if GIT_FOLDER in autorun_files.TABLE:
+        if GIT_FOLDER in named_files.TABLE:
             found.gitdirs.update(path[cut:] for path in walk.gitdirs)
             found.pointers.update(path[cut:] for path in walk.pointers)
         found.closed.update(path[cut:] for path in (*walk.closed, *walk.too_deep))
@@ -130,9 +129,9 @@ class NameCheck:
         status = self._status(path)
         if status is None:
             return
-        if GIT_FOLDER in autorun_files.TABLE:
+        if GIT_FOLDER in named_files.TABLE:
             self._sort_git(path, found)
-        match = autorun_files.match(path)
+        match = named_files.match(path)
         if match is not None and match.row.only_in == "git":
             return  # a branch may be called `x.pem`
         target = link_target(f"{self._top}/{path}") if stat.S_ISLNK(status.st_mode) else None
@@ -140,11 +139,11 @@ class NameCheck:
         for one in filter(None, matches):
             self._sort_row(one.path, one.row, found)
         if target is not None:
-            for one in autorun_files.match_link(path):
+            for one in named_files.match_link(path):
                 self._sort_row(path, one.row, found)
         if is_masked(path):
             found.secrets.add(path)
-        if path.endswith(".pyc") and "__pycache__/" in path and autorun_files.TABLE:
+        if path.endswith(".pyc") and "__pycache__/" in path and named_files.TABLE:
             found.bytecode.add(path)
 
     def _sort_git(self, path: str, found: Found) -> None:

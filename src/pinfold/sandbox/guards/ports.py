@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from pinfold.sandbox.guards.autorun_files import AutorunRule
 from pinfold.sandbox.guards.guarded_paths import mountable, stamp_of
+from pinfold.sandbox.guards.named_files import AutorunRule
 from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.text import join_names
 

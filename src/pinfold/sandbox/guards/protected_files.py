@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pinfold.sandbox.contract import FileRefused
-from pinfold.sandbox.guards.autorun_files import Match, match
 from pinfold.sandbox.guards.contents import FILE_BYTES, Contents, FileContent
 from pinfold.sandbox.guards.guarded_paths import STEERING
+from pinfold.sandbox.guards.named_files import Match, match
 
 _OF_GIT = ("hooks", "config", "commondir", "modules", "worktrees")
 

@@ -1,24 +1,36 @@
 """The one live guest of a session: started when needed, one request after the other, replaced when it dies.
 
-What the requests are is the session's business; how a guest is started and confined is the provider's: it comes in as
-a Launcher.
+What the requests are is the session's business, but for lists and pages of variables; how a guest is started and confined is
+the provider's: it comes in as a Launcher.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import asdict
 
-from pinfold.sandbox.contract import ChangedFiles, Limits, NotSupported, OnCall, Resumed, SandboxUnavailable
+from pinfold.sandbox.abilities import MOST_ROWS, PageQuery, PageRefused, VariablePage
+from pinfold.sandbox.contract import ChangedFiles, Limits, NotSupported, OnCall, Resumed, SandboxUnavailable, Variable
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.guards.ports import WorkspaceGuard
 from pinfold.sandbox.session.cell_calls import CellCalls
-from pinfold.sandbox.session.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
+from pinfold.sandbox.session.channel import (
+    ASK_STATUSES,
+    INVENTORY_BYTES,
+    PAGE_BYTES,
+    ChannelBroken,
+    Reply,
+    command_outcome,
+    inventory,
+    variable_page,
+)
 from pinfold.sandbox.session.deadline import Deadline
 from pinfold.sandbox.session.growth import Growth
 from pinfold.sandbox.session.guest import Guest
@@ -375,3 +387,36 @@ class GuestSlot:
     def forget(self, how: str) -> None:
         self.guest = None
         self.loss = f"The interpreter {how}; {GONE}."
+
+
+PAGE_S = 10.0
+"""How long a page may take before it is interrupted."""
+PAGE_GRACE_S = 30.0
+"""How long a library may take until it notices: no signal stops its sorting, and killing it would lose variables."""
+_T = TypeVar("_T")
+
+
+async def list_variables(slot: GuestSlot) -> tuple[Variable, ...]:
+    return _read(slot, inventory, (await slot.ask("variables", b"", INVENTORY_BYTES)).body)
+
+
+async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePage:
+    """Raises PageRefused, SandboxUnavailable."""
+    if not 1 <= query.limit <= MOST_ROWS:
+        raise PageRefused(f"limit is {query.limit}; give 1 to {MOST_ROWS}")
+    if query.offset < 0:
+        raise PageRefused(f"offset is {query.offset}; give 0 or more")
+    body = json.dumps({"name": name, **asdict(query)}).encode()
+    reply = await slot.ask_patiently("page", body, PAGE_BYTES, PAGE_S, PAGE_GRACE_S)
+    if reply.status == "refused":
+        raise PageRefused(reply.body.decode("utf-8", "replace"))
+    return _read(slot, variable_page, reply.body)
+
+
+def _read(slot: GuestSlot, decode: Callable[[bytes], _T], body: bytes) -> _T:
+    try:
+        return decode(body)
+    except ChannelBroken as broken:
+        if slot.guest is not None:
+            slot.guest.kill(f"its channel was broken: {broken}")
+        raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken

@@ -59,13 +59,12 @@ from pinfold.sandbox.session.deadline import Deadline, verdict
 from pinfold.sandbox.session.growth import growth_of
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death
-from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher
+from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher, list_variables, read_page
 from pinfold.sandbox.session.output import OutputListener
 from pinfold.sandbox.session.recovery import Recovery
 from pinfold.sandbox.session.saved_states import COMMAND, SavedStates
 from pinfold.sandbox.session.state_history import StateHistory
 from pinfold.sandbox.session.state_restore import StateSource, run_operation
-from pinfold.sandbox.session.variable_pages import list_variables, read_page
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 BEFORE = "the variables are as before the cell"

@@ -17,7 +17,7 @@ from typing import cast
 import anyio
 
 from pinfold.sandbox.contract import Label, Resumed, SandboxUnavailable, UndoRefused
-from pinfold.sandbox.guards.secret_files import format_name
+from pinfold.sandbox.guards.named_files import format_name
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
 from pinfold.sandbox.session.commands import end_group
 from pinfold.sandbox.session.guest import Guest

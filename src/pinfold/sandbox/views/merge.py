@@ -26,10 +26,10 @@ from pinfold.sandbox.file_history.entries import (
     whole,
 )
 from pinfold.sandbox.file_history.store import same_content
-from pinfold.sandbox.guards import autorun_files
+from pinfold.sandbox.guards import named_files
 from pinfold.sandbox.guards.gitdir import NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
-from pinfold.sandbox.guards.secret_files import is_masked
+from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, reopen
 from pinfold.sandbox.views.view_folder import Layer, Odd, layer_of, load_start, save_start
 
@@ -391,8 +391,8 @@ class _Guarded:
 
     def _who_obeys(self, path: str, target: str | None) -> str | None:
         """`target`: where it leads, if it is a link."""
-        through = autorun_files.match_link(path) if target is not None else []
-        matches = [autorun_files.match(path), *through, *(each.match(path, target) for each in self._environments)]
+        through = named_files.match_link(path) if target is not None else []
+        matches = [named_files.match(path), *through, *(each.match(path, target) for each in self._environments)]
         for found in filter(None, matches):
             if found.row.response == "put back" and found.row.only_in != "git":
                 return found.row.program

@@ -22,9 +22,9 @@ from pinfold.sandbox.contract import SandboxUnavailable
 from pinfold.sandbox.file_history.entries import File, Folder, Link, is_below, join_path, mode_of, owner_of
 from pinfold.sandbox.file_history.store import pieces, write_at
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths
+from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.sandbox.guards.ports import Mounts, WorkspaceGuard
-from pinfold.sandbox.guards.secret_files import is_masked
 from pinfold.sandbox.kernel.folders import remove_folder
 from pinfold.sandbox.kernel.inotify import Watch
 from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, chmod, lstat, reopen

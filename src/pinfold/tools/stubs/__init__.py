@@ -1,6 +1,6 @@
 """Tools as modules of Python: what `from servers.github import list_issues` imports in the session."""
 
-from pinfold.tools.stubs.forms import Form, form_of
+from pinfold.tools.stubs.forms import Form, bare_call, form_of, short_call
 from pinfold.tools.stubs.modules import (
     argument_lines,
     first_sentence,
@@ -10,7 +10,6 @@ from pinfold.tools.stubs.modules import (
     tools_by_name,
 )
 from pinfold.tools.stubs.names import identifiers, module_names
-from pinfold.tools.stubs.notation import bare_call, short_call
 
 __all__ = [
     "Form",

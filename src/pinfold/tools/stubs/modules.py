@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from pinfold.text import cap_text, printable, printable_line
-from pinfold.tools.stubs.forms import PLAINEST, AnyTool, Form, Parameter, form_of
+from pinfold.tools.stubs.forms import PLAINEST, AnyTool, Form, Parameter, form_of, short
 from pinfold.tools.stubs.names import WRITTEN, identifiers
-from pinfold.tools.stubs.notation import short
 from pinfold.tools.stubs.shapes import ANY, Definitions, Table, annotation, named_in
 
 TOOLS = 2_000

@@ -13,8 +13,7 @@ from pinfold.app.session import checkpoints_in
 from pinfold.app.storage import list_nodes
 from pinfold.events import Mode, NoteKind, PinfoldError
 from pinfold.front.chat.commands.context import ChatContext
-from pinfold.front.chat.commands.dispatch import find_commands
-from pinfold.front.chat.commands.table import COMMANDS
+from pinfold.front.chat.commands.table import COMMANDS, find_commands
 from pinfold.text import presentable_line
 
 _MOST = 50

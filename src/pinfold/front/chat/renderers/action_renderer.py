@@ -24,13 +24,13 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.front.chat.pictures import Way
-from pinfold.front.chat.renderers import diffs
+from pinfold.front.chat.renderers import code
 from pinfold.front.chat.renderers.code import highlight_code, language_of
-from pinfold.front.chat.renderers.displays import Displays
 from pinfold.front.chat.renderers.output import (
     CELL,
     INDENT,
     TOOL,
+    Displays,
     Stream,
     exit_code,
     render_excerpt,
@@ -276,7 +276,7 @@ class ActionRenderer:
         is_cell = one is None or isinstance(one.action, RunCell)
         if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
             if not event.files:  # else the diffs of the files are shown
-                self._transcript.write(*diffs.render_diff(event.observation))
+                self._transcript.write(*code.render_diff(event.observation))
         else:
             await self._result(event, session, one, is_cell=is_cell)
         await self._files(event)
@@ -314,14 +314,14 @@ class ActionRenderer:
             before, after = [await self._displays.read(blob) for blob in (change.before, change.after)]
             diff = None
             if before is not None or after is not None:
-                diff = diffs.compute_diff(*(data.decode("utf-8", "replace") for data in (before or b"", after or b"")))
+                diff = code.compute_diff(*(data.decode("utf-8", "replace") for data in (before or b"", after or b"")))
             sign, style = _SIGNS[change.how]
-            size = f"  {diffs.describe_size(diff)}" if diff else ""
+            size = f"  {code.describe_size(diff)}" if diff else ""
             self._transcript.write(
                 Text.assemble(INDENT, (f"{sign} ", style), presentable_line(change.path), (size, "dim"))
             )
             if diff and number < _DIFFS and diff.count("\n") < _DIFF_LINES and change.how == "changed":
-                self._transcript.write(*diffs.render_diff(diff, indent="      "))
+                self._transcript.write(*code.render_diff(diff, indent="      "))
         if event.more_files:
             self._note(f"and {event.more_files:,} other files")
 

@@ -1,17 +1,26 @@
-"""Highlights code line by line as it arrives, in the terminal's own sixteen colours, which suit any theme."""
+"""Code and diffs in the terminal's own sixteen colours, which suit any theme.
+
+Code is highlighted line by line as it arrives. Diffs are by line, and by word where a line changed little; long ones are
+cut in the middle.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from rich.text import Text
 
-from pinfold.front.chat.renderers.transcript import LineSanitizer
+from pinfold.front.chat.renderers.transcript import HangingText, LineSanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 LONGEST = 500
 """Characters of a highlighted line; some lexers take long for more."""
@@ -131,3 +140,111 @@ def _lexer_class(language: str) -> Any:
 def _style(kind: object) -> str:
     name = str(kind)
     return next((style for begins, style in _STYLES if name.startswith(begins)), "")
+
+
+LINES = 40
+"""Lines of a diff that are shown; a longer one is cut in the middle."""
+LARGEST = 100_000
+"""Characters of a text that is compared; more takes long."""
+_MOST_LINES = 2000
+_WORDS = re.compile(r"\w+|\s+|.")
+_WORDY = 400
+"""Characters of a line that is compared by word."""
+_ALIKE = 0.5
+_PAIRED = 3000
+"""Pairs of equal words in two lines that are compared; more takes long."""
+
+
+def compute_diff(before: str, after: str) -> str | None:
+    """A unified diff without its heading; None if that would take too long."""
+    old, new = _lines(before), _lines(after)
+    if max(len(before), len(after)) > LARGEST or max(len(old), len(new)) > _MOST_LINES:
+        return None
+    return "\n".join([*difflib.unified_diff(old, new, n=2, lineterm="")][2:])
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def describe_size(diff: str) -> str:
+    lines = [line for line in diff.split("\n") if not line.startswith(("+++ ", "--- "))]
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return f"+{added:,} -{removed:,}"
+
+
+def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:
+    """Renders a unified diff, at most `most` lines of it."""
+    shown = LineSanitizer()
+    lines = [line for one in diff.rstrip("\n").split("\n") if (line := _presentable(one, shown)) is not None]
+    styled = colour_lines(lines)
+    if len(styled) > most:
+        head, tail = most * 2 // 3, most - most * 2 // 3
+        more = Text(f"... {len(styled) - head - tail:,} lines more", "dim italic")
+        styled = [*styled[:head], more, *styled[-tail:]]
+    return [HangingText(line, indent) for line in styled]
+
+
+def colour_lines(lines: Sequence[str]) -> list[Text]:
+    """Every line; they are safe for a terminal already."""
+    return _style_lines(lines) if len(lines) <= _MOST_LINES else [Text(line) for line in lines]
+
+
+def _presentable(line: str, shown: LineSanitizer) -> str | None:
+    """Without the sign, behind which a secret would not be recognised."""
+    sign = line[:1] if line[:1] in "+- " and not line.startswith(("+++ ", "--- ", "-----B", "-----E")) else ""
+    rest = shown.line(line[len(sign) :])
+    return None if rest is None else sign + rest
+
+
+def _style_lines(lines: Sequence[str]) -> list[Text]:
+    done: list[Text] = []
+    at = 0
+    while at < len(lines):
+        removed = _run(lines, at, "-")
+        added = _run(lines, at + len(removed), "+")
+        if removed and len(removed) == len(added):
+            pairs = [_pair(old, new) for old, new in zip(removed, added, strict=True)]
+            done += [old for old, _ in pairs] + [new for _, new in pairs]
+            at += 2 * len(removed)
+        elif removed:
+            done += [_line(line) for line in removed]
+            at += len(removed)
+        else:
+            done.append(_line(lines[at]))
+            at += 1
+    return done
+
+
+def _run(lines: Sequence[str], at: int, sign: str) -> list[str]:
+    run: list[str] = []
+    while at < len(lines) and lines[at].startswith(sign) and not lines[at].startswith(sign * 3 + " "):
+        run.append(lines[at])
+        at += 1
+    return run
+
+
+def _line(line: str) -> Text:
+    if line.startswith(("--- ", "+++ ", "diff ", "index ", "*** ")):
+        return Text(line, "bold")
+    style = {"+": "green", "-": "red", "@": "cyan dim"}.get(line[:1], "dim")
+    return Text(line.expandtabs(4), style)
+
+
+def _pair(old: str, new: str) -> tuple[Text, Text]:
+    """A line before and after; words that differ are highlighted if most are the same."""
+    if max(len(old), len(new)) > _WORDY:
+        return _line(old), _line(new)
+    words, others = _WORDS.findall(old[1:]), _WORDS.findall(new[1:])
+    there = Counter(others)
+    if sum(there[word] for word in words) > _PAIRED:
+        return _line(old), _line(new)
+    match = difflib.SequenceMatcher(None, words, others, autojunk=False)
+    if match.ratio() < _ALIKE:
+        return _line(old), _line(new)
+    left, right = _line("-"), _line("+")
+    for kind, a, b, c, d in match.get_opcodes():
+        stress = "" if kind == "equal" else " reverse"
+        left.append("".join(words[a:b]), f"red{stress}")
+        right.append("".join(others[c:d]), f"green{stress}")
+    return left, right

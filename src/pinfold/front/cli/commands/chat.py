@@ -1,4 +1,4 @@
-"""`pinfold chat`. Imports little: the rest is loaded once the prompt is on the screen."""
+"""`pinfold chat`, and `pinfold acp`, the agent inside an editor. Imports little: the user or the editor waits for the first answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pinfold.front.flags import from_options, session_options
+from pinfold.front.flags import editor_options, flags_of, from_options, mount_settings, session_options
 
 
 @click.command("chat")
@@ -52,3 +52,25 @@ def chat_here(given: dict[str, Any]) -> int:
 
 def _is_terminal(stream: Any) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
+
+
+@click.command("acp")
+@editor_options
+@click.pass_obj
+def acp_command(log_level: str | None, **given: Any) -> None:
+    """Serve the agent to an editor, by the Agent Client Protocol over standard input and output.
+
+    The editor starts this command, names the folder to work in, and asks you for approvals. The flags hold for all
+    its sessions; mode and model can also be chosen in the editor.
+    """
+    from pinfold.front.acp.handshake import answer_initialize, own_streams
+
+    named = given["data"] or given["mount"]
+    seen = mount_settings(given) if named else {"data": None, "mounts": None, "allow_unmasked": given["allow_unmasked"]}
+    with own_streams() as (reads, writes):
+        first = answer_initialize(reads, writes)
+        import anyio
+
+        from pinfold.front.acp.agent import serve_editor
+
+        anyio.run(serve_editor, reads, writes, first, (flags_of(given), seen, log_level))

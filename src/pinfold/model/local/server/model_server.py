@@ -16,8 +16,8 @@ import anyio.to_thread
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed
 from pinfold.model.errors import CannotServe, NotPulled
+from pinfold.model.local.builtin import runtime
 from pinfold.model.local.model_host import Host, Served, Spec
-from pinfold.model.local.runtime import runtime
 from pinfold.model.local.server.openai_format import Body, Chunk, Refusal
 from pinfold.model.local.weights import CATALOGUE, weights_at, weights_named
 from pinfold.model.names import ignores_declared_tools
