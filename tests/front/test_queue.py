@@ -88,6 +88,7 @@ def test_two_processes_do_not_run_the_queue_at_once(
     assert pinfold("queue", "cancel", "1").code == 0
     assert running.wait(60) == 0
     assert [task["state"] for task in listed(pinfold)] == ["cancelled"]
+    assert "the turn was interrupted before its end" in pinfold("attach", "1").err
 
 
 def test_a_task_in_the_background_can_be_followed(pinfold: Callable[..., Ran], script: Script, cell: Any) -> None:

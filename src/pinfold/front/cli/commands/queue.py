@@ -23,7 +23,7 @@ from pinfold.app import (
     resume_options,
 )
 from pinfold.app.clients import QueuedTask, TaskQueue, interrupt_task, run_queue
-from pinfold.events import Entry, SessionId, TurnEnded, TurnId, UserSpoke, new_session_id
+from pinfold.events import Entry, SessionId, TurnEnded, TurnId, TurnInterrupted, UserSpoke, new_session_id
 from pinfold.front.cli.terminal import set_on_signal, show_rows
 from pinfold.front.cli.turn_streams import Plain, prompt_from
 from pinfold.front.flags import flags_of, session_options
@@ -188,6 +188,8 @@ async def _follow(session: SessionId, folder: Path, shown: Plain, turn: TurnId |
             if begun:
                 shown.show(item)
             if isinstance(item, Entry) and is_end(item, turn):
+                if isinstance(item.event, TurnInterrupted):
+                    say("the turn was interrupted before its end; the session keeps what was done")
                 return 0 if isinstance(item.event, TurnEnded) else 1
     return 1
 
