@@ -196,9 +196,10 @@ def _collect_calls(request: Request, signature: Signature) -> list[RecordedCall]
                 f"{_show_call(request.function, call.args)} of {call.origin} does not fit: it takes {join_names(parameters, 12)}"
             )
     if not calls:
+        example = "{" + ", ".join(f'"{name}": ...' for name in parameters) + "}"
         raise BadTool(
             f"no call of {request.function} with plain values is on record; call it in a cell first, add a `>>>` example "
-            'to its docstring, or give examples=[{"argument": value}]'
+            f"to its docstring, or give one: examples=[{example}] (--example '{example}' on the command line)"
         )
     return calls
 

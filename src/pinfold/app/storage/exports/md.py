@@ -68,7 +68,7 @@ class _Page:
             case Step() as step:
                 yield from _step(step)
             case Note(label=label, text=text):
-                yield f"*{label}: {escape_markdown(text.strip())}*"
+                yield f"*{label}: {keep_line_breaks(escape_markdown(text.strip()))}*"
             case _:
                 assert_never(item)
 
