@@ -134,6 +134,10 @@ class LiveSession:
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
 
     @property
+    def state(self) -> State:
+        return self._engine.core.state
+
+    @property
     def is_busy(self) -> bool:
         """True while a turn or a cell runs."""
         return self._engine.is_busy
