@@ -156,10 +156,12 @@ async def describe_page(_: Request) -> Response:
 async def explain_refusal(_: Request, error: Exception) -> Response:
     """There is no such path, or it does not take this method."""
     assert isinstance(error, HTTPException)
-    words, code = "there is nothing at this path; GET /docs lists what there is", "NotFound"
     if error.status_code == 405:
-        words, code = f"this path takes {(error.headers or {}).get('Allow', '')}", "MethodNotAllowed"
-    return JSONResponse(error_body(words, error.status_code, code), error.status_code, error.headers)
+        allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
+        body = error_body(f"this path takes {allowed}", 405, "MethodNotAllowed")
+        return JSONResponse(body, 405, {"allow": allowed})
+    words = "there is nothing at this path; GET /docs lists what there is"
+    return JSONResponse(error_body(words, error.status_code, "NotFound"), error.status_code, error.headers)
 
 
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
