@@ -21,8 +21,9 @@ from tests.front.server.served import begin, create, end, follow, until
 from pinfold.app.session.live_session import LiveSession, open_session
 from pinfold.app.session.options import Options
 from pinfold.events import Noticed, SessionId
+from pinfold.front.http_server import Address
 from pinfold.front.server.event_stream import SLOW_S, EventStream, stream_events
-from pinfold.front.server.server import Address, listen
+from pinfold.front.server.server import listen
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 READERS = 20

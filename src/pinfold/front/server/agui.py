@@ -131,5 +131,5 @@ def _line(event: dict[str, Json]) -> str:
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
-    Endpoint("POST", "/agui", "A run of AG-UI", run_agent, body=RunRequest, media="text/event-stream", is_foreign=True),
+    Endpoint("POST", "/agui", "A run of AG-UI", run_agent, body=RunRequest, media="text/event-stream"),
 )

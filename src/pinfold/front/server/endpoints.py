@@ -106,8 +106,6 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
     """The fields of a form, the first of which is needed."""
     is_public: bool = False
     """The gate lets it through without a token."""
-    is_foreign: bool = False
-    """Of a protocol of others."""
 
     async def serve(self, request: Request) -> Response:
         try:
@@ -120,7 +118,7 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
         except HTTPException as error:  # a form that cannot be read
             return json_response(error_body(error.detail, error.status_code, "BadInput"), error.status_code)
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, an unknown one is logged
-            return failure(error, is_foreign=self.is_foreign)
+            return failure(error, is_foreign=not self.path.startswith("/api/"))
         if isinstance(answer, Response):
             return answer
         return json_response(answer, self.status) if self.answer is not None else Response(status_code=self.status)

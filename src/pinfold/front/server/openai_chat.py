@@ -187,6 +187,5 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         body=ChatRequest,
         answer=ChatCompletion,
         media="text/event-stream",
-        is_foreign=True,
     ),
 )

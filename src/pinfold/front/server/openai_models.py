@@ -60,15 +60,7 @@ def _pack(vector: list[float]) -> str:
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
-    Endpoint("GET", "/v1/models", "Models, as OpenAI lists them", list_models, answer=ModelList, is_foreign=True),
-    Endpoint("GET", "/v1/models/{model:path}", "A model", get_model, answer=ModelRecord, is_foreign=True),
-    Endpoint(
-        "POST",
-        "/v1/embeddings",
-        "Texts as vectors",
-        embed,
-        body=EmbeddingRequest,
-        answer=EmbeddingList,
-        is_foreign=True,
-    ),
+    Endpoint("GET", "/v1/models", "Models, as OpenAI lists them", list_models, answer=ModelList),
+    Endpoint("GET", "/v1/models/{model:path}", "A model", get_model, answer=ModelRecord),
+    Endpoint("POST", "/v1/embeddings", "Texts as vectors", embed, body=EmbeddingRequest, answer=EmbeddingList),
 )

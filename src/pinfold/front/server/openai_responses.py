@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from pinfold.app.clients import Ended, Piece, TurnPlace
@@ -149,15 +150,11 @@ class _Work(Struct, frozen=True):
         if place and end and end.status in ("completed", "waiting"):
             self.wire.remember(self.given, place, items.calls, items.text)
         elif place is None and self.is_kept:
-            self.wire.records.put("response", self.stored.id, _with_body(self.stored, body))
+            self.wire.records.put("response", self.stored.id, replace(self.stored, body=body))
         return body
 
     def headers(self) -> dict[str, str]:
         return {SESSION: self.stored.place.session} if self.stored.place else {}
-
-
-def _with_body(stored: StoredResponse, body: dict[str, Json]) -> StoredResponse:
-    return StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, body=body)
 
 
 async def create_response(call: Call[Nothing, ResponseRequest]) -> Response:
@@ -189,8 +186,7 @@ async def _begin(call: Call[Nothing, ResponseRequest]) -> _Work:
     run = await wire.begin(
         given, terms, model=model, caller=caller_of(call.request, body.get("conversation")), after=after
     )
-    stored = StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, place=run.place)
-    work = _Work(wire, given, stored, run.follow())
+    work = _Work(wire, given, replace(stored, place=run.place), run.follow())
     work.keep()
     return work
 
@@ -276,9 +272,8 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         body=ResponseRequest,
         answer=ResponseRecord,
         media="text/event-stream",
-        is_foreign=True,
     ),
-    Endpoint("GET", _ONE, "A response, again", get_response, answer=ResponseRecord, is_foreign=True),
-    Endpoint("DELETE", _ONE, "Forget a response", delete_response, answer=Deleted, is_foreign=True),
-    Endpoint("POST", f"{_ONE}/cancel", "Cancel a response", cancel_response, answer=ResponseRecord, is_foreign=True),
+    Endpoint("GET", _ONE, "A response, again", get_response, answer=ResponseRecord),
+    Endpoint("DELETE", _ONE, "Forget a response", delete_response, answer=Deleted),
+    Endpoint("POST", f"{_ONE}/cancel", "Cancel a response", cancel_response, answer=ResponseRecord),
 )

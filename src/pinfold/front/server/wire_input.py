@@ -95,25 +95,16 @@ def digest_messages(messages: Iterable[WireMessage]) -> str:
 
 def read_chat(body: Mapping[str, Json]) -> WireInput:
     """Raises BadInput."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadInput("messages must be a list with at least one message", "messages")
-    return _split(
-        [_chat_message(one, f"messages[{place}]") for place, one in enumerate(cast("list[Json]", messages))], ""
-    )
+    return _split([_chat_message(one, f"messages[{place}]") for place, one in enumerate(body["messages"])], "")
 
 
 def read_response_input(body: Mapping[str, Json]) -> WireInput:
     """Raises BadInput."""
-    given, instructions = body.get("input"), body.get("instructions") or ""
+    given = body["input"]
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    if not isinstance(given, list) or not given:
-        raise BadInput("input must be a text or a list of items", "input")
-    if not isinstance(instructions, str):
-        raise BadInput("instructions must be a text", "instructions")
-    items = [_response_item(one, f"input[{place}]") for place, one in enumerate(cast("list[Json]", given))]
-    return _split([one for one in items if one is not None], instructions)
+    items = [_response_item(one, f"input[{place}]") for place, one in enumerate(given)]
+    return _split([one for one in items if one is not None], body.get("instructions") or "")
 
 
 def _split(messages: Sequence[WireMessage], instructions: str) -> WireInput:
