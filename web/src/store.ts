@@ -105,7 +105,11 @@ export async function start(): Promise<void> {
   window.addEventListener("hashchange", onHash);
   const code = codeInAddress();
   if (code) return signIn(code);
-  if (api.currentToken()) return enter();
+  if (api.currentToken()) {
+    // The start page waits for nothing; a token that is refused ends at signing in.
+    if (!/^#\/s_/.test(location.hash)) signedIn.value = "in";
+    return enter();
+  }
   tabs.postMessage({ want: true });
   setTimeout(() => {
     if (signedIn.value === "checking") signedIn.value = "out";

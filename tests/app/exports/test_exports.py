@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,9 @@ def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() ->
     assert inline_html("<div>" * 101) is None
     assert 'srcdoc="' in (frame_html('"><script>') or "")
     assert "<script" not in (frame_html('"><script>') or "")
+    connects = frame_html("<LINK rel=preconnect href=//x.invalid><iframe src=//x.invalid></iframe><b>shown</b>") or ""
+    assert not re.search(r"&lt;/?(link|iframe)", connects, re.IGNORECASE)
+    assert "&lt;b&gt;shown" in connects
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,17 @@ export function showHidden(text: string): string {
   return text.replace(HIDDEN, (char) => `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
+/** Where the last paragraph begins, behind an empty line outside of code: more text changes nothing before it. */
+export function endOfParagraphs(text: string): number {
+  let [end, place, code] = [0, 0, false];
+  for (const line of text.split("\n")) {
+    if (/^ *(```|~~~)/.test(line)) code = !code;
+    place += line.length + 1;
+    if (!line && !code) end = Math.min(place, text.length);
+  }
+  return end;
+}
+
 /** A moment in ISO format, told from now. */
 export function ago(at: string, now = Date.now()): string {
   const passed = Math.max(0, (now - Date.parse(at)) / 1000);

@@ -55,17 +55,6 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName === "TABLE") node.setAttribute("tabindex", "0");
 });
 
-/** Where the last paragraph begins, behind an empty line outside of code: more text changes nothing before it. */
-export function endOfParagraphs(text: string): number {
-  let [end, place, code] = [0, 0, false];
-  for (const line of text.split("\n")) {
-    if (/^ *(```|~~~)/.test(line)) code = !code;
-    place += line.length + 1;
-    if (!line && !code) end = Math.min(place, text.length);
-  }
-  return end;
-}
-
 export function renderMarkdown(text: string): string {
   return DOMPurify.sanitize(marked.parse(text, { async: false }), MARKDOWN);
 }

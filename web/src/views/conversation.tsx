@@ -6,8 +6,8 @@ import type { Plan } from "../state/events.ts";
 import type { EndItem, Item, NoteItem, TextItem, UserItem } from "../state/view.ts";
 import { summaryOf, type View } from "../state/view.ts";
 import { busy, revision, tell } from "../store.ts";
-import { dollars, seconds, tokens } from "../text/format.ts";
-import { endOfParagraphs, renderMarkdown } from "../text/markdown.ts";
+import { dollars, endOfParagraphs, seconds, tokens } from "../text/format.ts";
+import { renderMarkdown } from "../text/markdown.ts";
 import { StepView } from "./cell.tsx";
 import { Picture } from "./displays.tsx";
 
