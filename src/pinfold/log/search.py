@@ -27,7 +27,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.log.blobs import Blobs
-from pinfold.log.errors import BlobMissing
+from pinfold.log.rows import BlobMissing
 from pinfold.log.store import STORE
 
 Place: TypeAlias = Literal["title", "you", "agent", "code", "call", "output"]

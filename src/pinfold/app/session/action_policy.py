@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from pinfold.app.session.agent_tools import START
 from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
 from pinfold.app.session.protected_files import find_protected_file, plan_edit
-from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
 from pinfold.app.trust.privacy import Privacy
+from pinfold.app.trust.workspace_trust import Grants
 from pinfold.engine import Given, NotShown, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts

@@ -30,9 +30,9 @@ from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.plan_tools import plan_tools
 from pinfold.app.session.skill_tools import SessionSkills
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
-from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.project_files import SERVERS, SMALL_BYTES, TOLD_BYTES, format_instructions
+from pinfold.app.trust.workspace_trust import Grants, user_rules
 from pinfold.engine import Choice, State
 from pinfold.events import ActionFinished, ActionId, ActionStarted, Entry, Json, SessionOpened
 from pinfold.log import BlobMissing, Blobs, Log

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.text import printable_line
-from pinfold.tools.stubs.names import camel, unique
 from pinfold.tools.stubs.schema_types import Reader, as_object, is_key, names_required
 from pinfold.tools.stubs.shapes import (
     ANY,
@@ -27,7 +26,9 @@ from pinfold.tools.stubs.shapes import (
     Table,
     TupleOf,
     Type,
+    camel,
     fits,
+    unique,
 )
 from pinfold.tools.tool import Tool
 

@@ -18,8 +18,8 @@ from pinfold.app.session.mcp.files import NamedServers, load_servers
 from pinfold.app.session.mcp.pins import Failure, FilePins, failure_of, note_failure, note_success
 from pinfold.app.session.mcp.placement import describe_place, registry_hint
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.trust.grants import user_rules
 from pinfold.app.trust.project_files import SERVERS
+from pinfold.app.trust.workspace_trust import user_rules
 from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
 from pinfold.policy import Facts, judge
 from pinfold.sandbox import provider_named
@@ -27,9 +27,9 @@ from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.tools import Registry, Result, Tool
 from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.ports import Person, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.ports import Person, World
 
 _END_S = 0.5
 """For a server that was only looked at to end by itself."""
