@@ -43,7 +43,7 @@ from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.launcher import look_in
 from pinfold.text import join_numbers
-from pinfold.tools import Registry, Tool, as_tool
+from pinfold.tools import AnyTool, Registry, as_tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -172,7 +172,7 @@ def _guards(run: RunConfig) -> Guards:
 
 
 def _build_registry(
-    tools: list[Tool[..., Any]], toolbox: ToolOptions, servers: SessionServers | None, *, shown: tuple[str, ...]
+    tools: list[AnyTool], toolbox: ToolOptions, servers: SessionServers | None, *, shown: tuple[str, ...]
 ) -> Registry:
     switches = toolbox.loaded.config.tools
     registry = Registry(tools, enable=switches.enable, disable=switches.disable, shown=shown)

@@ -17,7 +17,7 @@ from pinfold.events import ActionFinished, ActionId, ActionProposed, ActionStart
 from pinfold.log import Log
 from pinfold.sandbox import FileRefused, Provider, Session
 from pinfold.text import cap_text, first_line, join_names
-from pinfold.tools import BadCall, BadTool, Registry, Result, Tool, tool
+from pinfold.tools import AnyTool, BadCall, BadTool, Registry, Result, tool
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class SessionSkills:
             await to_thread.run_sync(_write_files, self._folder, new)
             self._written.update(one.digest for one in new)
 
-    def tools(self) -> list[Tool[..., Any]]:
+    def tools(self) -> list[AnyTool]:
         async def read_skill(name: str, file: str = "") -> str:
             """Read a skill: its instructions, or one of its files.
 
@@ -143,7 +143,7 @@ class SessionSkills:
             shown, self._shown = self._shown, None
             return await to_thread.run_sync(self._keep, shown if shown and shown.asked == wanted else None)
 
-        made: list[Tool[..., Any]] = [
+        made: list[AnyTool] = [
             tool(effect="pure", reach="nothing")(read_skill),
             tool(effect="once", reach="outside")(promote_skill),
         ]

@@ -290,7 +290,7 @@ class Growth:
         found: dict[int, str] = {}
         for folder in self._folders:
             with suppress(OSError):
-                found.setdefault(os.stat(folder).st_dev, folder)  # noqa: PTH116
+                found.setdefault(os.stat(folder).st_dev, folder)
         return tuple(found.values())
 
 
@@ -349,14 +349,14 @@ def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
 
     And of those that are only mapped, as much as is mapped: how much of that is on the disk is not known.
     """
-    devices = {os.stat(folder).st_dev for folder in filter(os.path.exists, folders)}  # noqa: PTH116
+    devices = {os.stat(folder).st_dev for folder in filter(os.path.exists, folders)}
     held: dict[tuple[int, int], int] = {}
     mapped: dict[tuple[int, int], int] = {}
     for pid in descendants(pid_of(body)):
         with suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names only
+            for name in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
                     if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev in devices:
                         held[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
         for device, inode, size in find_deleted_maps(pid):

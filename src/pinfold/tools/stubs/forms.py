@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -30,9 +29,8 @@ from pinfold.tools.stubs.shapes import (
     fits,
     unique,
 )
-from pinfold.tools.tool import Tool
+from pinfold.tools.tool import AnyTool
 
-AnyTool: TypeAlias = Tool[..., Any]
 PARAMETERS = 64
 """With a name of their own; what is beyond goes into `**more`."""
 DEFAULT_CHARS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import anyio
 from msgspec import Struct, field
@@ -25,7 +25,7 @@ from pinfold.policy import Facts, judge
 from pinfold.sandbox import provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.doctor import LATE, WAIT
-from pinfold.tools import Registry, Result, Tool
+from pinfold.tools import AnyTool, Registry, Result
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
@@ -139,7 +139,7 @@ class ServerInspector:
         """Whether it is started here."""
         return self._specs[name].transport == "stdio"
 
-    def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
+    def tools(self, name: str) -> tuple[AnyTool, ...]:
         return self._servers.pinned_tools(name) or ()
 
     def list_offers(self, name: str) -> tuple[ToolOffer, ...]:
