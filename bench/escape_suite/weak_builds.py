@@ -21,8 +21,8 @@ from pinfold.sandbox.providers import landlock, namespaces
 from pinfold.sandbox.providers import launcher as _launcher
 from pinfold.sandbox.providers.launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox.providers.launcher import Launcher
-from pinfold.sandbox.session import deadline as _deadline
 from pinfold.sandbox.session import guest as _guest
+from pinfold.sandbox.session import limits as _limits
 from pinfold.sandbox.session import output as _output
 from pinfold.sandbox.session.channel import LENGTHS, Reply, ReplyReader
 
@@ -208,7 +208,7 @@ def _patient() -> None:
     def never(self: object, grace_s: float) -> None:
         pass
 
-    _deadline.Deadline.now = never
+    _limits.Deadline.now = never
 
 
 def _boundless() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.app import ConfigError
-from pinfold.app.trust.grants import Grants
+from pinfold.app.trust.workspace_trust import Grants
 
 pytestmark = pytest.mark.unit
 HERE, THERE = Path("/here"), Path("/there")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.app import NoSuchSession, SessionBusy, SessionStore
-from pinfold.app.storage.lock import claim
+from pinfold.app.storage.session_store import claim
 from pinfold.events import Event, SessionChanged, SessionId, SessionOpened, TurnId, UserSpoke
 from pinfold.log import Log
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pinfold import Agent, Approval, Decision, tool
-from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.secrets import Secrets
+from pinfold.app.trust.workspace_trust import Grants
 from pinfold.events import ActionDenied, ActionFinished, ActionProposed, CallTool, Event
 from pinfold.model import ScriptedModel
 from pinfold.model.protocol import InText

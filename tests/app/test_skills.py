@@ -17,7 +17,7 @@ from pinfold import Agent, Approval, TurnError
 from pinfold.app.trust.project_files import read_project_files
 from pinfold.app.trust.skills import find_skills, install_skill, skills_folder, trust_skill
 from pinfold.app.trust.workspace_trust import trust
-from pinfold.events import Event, Noticed, Reply, Request, RequestFailed, SessionOpened, convert
+from pinfold.events import Event, Noticed, Reply, Request, RequestFailed, SessionOpened, Thought, convert
 from pinfold.model import ScriptedModel
 from pinfold.model.protocol import InText
 from pinfold.model.scripted import KeptReply
@@ -63,7 +63,7 @@ class StrictModel(ScriptedModel):
         super().__init__(self.replies)
         self.offered: list[dict[str, str]] = []
 
-    async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
+    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
         kept = self.replies[len(self.offered)]
         self.offered.append({one.name: one.description for one in request.tools})
         if unknown := [call.tool for call in kept.calls if call.tool not in self.offered[-1]]:

@@ -210,7 +210,7 @@ class EchoHands:
 
     async def perform(
         self,
-        id: ActionId,  # noqa: A002
+        id: ActionId,
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,

@@ -46,7 +46,7 @@ class Requests:
 class FailingHands(EchoHands):
     async def perform(
         self,
-        id: ActionId,  # noqa: A002
+        id: ActionId,
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,
@@ -122,7 +122,7 @@ async def test_tools_that_may_fit_are_told_with_the_message_and_stay_there() -> 
 class InventingHands(EchoHands):
     async def perform(
         self,
-        id: ActionId,  # noqa: A002
+        id: ActionId,
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,

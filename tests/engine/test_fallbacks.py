@@ -144,7 +144,7 @@ class RaisingHands(EchoHands):
 
     async def perform(
         self,
-        id: ActionId,  # noqa: A002
+        id: ActionId,
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,

@@ -18,7 +18,7 @@ import pytest
 
 from pinfold.app.ownership.warm_helper import PROGRAM, running_helper, stop_helper
 from pinfold.app.paths import config_dir, warm_dir
-from pinfold.app.storage.lock import holder_of
+from pinfold.app.storage.session_store import holder_of
 from pinfold.sandbox.kernel.processes import descendants
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="the helper is for Linux")]

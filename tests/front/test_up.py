@@ -21,7 +21,7 @@ from pinfold.app import Options, RemoteSession, SessionStore, connect
 from pinfold.app.ownership.daemon import Daemon, ask_daemon
 from pinfold.app.ownership.daemon_handoff import decode_options, encode_options
 from pinfold.app.paths import up_dir
-from pinfold.app.storage.lock import holder_of
+from pinfold.app.storage.session_store import holder_of
 from pinfold.engine import Hooks
 from pinfold.events import new_session_id
 from pinfold.sandbox import Mount, Spec, provider_named

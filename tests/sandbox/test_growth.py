@@ -15,7 +15,7 @@ from tests.sandbox.evaluation import as_user
 from pinfold.sandbox import Limits, Provider, Resumable, Spec
 from pinfold.sandbox.providers.landlock import Landlock, landlock_abi
 from pinfold.sandbox.providers.namespaces import Namespaces
-from pinfold.sandbox.session.growth import FEW, count_usage
+from pinfold.sandbox.session.limits import FEW, count_usage
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's")]
 LIMIT = 16 << 20

@@ -197,7 +197,7 @@ class Hands(Protocol):
 
     async def perform(
         self,
-        id: ActionId,  # noqa: A002
+        id: ActionId,
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,

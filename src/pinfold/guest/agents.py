@@ -117,7 +117,7 @@ def keep(*names: str) -> None:
 
 def begin_child(folder: str, give: list[str] | None, wanted: list[str]) -> None:
     """This process is a sub-agent's from now on. Raises NameError for a variable that is to be given and is not there."""
-    global _folder  # noqa: PLW0603 - one process, one agent
+    global _folder
     namespace = sys.modules["__main__"].__dict__
     if give is not None:
         for name in give:

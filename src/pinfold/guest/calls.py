@@ -336,7 +336,7 @@ _calls: Calls | None = None
 
 def set_current(calls: Calls) -> None:
     """From now on `call` goes there."""
-    global _calls  # noqa: PLW0603 - one program, one host
+    global _calls
     _calls = calls
 
 

@@ -1,8 +1,8 @@
 """The append-only store: events in SQLite, blobs by hash beside it."""
 
 from pinfold.log.blobs import Blobs, blob_id
-from pinfold.log.errors import BadBundle, BlobMissing, Damage, LogError, LogUnreadable, LogUnwritable
 from pinfold.log.portable import export_bundle, import_file
+from pinfold.log.rows import BadBundle, BlobMissing, Damage, LogError, LogUnreadable, LogUnwritable
 from pinfold.log.search import Match, Place, Said, Summary, mark_of, matches, read_said, summarise
 from pinfold.log.store import Batch, Log, Subscription
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from pinfold.events import BlobId
-from pinfold.log.errors import BlobMissing, LogUnwritable
+from pinfold.log.rows import BlobMissing, LogUnwritable
 
 _PREFIX = "sha256:"
 _SHORTEST = 8

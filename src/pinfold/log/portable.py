@@ -14,8 +14,7 @@ from typing import IO
 
 from pinfold.events import ActionFinished, BadEvent, BlobId, Entry, SessionId, decode_line, parse_json, plain_json
 from pinfold.log.blobs import Blobs, blob_id
-from pinfold.log.errors import BadBundle, BlobMissing, Damage
-from pinfold.log.rows import Row, kind_column
+from pinfold.log.rows import BadBundle, BlobMissing, Damage, Row, kind_column
 from pinfold.log.store import Log
 
 _LAST_NUMBER = 1 << 53

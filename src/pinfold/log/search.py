@@ -28,7 +28,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.log.blobs import Blobs
-from pinfold.log.errors import BlobMissing
+from pinfold.log.rows import BlobMissing
 from pinfold.log.store import HEAD, STORE
 
 Place: TypeAlias = Literal["title", "you", "agent", "code", "call", "output"]
@@ -51,7 +51,7 @@ def matches(folder: Path, words: Sequence[str]) -> list[Match]:
     found: list[Match] = []
     missing = {*wanted}
     marks = ",".join("?" * len(_KINDS))
-    query = f"SELECT seq, kind, body FROM events WHERE kind IN ({marks}) ORDER BY seq"  # noqa: S608
+    query = f"SELECT seq, kind, body FROM events WHERE kind IN ({marks}) ORDER BY seq"
     with contextlib.suppress(sqlite3.Error, UnicodeDecodeError), reading(folder) as connection:
         for seq, kind, body in connection.execute(query, _KINDS):
             with contextlib.suppress(BadEvent):
@@ -82,7 +82,7 @@ def read_said(folder: Path, after: int) -> Said:
     last, workspace, untrusted = after, "", False
     kinds = (*_KINDS, "SessionOpened", "SessionForked")
     query = (
-        f"SELECT seq, at, kind, body FROM events WHERE seq > ? AND kind IN ({','.join('?' * len(kinds))}) ORDER BY seq"  # noqa: S608
+        f"SELECT seq, at, kind, body FROM events WHERE seq > ? AND kind IN ({','.join('?' * len(kinds))}) ORDER BY seq"
     )
     with reading(folder) as connection:
         for seq, at, kind, body in connection.execute(query, (after, *kinds)):
@@ -200,7 +200,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
     forked = _find_event(connection, SessionForked)  # of a fork's fork, the last one is its own
     first = _find_event(connection, UserSpoke, order="ASC")
     ends = "kind IN ('UserSpoke', 'TurnEnded', 'TurnInterrupted', 'TurnFailed')"
-    newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()  # noqa: S608
+    newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()
     named = changed.title if changed else ""
     return Summary(
         events=events,
@@ -215,7 +215,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
 
 
 def _find_event(connection: sqlite3.Connection, kind: type[T], order: Literal["ASC", "DESC"] = "DESC") -> T | None:
-    query = f"SELECT kind, body FROM events WHERE kind = ? ORDER BY seq {order} LIMIT 1"  # noqa: S608
+    query = f"SELECT kind, body FROM events WHERE kind = ? ORDER BY seq {order} LIMIT 1"
     row = connection.execute(query, (kind.__name__,)).fetchone()
     event = decode(*row) if row else None
     return event if isinstance(event, kind) else None

@@ -19,10 +19,14 @@ import anyio.to_thread
 
 from pinfold.events import BadEvent, Delta, Entry, Event, SessionId, Unknown, decode, encode, line_of, parse_json
 from pinfold.log.blobs import Blobs
-from pinfold.log.errors import Damage, LogError, LogTooNew, LogUnreadable, LogUnwritable
 from pinfold.log.rows import (
     GENESIS,
+    Damage,
     Head,
+    LogError,
+    LogTooNew,
+    LogUnreadable,
+    LogUnwritable,
     Row,
     chain_checksum,
     connect,

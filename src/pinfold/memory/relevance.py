@@ -98,7 +98,7 @@ def rank(
         SELECT id, score, session,
             (SELECT max(id) FROM {table} WHERE session = hits.session AND id < hits.id),
             (SELECT min(id) FROM {table} WHERE session = hits.session AND id > hits.id)
-        FROM hits""",  # noqa: S608 - expressions of our own
+        FROM hits""",
         {**values, "query": _build_query(connection, terms)},
     ).fetchall()
     scores = _scores_in_company(hits)
@@ -158,7 +158,7 @@ def find_nearest(
     with database.open() as connection:
         rows = connection.execute(
             f"""SELECT vectors.id, vector FROM vectors JOIN notes USING (id)
-            WHERE model = :model AND length(vector) = :size AND {visible}""",  # noqa: S608 - an expression of our own
+            WHERE model = :model AND length(vector) = :size AND {visible}""",
             {**values, "model": embedder.name, "size": 2 * len(wanted)},
         ).fetchall()
     if not rows:
@@ -182,7 +182,7 @@ def _embed_missing(database: Database, embedder: Embedder, visible: str, values:
         missing = connection.execute(
             f"""SELECT id, text FROM notes WHERE {visible}
             AND NOT EXISTS (SELECT 1 FROM vectors WHERE vectors.id = notes.id AND model = :model)
-            ORDER BY id DESC LIMIT {_MOST_NEW}""",  # noqa: S608 - expressions of our own
+            ORDER BY id DESC LIMIT {_MOST_NEW}""",
             {**values, "model": embedder.name},
         ).fetchall()
     for start in range(0, len(missing), _BATCH):

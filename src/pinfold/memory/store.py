@@ -168,20 +168,20 @@ class Memory:
         """Every note that can be reached, superseded ones too, the oldest first. Raises MemoryUnusable."""
         return self._select(f"{_REACHABLE} ORDER BY id")
 
-    def get(self, id: int) -> Note:  # noqa: A002 - it is the note's
+    def get(self, id: int) -> Note:
         """Raises NoteRefused, MemoryUnusable."""
         found = self._select(f"{_REACHABLE} AND id = :id", id=id)
         if not found:
             raise NoteRefused(_no_note(id))
         return found[0]
 
-    def edit(self, id: int, text: str) -> None:  # noqa: A002 - as above
+    def edit(self, id: int, text: str) -> None:
         """Change what a note says. It stays as trusted as it was. Raises NoteRefused, MemoryUnusable."""
         words = _check_text(text)
         with self._open_to_change(id, trusted=True) as connection:
             connection.execute("UPDATE notes SET text = ? WHERE id = ?", (words, id))
 
-    def forget(self, id: int, *, trusted: bool) -> None:  # noqa: A002 - as above
+    def forget(self, id: int, *, trusted: bool) -> None:
         """An untrusted session may forget only untrusted notes and its own. Raises NoteRefused, MemoryUnusable."""
         with self._open_to_change(id, trusted=trusted) as connection:
             connection.execute("DELETE FROM notes WHERE id = ?", (id,))
@@ -196,7 +196,7 @@ class Memory:
 
     def _find_changeable(self, connection: sqlite3.Connection, id_: int, *, trusted: bool) -> None:
         row = connection.execute(
-            f"SELECT trusted, session FROM notes WHERE id = :id AND {_REACHABLE}",  # noqa: S608 - an expression of our own
+            f"SELECT trusted, session FROM notes WHERE id = :id AND {_REACHABLE}",
             {"id": id_, "workspace": self._workspace},
         ).fetchone()
         if row is None:
@@ -211,14 +211,14 @@ class Memory:
             return []
         with self._database.open() as connection:
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM notes WHERE {condition}",  # noqa: S608 - as above
+                f"SELECT {_COLUMNS} FROM notes WHERE {condition}",
                 {**values, "workspace": self._workspace},
             ).fetchall()
         return [_note(row) for row in rows]
 
     def _load(self, connection: sqlite3.Connection, ids: list[int], visible: str) -> list[Note]:
         rows = connection.execute(
-            f"SELECT {_COLUMNS} FROM notes WHERE id IN ({','.join(map(str, ids))}) AND {visible}",  # noqa: S608 - as above
+            f"SELECT {_COLUMNS} FROM notes WHERE id IN ({','.join(map(str, ids))}) AND {visible}",
             {"workspace": self._workspace},
         ).fetchall()
         found = {row[0]: _note(row) for row in rows}

@@ -28,7 +28,7 @@ from pinfold.app.storage.exports import (
     form_for,
     render_session,
 )
-from pinfold.app.storage.exports.markup import (
+from pinfold.app.storage.exports.md import (
     escape_markdown,
     fence_code,
     frame_html,

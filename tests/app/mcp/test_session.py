@@ -23,11 +23,10 @@ from pinfold.app import new_session_options, open_session
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.mcp.files import find_project_server, load_servers, user_file
 from pinfold.app.session.mcp.pins import FilePins
-from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.mcp_reach import grant_reach
 from pinfold.app.trust.project_files import read_project_files
 from pinfold.app.trust.untrusted_files import clean
-from pinfold.app.trust.workspace_trust import trust
+from pinfold.app.trust.workspace_trust import Grants, trust
 from pinfold.events import ActionFinished, ActionProposed, CallTool, Event, Noticed, TurnEnded, Usage, new_session_id
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]

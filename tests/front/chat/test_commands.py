@@ -16,10 +16,9 @@ from pinfold.app import RemoteSession, SessionStore, fork
 from pinfold.app.session import open_memory
 from pinfold.app.session.mcp.files import load_servers, user_file
 from pinfold.app.session.mcp.pins import FilePins
-from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.project_files import read_project_files
 from pinfold.app.trust.skills import install_skill, skills_folder
-from pinfold.app.trust.workspace_trust import trust
+from pinfold.app.trust.workspace_trust import Grants, trust
 from pinfold.events import (
     ActionStarted,
     ApprovalRequested,

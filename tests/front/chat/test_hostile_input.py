@@ -25,8 +25,8 @@ from pinfold.app.clients.notebooks import read_notebook
 from pinfold.app.config.settings import set_value
 from pinfold.app.storage.exports import Target
 from pinfold.events import ActionId, ApprovalRequested, Command, Decide, DisplayRef, SessionOpened, TextDelta
-from pinfold.front.chat.approvals import Approvals
 from pinfold.front.chat.completion import files_below
+from pinfold.front.chat.dialogs import Approvals
 from pinfold.front.chat.input_queue import InputQueue, KeyQuestion
 from pinfold.front.chat.pictures import BadPicture, Frame, draw_picture
 from pinfold.front.chat.renderers import code, tables

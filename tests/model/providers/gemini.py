@@ -80,7 +80,7 @@ def _wrong_pairs(number: int, contents: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def call(name: str, args: Mapping[str, Any], signature: str = "", id: str = "") -> dict[str, Any]:  # noqa: A002
+def call(name: str, args: Mapping[str, Any], signature: str = "", id: str = "") -> dict[str, Any]:
     function = {"name": name, "args": dict(args), **({"id": id} if id else {})}
     return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
 

@@ -20,9 +20,9 @@ from tests.fork_server import forked
 from pinfold.events import Json
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.ports import World
 
 WITHIN_S = 30.0
 HERE = Path(__file__).parent / "servers"

@@ -16,7 +16,7 @@ from pinfold.app.clients.submit import Opening, until_end
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.paths import read_limited
-from pinfold.app.storage.exports.markup import fence_code
+from pinfold.app.storage.exports.md import fence_code
 from pinfold.app.storage.exports.programs import MAY_FAIL, notebook_bytes, outputs_of
 from pinfold.app.storage.exports.transcript import Cell, build_transcript
 from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, convert, new_action_id

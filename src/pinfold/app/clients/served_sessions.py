@@ -18,8 +18,7 @@ from pinfold.app.ownership.daemon import Daemon
 from pinfold.app.ownership.owner import Link, RemoteSession
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import SessionStatus, new_session_options, resume_options
-from pinfold.app.storage.lock import holder_of
-from pinfold.app.storage.session_store import SessionStore, read_session
+from pinfold.app.storage.session_store import SessionStore, holder_of, read_session
 from pinfold.app.tasks import background
 from pinfold.events import (
     ActionFinished,

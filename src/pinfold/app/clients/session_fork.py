@@ -11,8 +11,7 @@ from pathlib import Path
 from pinfold.app.errors import OwnerGone, SessionBusy
 from pinfold.app.ownership.owner import RemoteSession
 from pinfold.app.session.options import IMPORTED, is_imported
-from pinfold.app.storage.lock import holder_of
-from pinfold.app.storage.session_store import SessionStore, read_session
+from pinfold.app.storage.session_store import SessionStore, holder_of, read_session
 from pinfold.engine import CommandRefused
 from pinfold.events import SessionChanged, SessionForked, SessionId, new_session_id
 from pinfold.log import Damage, Log, export_bundle, import_file

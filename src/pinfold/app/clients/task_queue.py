@@ -17,8 +17,7 @@ from pinfold.app.clients.task_runner import Task, TaskResult, TaskRun, run_task
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import RemoteSession
 from pinfold.app.paths import data_dir, private_dir
-from pinfold.app.storage.lock import Claim, claim, holder_of
-from pinfold.app.storage.session_store import SessionStore
+from pinfold.app.storage.session_store import Claim, SessionStore, claim, holder_of
 from pinfold.events import Interrupt, PinfoldError, SessionId, TurnId, new_session_id, new_turn_id
 
 QueueState: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import read_limited
-from pinfold.app.storage.exports.markup import fence_code
+from pinfold.app.storage.exports.md import fence_code
 from pinfold.app.trust.project_files import UnsafeFile, read_below, read_project_files
 from pinfold.app.trust.project_formats import FOLDER, UserCommand, parse_command
 from pinfold.app.trust.workspace_trust import is_trusted

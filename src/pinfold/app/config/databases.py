@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.trust.secrets import Secrets, is_recognisable
 from pinfold.events import Json
 from pinfold.text import keep_own_secret
-from pinfold.tools import BadCall, Tool
+from pinfold.tools import AnyTool, BadCall
 from pinfold.tools.sql.sources import (
     MAX_MB,
     MAX_ROWS,
@@ -116,7 +115,7 @@ class ConfiguredDatabases:
         """What a database holds is the user's own, also in a session that had nothing of theirs before."""
         await self._about_to_read()
 
-    def tools(self) -> list[Tool[..., Any]]:
+    def tools(self) -> list[AnyTool]:
         from pinfold.tools.sql.tools import sql_tools
 
         return sql_tools(self, self._workers)

@@ -22,7 +22,7 @@ from pinfold.app.ownership.owner import acquire
 from pinfold.app.paths import private_dir, state_dir, up_dir
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import Options
-from pinfold.app.storage.lock import claim, holder_of
+from pinfold.app.storage.session_store import claim, holder_of
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import BadEvent, Interrupt, Json, PinfoldError, SessionId, parse_json

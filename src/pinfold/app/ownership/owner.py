@@ -27,7 +27,7 @@ from pinfold.app.ownership.ipc import (
 from pinfold.app.paths import private_dir
 from pinfold.app.session.live_session import LiveSession, Sight, load, open_session
 from pinfold.app.session.options import Options, SessionStatus
-from pinfold.app.storage.lock import claim, holder_of
+from pinfold.app.storage.session_store import claim, holder_of
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import (

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pinfold.app.errors import SessionBusy
 from pinfold.app.paths import private_dir, read_private, state_dir, write_private
-from pinfold.app.storage.lock import claim, holder_of
+from pinfold.app.storage.session_store import claim, holder_of
 from pinfold.events import decode_json
 
 _ENDING_S = 30.0

@@ -20,7 +20,7 @@ import msgspec
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import SessionBusy
 from pinfold.app.paths import config_dir, data_dir, private_dir, state_dir, up_dir, warm_dir
-from pinfold.app.storage.lock import holder_of
+from pinfold.app.storage.session_store import holder_of
 from pinfold.events import PinfoldError
 from pinfold.sandbox import SandboxUnavailable, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder

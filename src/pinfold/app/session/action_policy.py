@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from anyio import to_thread
 from msgspec import Struct, field
@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from pinfold.app.session.agent_tools import START
 from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
 from pinfold.app.session.protected_files import find_protected_file, plan_edit
-from pinfold.app.trust.grants import Grants
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
 from pinfold.app.trust.privacy import Privacy
+from pinfold.app.trust.workspace_trust import Grants
 from pinfold.engine import Given, NotShown, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.sandbox import Spec
 from pinfold.text import first_line
-from pinfold.tools import BadCall, Registry, Tool, ToolFailed
+from pinfold.tools import AnyTool, BadCall, Registry, ToolFailed
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
                 verdict = replace(verdict, pattern=again.pattern if again.is_flow else "", is_flow=again.is_flow)
         return verdict if tool is None or isinstance(verdict, Deny) else self._ask_in_every_mode(tool) or verdict
 
-    def _ask_in_every_mode(self, tool: Tool[..., Any]) -> Verdict | None:
+    def _ask_in_every_mode(self, tool: AnyTool) -> Verdict | None:
         """For what a person must see each time, whatever they granted."""
         if tool.name == PROMOTE and self.skills:
             return Ask(reason=_PROMOTING.format(_OUTSIDE if self.is_untrusted else ""), rule="a new tool")
@@ -284,7 +284,7 @@ _SHOWN_DIFFERENCE = 16_000
 _RULE = "changed since you agreed"
 
 
-def server_facts(action: CallTool, tool: Tool[..., Any] | None, servers: SessionServers) -> Facts | None:
+def server_facts(action: CallTool, tool: AnyTool | None, servers: SessionServers) -> Facts | None:
     """None for what is no server's."""
     if servers.is_sampling(action):
         return Facts(effect="once", reach="outside")
@@ -294,7 +294,7 @@ def server_facts(action: CallTool, tool: Tool[..., Any] | None, servers: Session
     return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(tool))
 
 
-def _ask_about_change(tool: Tool[..., Any], servers: SessionServers) -> Verdict:
+def _ask_about_change(tool: AnyTool, servers: SessionServers) -> Verdict:
     """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""
     server = tool.server
     if len(servers.difference(server).text) > _SHOWN_DIFFERENCE:

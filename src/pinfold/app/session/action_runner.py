@@ -111,7 +111,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     async def perform(
         self,
-        id: ActionId,  # noqa: A002
+        id: ActionId,
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,

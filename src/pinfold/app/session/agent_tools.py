@@ -15,7 +15,7 @@ from pinfold.app.trust.project_formats import AGENTS, AgentDefinition, parse_age
 from pinfold.engine import Budget, Spent, State
 from pinfold.events import BadEvent, Json, Usage, convert, parse_json
 from pinfold.text import cap_text, first_line
-from pinfold.tools import BadCall, Tool, tool
+from pinfold.tools import AnyTool, BadCall, tool
 
 if TYPE_CHECKING:
     from pinfold.app.models.session_models import CallOptions
@@ -222,7 +222,7 @@ def describe_definitions(definitions: Iterable[AgentDefinition]) -> str:
     return f"Sub-agents for agents.run(brief, agent=NAME): {'; '.join(named)}\n" if named else ""
 
 
-def agent_tools() -> list[Tool[..., Any]]:
+def agent_tools() -> list[AnyTool]:
     """Called by the model itself, each is a cell of code that calls it: see `code_for`."""
 
     async def run(  # noqa: PLR0917 - what code may give by name
@@ -254,7 +254,7 @@ def agent_tools() -> list[Tool[..., Any]]:
         """Have several sub-agents work at once, each as with `run`: every task is a brief, or an object of what `run` takes."""
         raise BadCall(f"call it from code: agents.gather({str(tasks)[:20]}...)")
 
-    made: list[Tool[..., Any]] = [
+    made: list[AnyTool] = [
         tool(effect="once", reach="nothing")(run),
         tool(effect="once", reach="nothing")(gather),
     ]

@@ -30,9 +30,9 @@ from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.plan_tools import plan_tools
 from pinfold.app.session.skill_tools import SessionSkills
 from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools
-from pinfold.app.trust.grants import Grants, user_rules
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.project_files import SERVERS, SMALL_BYTES, TOLD_BYTES, format_instructions
+from pinfold.app.trust.workspace_trust import Grants, user_rules
 from pinfold.engine import Choice, State
 from pinfold.events import ActionFinished, ActionId, ActionStarted, Entry, Json, SessionOpened
 from pinfold.log import BlobMissing, Blobs, Log
@@ -43,7 +43,7 @@ from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.launcher import look_in
 from pinfold.text import join_numbers
-from pinfold.tools import Registry, Tool, as_tool
+from pinfold.tools import AnyTool, Registry, as_tool
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -172,7 +172,7 @@ def _guards(run: RunConfig) -> Guards:
 
 
 def _build_registry(
-    tools: list[Tool[..., Any]], toolbox: ToolOptions, servers: SessionServers | None, skills: SessionSkills
+    tools: list[AnyTool], toolbox: ToolOptions, servers: SessionServers | None, skills: SessionSkills
 ) -> tuple[Registry, tuple[str, ...]]:
     """And a line for each skill that cannot be used. Raises ConfigError, BadTool."""
     promoted, faults = skills.load(toolbox.loaded.obeyed, taken=["python", *(tool.name for tool in tools)])

@@ -14,7 +14,7 @@ from pinfold.app.session.build_session import ModelSwitcher
 from pinfold.app.session.options import CallerTerms
 from pinfold.engine import Core
 from pinfold.events import Json, SessionChanged, ToolSchema
-from pinfold.tools import BadCall, Tool
+from pinfold.tools import AnyTool, BadCall, Tool
 from pinfold.tools.arguments import REQUIRED, Argument
 
 SERVER = "client_tools"
@@ -71,7 +71,7 @@ def caller_name(tool: str, names: Iterable[str]) -> str:
     return bare if bare in names else tool
 
 
-def _tool(schema: ToolSchema, taken: frozenset[str]) -> Tool[..., Any]:
+def _tool(schema: ToolSchema, taken: frozenset[str]) -> AnyTool:
     properties: Mapping[str, Json] = schema.parameters.get("properties") or {}
     required: Collection[str] = schema.parameters.get("required") or ()
     return Tool(

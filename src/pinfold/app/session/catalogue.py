@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer
-from pinfold.tools import Registry, Tool, ToolError
+from pinfold.tools import AnyTool, Registry, ToolError
 
 ASK = "servers"
 """What the guest asks under; no tool is called so."""
@@ -100,7 +100,7 @@ class Catalogue:
             await self.late.start_servers(*unknown)
         from pinfold.tools.search import search
 
-        tools: list[Tool[..., Any]] = [one for tools in self._registry.servers.values() for one in tools]
+        tools: list[AnyTool] = [one for tools in self._registry.servers.values() for one in tools]
         return Answer(status="ok", value=search(words, tools, max(1, min(limit, FOUND))))
 
     def _modules(self) -> Mapping[str, str]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import anyio.to_thread
 from msgspec import Struct
@@ -32,7 +31,7 @@ from pinfold.sandbox.environment import (
     running_python,
 )
 from pinfold.sandbox.environment import build as build_environment
-from pinfold.tools import BadCall, Tool
+from pinfold.tools import AnyTool, BadCall, Tool
 
 NOT_BUILT = "the data environment is not built: `pinfold env build` adds pandas and the rest"
 INSTALL_S = 600.0
@@ -163,7 +162,7 @@ def is_news(what: str) -> bool:
     return True
 
 
-def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> Tool[..., Any]:
+def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> AnyTool:
     """Puts packages into `site` for the Python that runs the cells. Policy decides whether it may."""
 
     def install_package(package: str) -> str:

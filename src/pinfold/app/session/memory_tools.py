@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pinfold.app.session.notes import open_memory, refuse_secrets, search_notes
 from pinfold.events import ActionFinished, ActionStarted, Json
 from pinfold.log import Log
-from pinfold.tools import BadCall, Result, Tool, tool
+from pinfold.tools import AnyTool, BadCall, Result, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ class MemoryContext(Struct, frozen=True, kw_only=True):
     about_to_read: Callable[[], Awaitable[None]]
 
 
-def memory_tools(context: MemoryContext) -> list[Tool[..., Any]]:
+def memory_tools(context: MemoryContext) -> list[AnyTool]:
     made = [*_reading_tools(context), *(_writing_tools(context) if context.can_write else ())]
     return [
         replace(
@@ -77,7 +77,7 @@ def memory_tools(context: MemoryContext) -> list[Tool[..., Any]]:
     ]
 
 
-def _reading_tools(context: MemoryContext) -> list[Tool[..., Any]]:
+def _reading_tools(context: MemoryContext) -> list[AnyTool]:
     async def recall(words: str | int, limit: int = 5, conversations: bool = False, superseded: bool = False) -> Result:
         """Find notes of earlier sessions by their words, best first; or show the whole result of a cell of this session again.
 
@@ -114,7 +114,7 @@ def _reading_tools(context: MemoryContext) -> list[Tool[..., Any]]:
     return [as_read(recall), as_read(memories)]
 
 
-def _writing_tools(context: MemoryContext) -> list[Tool[..., Any]]:
+def _writing_tools(context: MemoryContext) -> list[AnyTool]:
     def memory() -> Memory:
         return open_memory(context.workspace, context.log.session)
 
@@ -141,7 +141,7 @@ def _writing_tools(context: MemoryContext) -> list[Tool[..., Any]]:
         instead = f" in place of note {replaces}" if replaces else ""
         return Result(text=f"remembered as note {number}{instead}", value=number)
 
-    async def forget(id: int) -> Result:  # noqa: A002 - it is the note's
+    async def forget(id: int) -> Result:
         """Remove a note by its id."""
         trusted = not context.is_untrusted()
         await _call_memory(lambda: memory().forget(id, trusted=trusted))

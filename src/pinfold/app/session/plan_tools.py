@@ -12,7 +12,7 @@ from pinfold.engine import State, plan_in_words
 from pinfold.events import Json, LabNote, NoteKind, Plan, PlanState, PlanTask, SessionChanged, TaskStatus
 from pinfold.log import Log
 from pinfold.text import first_line, redact
-from pinfold.tools import BadCall, Result, Tool, tool
+from pinfold.tools import AnyTool, BadCall, Result, tool
 
 SERVER = "project"
 MOST_TASKS = 100
@@ -34,7 +34,7 @@ _OTHER_WORDS: Mapping[str, TaskStatus] = {
 """What models say instead."""
 
 
-def plan_tools(log: Log, read_state: Callable[[], State]) -> list[Tool[..., Any]]:
+def plan_tools(log: Log, read_state: Callable[[], State]) -> list[AnyTool]:
     async def change(plan: Plan) -> Result:
         await log.append(SessionChanged(title=read_state().title, plan=plan))
         return Result(text=plan_in_words(plan) or "(no plan)", value=None)
@@ -76,7 +76,7 @@ def plan_tools(log: Log, read_state: Callable[[], State]) -> list[Tool[..., Any]
         """Keep a list of what is to be done. Give the whole list each time, with what is done marked."""
         return await plan(items)
 
-    made: list[Tool[..., Any]] = [
+    made: list[AnyTool] = [
         tool(effect="pure", reach="nothing")(plan),
         tool(effect="pure", reach="nothing")(task),
         tool(effect="pure", reach="nothing")(note),

@@ -20,7 +20,7 @@ from pinfold.sandbox import CommandOutcome, Limits, Provider, Session, Spec
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.text import cap_text, first_line, join_names, redact
-from pinfold.tools import BadCall, BadTool, Result, Tool
+from pinfold.tools import AnyTool, BadCall, BadTool, Result, Tool
 from pinfold.tools.builtin.programs import ask
 from pinfold.tools.ports import Inside
 from pinfold.tools.skills.function_slice import EFFECTS, Effects, check_source, slice_function
@@ -271,7 +271,7 @@ def _short(value: Json) -> str:
     return first_line(json.dumps(value, ensure_ascii=False), _SHOWN)
 
 
-def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> Tool[..., Any] | None:
+def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
     """The function of a promoted skill as a tool; None for other skills. Raises BadTool.
 
     One without effects runs in `alone`, the other kind in `inside`, where the workspace is.
@@ -341,7 +341,7 @@ async def run_skill_tests(skill: Skill, provider: Provider) -> list[tuple[str, s
     return tested
 
 
-async def _test_call(tool: Tool[..., Any], call: RecordedCall) -> str:
+async def _test_call(tool: AnyTool, call: RecordedCall) -> str:
     try:
         result: Result = await tool.function(**call.args)
     except BadCall as error:

@@ -17,7 +17,7 @@ from pinfold.events import ActionFinished, ActionId, ActionProposed, ActionStart
 from pinfold.log import Log
 from pinfold.sandbox import FileRefused, Provider, Session, Spec
 from pinfold.text import cap_text, first_line, join_names
-from pinfold.tools import BadCall, BadTool, Registry, Result, Tool, tool
+from pinfold.tools import AnyTool, BadCall, BadTool, Registry, Result, tool
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class SessionSkills:
         """The functions that are not switched off."""
         return [name for name in self._functions if self.registry is None or self.registry.get(name)]
 
-    def load(self, obeyed: Mapping[str, bytes], taken: Collection[str]) -> tuple[list[Tool[..., Any]], tuple[str, ...]]:
+    def load(self, obeyed: Mapping[str, bytes], taken: Collection[str]) -> tuple[list[AnyTool], tuple[str, ...]]:
         """Find them. Returns the functions among them as tools, and a line for each that cannot be used. Raises ConfigError.
 
         `taken`: names of other tools.
@@ -87,7 +87,7 @@ class SessionSkills:
         from pinfold.app.trust.skills import find_skills
 
         faults: list[str] = []
-        made: list[Tool[..., Any]] = []
+        made: list[AnyTool] = []
         for one in find_skills(self._workspace, obeyed):
             if one.state != "trusted":
                 why = one.problem or f"it is {one.state}; see and allow: pinfold skill trust {one.name}"
@@ -100,7 +100,7 @@ class SessionSkills:
                 faults.append(f"the skill {one.name} is ignored: {error}")
         return made, tuple(faults)
 
-    def _make_tool(self, skill: Skill, taken: Collection[str]) -> list[Tool[..., Any]]:
+    def _make_tool(self, skill: Skill, taken: Collection[str]) -> list[AnyTool]:
         """Of a skill that is a function; none otherwise. Raises BadTool."""
         # Only the user's own: a project adds words, never tools.
         if skill.place == "project":
@@ -141,7 +141,7 @@ class SessionSkills:
             await to_thread.run_sync(_write_files, self._folder, new)
             self._written.update(one.digest for one in new)
 
-    def tools(self) -> list[Tool[..., Any]]:
+    def tools(self) -> list[AnyTool]:
         async def read_skill(name: str, file: str = "") -> str:
             """Read a skill: its instructions, or one of its files.
 
@@ -173,7 +173,7 @@ class SessionSkills:
             shown, self._shown = self._shown, None
             return await to_thread.run_sync(self._keep, shown if shown and shown.asked == wanted else None)
 
-        made: list[Tool[..., Any]] = [
+        made: list[AnyTool] = [
             tool(effect="pure", reach="nothing")(read_skill),
             tool(effect="once", reach="outside")(promote_skill),
         ]

@@ -22,7 +22,7 @@ from pinfold.app.trust.project_files import SERVERS, TOOLS
 from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
 from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session, Spec
-from pinfold.tools import SHOWN, BadCall, Tool
+from pinfold.tools import SHOWN, AnyTool, BadCall
 from pinfold.tools.ports import Fetched, Inside, Kept
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """Servers that an editor names, as such a file would. They get no more than those of a project do."""
     starts_servers: bool = True
     """False for a session that has those of another one."""
-    served: tuple[Tool[..., Any], ...] = ()
+    served: tuple[AnyTool, ...] = ()
     """Tools of servers that are known already, one server after the other."""
 
     @property
@@ -174,13 +174,13 @@ class _HostSecrets:
 
 def build_tools(
     options: ToolOptions,
-    own: Iterable[Tool[..., Any]],
+    own: Iterable[AnyTool],
     *,
     inside: Inside,
     kept: Kept,
     way: SessionEgress,
     spec: Spec,
-) -> tuple[list[Tool[..., Any]], tuple[str, ...]]:
+) -> tuple[list[AnyTool], tuple[str, ...]]:
     """All of them, and a line for each that could not be had."""
     from pinfold.tools.builtin.files import file_tools
     from pinfold.tools.builtin.shell import shell_tool
@@ -189,7 +189,7 @@ def build_tools(
     from pinfold.tools.registry import load_plugins
 
     web = WebAccess(way)
-    made: list[Tool[..., Any]] = [
+    made: list[AnyTool] = [
         shell_tool(inside, str(spec.workspace), host=HostShell(spec.workspace), default_s=spec.limits.shell_s),
         *file_tools(inside, kept),
         fetch_tool(WebAccess(way, Secrets().headers_for)),

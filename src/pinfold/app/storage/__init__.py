@@ -6,7 +6,14 @@ from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pinfold.app.storage.lock import Claim, claim
-    from pinfold.app.storage.session_store import SessionNode, SessionTree, build_session_tree, clean_up, list_nodes
+    from pinfold.app.storage.session_store import (
+        Claim,
+        SessionNode,
+        SessionTree,
+        build_session_tree,
+        claim,
+        clean_up,
+        list_nodes,
+    )
 
 __getattr__ = lazy_names(__name__)

@@ -1,4 +1,7 @@
-"""The sessions on this machine: found, listed, read, removed, by name and by descent; and what a killed Pinfold left behind."""
+"""The sessions on this machine: found, listed, read, removed, by name and by descent; and what a killed Pinfold left behind.
+
+A session has one owner: its lock is let go by the kernel when the holder dies, however it dies.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import re
+import time
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,16 +18,74 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from pinfold.app.errors import NoSuchSession, SessionBusy
+from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
 from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
 from pinfold.app.session.options import IMPORTED
-from pinfold.app.storage.lock import claim, holder_of
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
 from pinfold.log import Damage, Log, LogUnreadable, Match, Place, Summary, import_file, mark_of, matches, summarise
 from pinfold.sandbox.environment import find_unfinished
 from pinfold.sandbox.kernel.folders import in_use, remove_folder
 from pinfold.text import first_line, presentable_line
+
+_LOCK = "owner.lock"
+_TRIES = 5
+_TRY_AGAIN_S = 0.01
+
+
+class Claim:
+    """Held from `claim` until `release` or the end of the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def claim(folder: Path) -> Claim | None:
+    """Become the owner of the session, or None if another process is."""
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
+    if not _try_lock(descriptor):
+        os.close(descriptor)
+        return None
+    # The number is for messages only; the lock is held without it, on a full disk too.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return Claim(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    # Someone who only looks holds the lock for a moment; an owner holds it for longer than this.
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_TRY_AGAIN_S)
+        else:
+            return True
+    return False
+
+
+def holder_of(folder: Path) -> int | None:
+    """The owner's process id, as it wrote it; None if the session is not held."""
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        number = os.pread(descriptor, 20, 0)
+        return int(number) if number.isdigit() else 0
+    finally:
+        os.close(descriptor)
+    return None
+
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"

@@ -6,7 +6,6 @@ from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pinfold.app.trust.grants import Grants, explain_command
     from pinfold.app.trust.mcp_reach import describe_server, grant_reach
     from pinfold.app.trust.project_files import SERVERS, ProjectFiles, read_project_files
     from pinfold.app.trust.secrets import SecretListing, Secrets, host_pattern
@@ -20,6 +19,14 @@ if TYPE_CHECKING:
         trust_skill,
     )
     from pinfold.app.trust.untrusted_files import clean, find_untrusted
-    from pinfold.app.trust.workspace_trust import TrustStatus, forget, question, trust, trust_status
+    from pinfold.app.trust.workspace_trust import (
+        Grants,
+        TrustStatus,
+        explain_command,
+        forget,
+        question,
+        trust,
+        trust_status,
+    )
 
 __getattr__ = lazy_names(__name__)

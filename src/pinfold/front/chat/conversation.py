@@ -46,11 +46,10 @@ from pinfold.events import (
     new_action_id,
     new_turn_id,
 )
-from pinfold.front.chat.approvals import Approvals, render_request
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
 from pinfold.front.chat.commands.context import ChatContext
 from pinfold.front.chat.commands.table import find_command, run_command
-from pinfold.front.chat.dialogs import UserDialog
+from pinfold.front.chat.dialogs import Approvals, UserDialog, render_request
 from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.event_renderer import EventRenderer

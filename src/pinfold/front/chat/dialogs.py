@@ -1,23 +1,41 @@
-"""Tells and asks the user, and gets what a session still needs: weights, packages for cells, extras, keys."""
+"""Tells and asks the user: approvals, the agent's own questions, and what a session still needs (weights, packages, extras, keys)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from itertools import groupby
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+from rich.console import RenderableType
+from rich.text import Text
 
-from pinfold.app import ConfigError, background
-from pinfold.events import PinfoldError
+from pinfold.app import CommandRefused, ConfigError, background
+from pinfold.events import (
+    FLOW,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ApprovalDecided,
+    ApprovalRequested,
+    Command,
+    Decide,
+    Event,
+    Interrupt,
+    PinfoldError,
+    Scope,
+)
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
-from pinfold.front.chat.renderers.transcript import Transcript
+from pinfold.front.chat.renderers.code import colour_lines
+from pinfold.front.chat.renderers.transcript import HangingText, Transcript
+from pinfold.front.pages import describe_pattern
 from pinfold.front.progress import TimeLeft, make_reporter
-from pinfold.text import presentable, presentable_line
+from pinfold.text import cap_text, exact, presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app import Progress
@@ -182,3 +200,181 @@ def _report_from_thread(user: UserInteraction) -> Callable[[Progress], None]:
         anyio.from_thread.run_sync(show, words, done, total, counted)
 
     return make_reporter(report)
+
+
+Submit: TypeAlias = Callable[[Command], Awaitable[None]]
+_SHOWN = 200_000
+_GUTTER = "  │ "
+"""Stands before all text that is not ours."""
+_SEEN = 20
+"""Lines that are certainly visible with the question."""
+_BLANKS = 2
+"""Consecutive empty lines that are shown; more are counted, so they cannot push text out of sight."""
+_SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
+
+
+class Approvals:
+    """Open requests, oldest first; one that is answered elsewhere disappears."""
+
+    def __init__(self, input_queue: InputQueue, transcript: Transcript, submit: Submit) -> None:
+        self._input_queue = input_queue
+        self._transcript = transcript
+        self._submit = submit
+        self._waiting: dict[ActionId, ApprovalRequested] = {}
+        self._asked: tuple[ActionId, anyio.CancelScope] | None = None
+        self._ours: set[ActionId] = set()
+        self._by_user: set[ActionId] = set()
+        """Actions the user runs without the agent, and what they call."""
+        self._woken = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case ActionProposed() if event.by == "user" or event.parent in self._by_user:
+                self._by_user.add(event.id)
+            case ApprovalRequested():
+                self._waiting[event.id] = event
+                self._dismiss(event.id)  # asked again: what was shown is outdated
+                self._woken.set()
+            case ApprovalDecided() | ActionFinished() if event.id in self._waiting:
+                del self._waiting[event.id]
+                self._dismiss(event.id)
+                if isinstance(event, ApprovalDecided) and event.id not in self._ours:
+                    who = "another process" if event.by == "user" else presentable_line(event.by)
+                    self._transcript.write(Text(f"  answered by {who}", style="dim"))
+            case _:
+                pass
+
+    async def serve(self) -> None:
+        while True:
+            while self._waiting:
+                await self._ask(next(iter(self._waiting.values())))
+            self._woken = anyio.Event()
+            await self._woken.wait()
+
+    def _dismiss(self, id_: ActionId) -> None:
+        if self._asked is not None and self._asked[0] == id_:
+            self._asked[1].cancel()
+
+    async def _ask(self, event: ApprovalRequested) -> None:
+        self._transcript.write(*render_request(event))
+        with anyio.CancelScope() as scope:
+            self._asked = event.id, scope
+            decide = await (self._question(event) if event.question else self._approval(event))
+            self._asked = None
+            await self._decide(event, decide)
+        self._asked = None
+
+    async def _decide(self, event: ApprovalRequested, decide: Decide | None) -> None:
+        """None denies it and interrupts the turn."""
+        self._ours.add(event.id)
+        self._waiting.pop(event.id, None)
+        no = Decide(id=event.id, digest=event.digest, verdict="deny", words="the user stopped it")
+        try:
+            await self._submit(decide or no)
+        except CommandRefused as refusal:  # another process answered first
+            self._transcript.write(Text(f"  {presentable(str(refusal))}", style="dim"))
+            return
+        if decide is None:
+            await self._submit(Interrupt())
+
+    async def _approval(self, event: ApprovalRequested) -> Decide | None:
+        key = await self._input_queue.ask(KeyQuestion(self._title(_format_question(event)), _keys(event)))
+        if key is None:
+            return None
+        if key in _SCOPES:
+            return _decision(event, "allow", _SCOPES[key])
+        if event.id in self._by_user:  # no agent is waiting for instructions
+            return _decision(event, "deny")
+        why = WordsQuestion(
+            "Denied. Tell the agent what to do instead, or press Enter.", "no:", may_be_empty=True, follows=True
+        )
+        words = await self._input_queue.ask(why)
+        return None if words is None else _decision(event, "deny", words=words)
+
+    async def _question(self, event: ApprovalRequested) -> Decide | None:
+        label = "number or words:" if event.options else "answer:"
+        words = await self._input_queue.ask(
+            WordsQuestion(self._title("The agent has a question."), label, may_be_empty=False)
+        )
+        if words is None:
+            return None
+        if words.isdecimal() and len(words) < 5 and 1 <= int(words) <= len(event.options):
+            words = event.options[int(words) - 1]
+        return _decision(event, "allow", words=words)
+
+    def _title(self, words: str) -> str:
+        more = len(self._waiting) - 1
+        return f"{words} ({more} more wait{'s' if more == 1 else ''})" if more > 0 else words
+
+
+def _decision(
+    event: ApprovalRequested, verdict: Literal["allow", "deny"], scope: Scope = "once", words: str = ""
+) -> Decide:
+    return Decide(id=event.id, digest=event.digest, verdict=verdict, scope=scope, words=words)
+
+
+def _keys(event: ApprovalRequested) -> dict[str, str]:
+    if len(event.shows) > _SHOWN:  # what is not shown cannot be allowed
+        return {"n": "no", "esc": "stop"}
+    keys = {"y": "once"}
+    if event.pattern:
+        is_flow = event.pattern.startswith(FLOW)
+        keys |= {"s": "to this destination, this session" if is_flow else "this session"}
+        if event.stored:
+            keys |= {"a": "always"}
+    return keys | {"n": "no", "esc": "stop"}
+
+
+def render_request(event: ApprovalRequested) -> list[RenderableType]:
+    """What is asked, as it stays in the transcript."""
+    asked = HangingText(Text(exact(event.reason), "bold yellow"), "? ", _GUTTER, "bold yellow")
+    if event.question:
+        return [
+            asked,
+            *(Text(f"  {number}. {presentable_line(words)}") for number, words in enumerate(event.options, 1)),
+        ]
+    parts: list[RenderableType] = [asked]
+    if event.shows:
+        parts += _render_effect(event.shows)
+    if event.pattern:
+        parts.append(_render_grants(event))
+    return parts
+
+
+def _render_grants(event: ApprovalRequested) -> RenderableType:
+    file = presentable_line(PurePath(event.stored).name)
+    allows = '"Session" and "always" allow' if event.stored else '"Session" allows'
+    words = Text(f"{allows} ", style="dim")
+    words.append(describe_pattern(exact(event.pattern).replace("\n", "\\n")), style="bold")
+    if event.stored:
+        words.append(f'; "always" is saved in {file}', style="dim")
+    if event.bundled:
+        words.append('; "once" allows all such calls of this cell', style="dim")
+    return HangingText(words, "  ", "    ", "dim")
+
+
+def _format_question(event: ApprovalRequested) -> str:
+    """Says so if the request is longer than the screen."""
+    if len(event.shows) > _SHOWN:
+        return f"Too long to show ({len(event.shows):,} characters), so it can only be denied."
+    lines = event.shows.count("\n") + 1
+    return f"Allow this? It is {lines:,} lines long, see above." if lines > _SEEN else "Allow this?"
+
+
+def _render_effect(shows: str) -> list[RenderableType]:
+    """Every line; a diff in colours."""
+    lines = _strip_blank_lines(cap_text(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
+    is_diff = any(line.startswith("@@ -") for line in lines)
+    styled = colour_lines(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]
+    return [HangingText(line, _GUTTER, _GUTTER + "    ") for line in styled]
+
+
+def _strip_blank_lines(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    for is_blank, run in groupby(lines, key=lambda line: not line.strip("+- \t")):
+        some = list(run)
+        kept += [f"[{len(some):,} empty lines]"] if is_blank and len(some) > _BLANKS else some
+    return kept

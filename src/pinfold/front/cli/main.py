@@ -33,7 +33,7 @@ _COMMANDS = {
     "fork": ("rewind", "Start a second session from where one is."),
     "export": ("sessions", "Write a session to a file."),
     "import": ("sessions", "Import a session from a file."),
-    "serve": ("serve", "Serve the web page and an API, for browsers and programs."),
+    "serve": ("servers", "Serve the web page and an API, for browsers and programs."),
     "acp": ("chat", "Serve the agent to an editor (Zed, JetBrains, Neovim, Emacs)."),
     "mcp-server": ("servers", "Serve the sandbox, and the agent, to MCP clients."),
     "up": ("servers", "Keep sandboxes warm and sessions alive for other commands."),

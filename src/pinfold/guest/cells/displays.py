@@ -112,7 +112,7 @@ _current: Displays | None = None
 
 def install(displays: Displays) -> None:
     """From here on `display` goes there, from wherever it is called."""
-    global _current  # noqa: PLW0603 - one process, one engine
+    global _current
     _current = displays
     builtins.display = display  # pyright: ignore[reportAttributeAccessIssue]
 

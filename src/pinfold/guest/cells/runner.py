@@ -192,7 +192,7 @@ class Engine:
 
     def _translate_cell(self, source: str, filename: str, failure: SyntaxError) -> ast.Module:
         """The cell as Python, if it is one with magics or commands. Raises what was wrong with it otherwise."""
-        from .ipython import translate_cell
+        from .magics import translate_cell
 
         python = translate_cell(source, failure, self)
         if python is None:

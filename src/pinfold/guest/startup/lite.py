@@ -106,7 +106,7 @@ class Lite:
         program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
         arguments = [python, "-I", program, "zygote", str(paper), str(channel.fileno())]
         environment = {**settings["environment"], "HOME": home, "TMPDIR": home}
-        os.execve(python, arguments, environment)  # noqa: S606 - no shell wanted
+        os.execve(python, arguments, environment)
 
     # --- sessions
 

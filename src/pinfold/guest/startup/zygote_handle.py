@@ -108,7 +108,7 @@ class Zygote:
         os.write(paper, json.dumps(settings).encode())
         python = settings["python"]
         program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
-        os.execve(python, [python, "-I", program, "zygote", str(paper)], settings["environment"])  # noqa: S606 - no shell wanted
+        os.execve(python, [python, "-I", program, "zygote", str(paper)], settings["environment"])
 
 
 class SpareSession:

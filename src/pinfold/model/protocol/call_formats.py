@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Finish, Json
-from pinfold.model.protocol import python_calls
-from pinfold.model.protocol.fences import OPENING, fence_at
+from pinfold.model.protocol import code_blocks
+from pinfold.model.protocol.code_blocks import OPENING, fence_at, with_sound_code
 from pinfold.model.protocol.known_tools import BARE, QUOTES, Effort, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
-from pinfold.model.protocol.python_calls import with_sound_code
 
 Meant: TypeAlias = Literal["surely", "perhaps"]
 """Whether where it stands says that it is a call, as `<tool_call>` does."""
@@ -203,7 +202,7 @@ def _read_unnamed_tag(body: _Place, known: KnownTools, finish: Finish, effort: E
     content = body.text[body.start : body.end].strip()
     if not content:
         return Tag((), body.after)
-    return Tag(tuple(python_calls.calls_of(content, known, effort) or [Fault(_NOT_A_CALL)]), body.after)
+    return Tag(tuple(code_blocks.calls_of(content, known, effort) or [Fault(_NOT_A_CALL)]), body.after)
 
 
 _NOT_A_CALL = 'What stands in <tool_call> is no call. Write {"name": ..., "arguments": {...}} there, as valid JSON.'
@@ -290,7 +289,7 @@ def _from_text(tool: str, content: str, known: KnownTools, effort: Effort) -> Pa
     if not text:
         return _without_args(tool, known)
     source = f"{tool}({text})" if _KEYWORDS.match(text) else text
-    calls = python_calls.calls_of(source, known, effort) if len(text) <= _LONGEST_TEXT else []
+    calls = code_blocks.calls_of(source, known, effort) if len(text) <= _LONGEST_TEXT else []
     if len(calls) == 1:
         return calls[0]
     name = known.only_text(tool)

@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from pinfold.events import Call, Finish, ToolSchema, new_action_id
-from pinfold.model.protocol import python_calls
+from pinfold.model.protocol import code_blocks
 from pinfold.model.protocol.call_formats import calls_in, find_meant_tool, tag_at
-from pinfold.model.protocol.fences import OPENING, WITHIN_A_LINE, Fence, fence_at, holds
+from pinfold.model.protocol.code_blocks import OPENING, WITHIN_A_LINE, Fence, fence_at, holds
 from pinfold.model.protocol.known_tools import QUOTES, Effort, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
 
@@ -233,7 +233,7 @@ class _Reader:
             code = call.args.get("code") if call.tool == self._known.python else None
             # A tag says that it is to be run, unless the user wrote the tag as well.
             if isinstance(code, str) and form == "other":
-                repeats = self._is_quoted(code) and not python_calls.calls_nothing(code, self._effort)
+                repeats = self._is_quoted(code) and not code_blocks.calls_nothing(code, self._effort)
             (self._repeated if repeats else self._wanted).append(call)
 
     def _blockquote(self, match: re.Match[str]) -> int:
@@ -268,7 +268,7 @@ class _Reader:
     def _is_meant_to_run(self, body: str, start: int) -> bool:
         """Of a block without a language: it is code, and no line before says that it is output."""
         before = self._text[max(0, start - _NEAR) : start].rstrip().rpartition("\n")[2]
-        return not _OF_OUTPUT.search(before) and python_calls.is_code(body, self._effort)
+        return not _OF_OUTPUT.search(before) and code_blocks.is_code(body, self._effort)
 
     def _calls_of_block(self, fence: Fence) -> bool:
         """Whether the block holds calls in a notation of their own, which are taken."""
@@ -277,7 +277,7 @@ class _Reader:
             self._scan(fence.start, fence.stop, "block")
         first = _TOOL_FIRST.match(fence.body)
         if self._found == before and first and first["name"] in self._known:
-            calls = python_calls.calls_of(fence.body, self._known, self._effort)
+            calls = code_blocks.calls_of(fence.body, self._known, self._effort)
             # With a variable in it, it is code like any other.
             if all(isinstance(call, ParsedCall) for call in calls) or fence.language == "calls":
                 self._take(calls, fence.body)
@@ -333,11 +333,11 @@ class _Reader:
         if match["name"] not in self._known:
             return match.end()
         bracket = start if self._text[start] == "[" else match.end() - 1
-        end = python_calls.bracket_end(self._text, bracket, stop, self._effort)
+        end = code_blocks.bracket_end(self._text, bracket, stop, self._effort)
         if end is None or not _ENDS_A_CALL.match(self._text, end, stop):
             return match.end()
         source = self._text[start:end]
-        calls = python_calls.calls_of(source, self._known, self._effort)
+        calls = code_blocks.calls_of(source, self._known, self._effort)
         # `read_file(path)` describes the tool; with a value among its arguments it is a call.
         described = '"' not in source and "'" not in source
         self._take([call for call in calls if isinstance(call, ParsedCall) or not described], source)

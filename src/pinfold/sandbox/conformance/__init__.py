@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import anyio
 
 from pinfold.sandbox.conformance import capabilities, cells, commands, endings
-from pinfold.sandbox.conformance.bench import CHECKS, Bench, Check, ContractBroken
+from pinfold.sandbox.conformance.capabilities import CHECKS, Bench, Check, ContractBroken
 from pinfold.sandbox.contract import Provider
 
 __all__ = ["SANDBOX_CHECKS", "Check", "CheckResult", "SandboxReport", "run_check", "sandbox_contract"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome, expect_refused
+from pinfold.sandbox.conformance.capabilities import Bench, check, check_session, expect, expect_outcome, expect_refused
 from pinfold.sandbox.contract import FileRefused, Limits, Session, Stream
 
 RICH = """

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import anyio
 
 from pinfold.events import Json
-from pinfold.sandbox.conformance.bench import (
+from pinfold.sandbox.conformance.capabilities import (
     Bench,
     ContractBroken,
     check,

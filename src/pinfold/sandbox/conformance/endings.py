@@ -6,7 +6,7 @@ import fcntl
 
 import anyio
 
-from pinfold.sandbox.conformance.bench import Bench, check, check_session, expect, expect_outcome, expect_refused
+from pinfold.sandbox.conformance.capabilities import Bench, check, check_session, expect, expect_outcome, expect_refused
 from pinfold.sandbox.contract import Limits, Outcome, SandboxUnavailable, Session, Stream
 
 LOOP = "print('on', flush=True)\nwhile True: pass"

@@ -339,7 +339,7 @@ def make_readable(folder: Path) -> int:
             found = os.lstat(path)
             total += found.st_blocks * 512
             if stat.S_ISREG(found.st_mode) and found.st_mode & 0o444 != 0o444:
-                os.chmod(path, stat.S_IMODE(found.st_mode) | 0o444)  # noqa: PTH101 - strings, thousands of them
+                os.chmod(path, stat.S_IMODE(found.st_mode) | 0o444)
         for name in folders:
-            os.chmod(f"{place}/{name}", 0o755)  # noqa: PTH101, S103 - read-only inside
+            os.chmod(f"{place}/{name}", 0o755)  # noqa: S103 - read-only inside
     return total

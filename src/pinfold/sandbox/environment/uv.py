@@ -177,7 +177,7 @@ def uv_variables() -> dict[str, str]:
     if "SSL_CERT_FILE" not in given:
         if "PIP_CERT" in given:
             given["SSL_CERT_FILE"] = given["PIP_CERT"]
-        elif any(os.path.exists(path) for path in _CERTIFICATES):  # noqa: PTH110 - strings
+        elif any(os.path.exists(path) for path in _CERTIFICATES):
             given.setdefault("UV_SYSTEM_CERTS", "1")
             given.setdefault("UV_NATIVE_TLS", "1")  # before uv 0.11
     if "PIP_INDEX_URL" in given and not {"UV_DEFAULT_INDEX", "UV_INDEX_URL"} & given.keys():

@@ -167,7 +167,7 @@ class HeldFolder(Struct, frozen=True):
     @property
     def where(self) -> str:
         """Its path now; empty if it was removed."""
-        path = os.readlink(f"/proc/self/fd/{self.fd}")  # noqa: PTH115
+        path = os.readlink(f"/proc/self/fd/{self.fd}")
         return "" if path.endswith(" (deleted)") else path
 
 
@@ -228,7 +228,7 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
             if status.st_size > FILE_BYTES:
                 return FileContent(None, mode, owner, (status.st_ino, status.st_ctime_ns))
             # Through /proc: the name may be something else by now, the descriptor is not.
-            with open(f"/proc/self/fd/{fd}", "rb") as file:  # noqa: PTH123
+            with open(f"/proc/self/fd/{fd}", "rb") as file:
                 return FileContent(file.read(FILE_BYTES + 1), mode, owner)
         if not stat.S_ISDIR(status.st_mode):
             return Odd()

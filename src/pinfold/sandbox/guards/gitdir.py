@@ -60,7 +60,7 @@ def find_obeyed_paths(gitdir: str) -> Iterator[str]:
 
 def usual_hooks(top: str) -> Iterator[str]:
     """Where the user's own config puts the hooks of every repository, as seen from this one."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - no Path on the fast path
+    home = os.path.expanduser("~")
     xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     for config in (f"{home}/.gitconfig", f"{xdg}/git/config", "/etc/gitconfig"):
         yield from _hooks_paths(_text(config), top)
@@ -74,7 +74,7 @@ def rebase_commands(gitdir: str) -> frozenset[str]:
 def read_tracked_paths(gitdir: str) -> list[str]:
     """Paths in the index, if it is small and of a form we know; what cannot be read tells nothing."""
     try:
-        with open(f"{gitdir}/index", "rb") as file:  # noqa: PTH123
+        with open(f"{gitdir}/index", "rb") as file:
             data = file.read(_INDEX_BYTES + 1)
     except OSError:
         return []
@@ -153,7 +153,7 @@ def _find_named_paths(config: str, top: str, depth: int) -> Iterator[str]:
     """Hooks folders, includes and programs: whatever a value names that is there, or looks like a path."""
     text = _text(config)
     yield from _hooks_paths(text, top)
-    folder = os.path.dirname(config)  # noqa: PTH120
+    folder = os.path.dirname(config)
     found = 0
     for line in text.splitlines():
         key, _, value = re.sub(r"^\s*\[.*\]", "", line).partition("=")
@@ -180,12 +180,12 @@ def _hooks_paths(text: str, top: str) -> Iterator[str]:
 
 
 def _join_path(folder: str, path: str) -> str:
-    return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))  # noqa: PTH111, PTH118
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
 
 
 def _is_file(path: str) -> bool:
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
+        return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
         return False
 
@@ -236,7 +236,7 @@ def is_pointer_within(top: str, path: str, now: Content, is_guarded: Callable[[s
     if name == "gitdir":
         return True  # back to a worktree: git reads it, and believes the worktree's own word only
     text = now.data.decode("utf-8", "replace").removeprefix("gitdir: ").removesuffix("\n")
-    target = os.path.realpath(os.path.join(top, folder, text))  # noqa: PTH118
+    target = os.path.realpath(os.path.join(top, folder, text))
     return "\n" not in text and target.startswith(f"{top}/") and is_guarded(target[len(top) + 1 :])
 
 
@@ -255,7 +255,7 @@ def find_written_folders(top: str, gitdir: str) -> list[str]:
     waiting = [f"{gitdir}/{name}" for name in WRITTEN if name]
     while waiting and len(found) < _LINK_FOLDERS:
         folder = waiting.pop()
-        if os.path.isdir(f"{top}/{folder}") and not os.path.islink(f"{top}/{folder}"):  # noqa: PTH112, PTH114
+        if os.path.isdir(f"{top}/{folder}") and not os.path.islink(f"{top}/{folder}"):
             found.append(folder)
             waiting += [
                 f"{folder}/{entry.name}"

@@ -29,7 +29,7 @@ _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.to
 _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
 _INSIDE = (*_SYSTEM[1:-1], "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 """Where nothing may be mounted from: a session has its own, or must have none."""
-_WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
+_WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")
 _OWN_PLACES = (DATASETS, SERVERS, SKILLS)
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
@@ -126,9 +126,9 @@ def why_not_mountable(mount: Mount) -> str | None:
 
 def mountable(path: str, top: str) -> str | None:
     """Where `path` really is, if that is below `top`, exists, and may be read-only as a whole."""
-    if not os.path.lexists(path) or (path.endswith("/.git") and not os.path.isfile(path)):  # noqa: PTH113
+    if not os.path.lexists(path) or (path.endswith("/.git") and not os.path.isfile(path)):
         return None  # a `.git` folder is pinned, under its own name
-    if os.path.islink(path) and os.path.isdir(path):  # noqa: PTH112, PTH114
+    if os.path.islink(path) and os.path.isdir(path):
         return None  # what is obeyed in the folder is kept by its own name
     real = os.path.realpath(path)
     return real if real.startswith(f"{top}/") and os.path.lexists(real) else None
@@ -150,7 +150,7 @@ def follow_links(path: str, top: str) -> Iterator[str]:
         yield link or path
         if link is None:
             return
-        target = os.path.join(os.path.dirname(link), os.readlink(link))  # noqa: PTH115, PTH118, PTH120
+        target = os.path.join(os.path.dirname(link), os.readlink(link))
         path = os.path.normpath(target + path[len(link) :])
 
 
@@ -248,7 +248,7 @@ class Walk:
         self._seen: set[str] = set()
         self._wants_set_id = wants_set_id
         self._listings = listings
-        if not os.path.isdir(top):  # noqa: PTH112 - no Path on the fast path
+        if not os.path.isdir(top):
             self._look(top, top.rpartition("/")[2], os.lstat(top))
             return
         with _OpenedFolders() as opened:
@@ -285,7 +285,7 @@ class Walk:
                 self.too_deep.add(folder)
                 continue
             try:
-                stamp = stamp_of_folder(os.stat(folder, follow_symlinks=False))  # noqa: PTH116
+                stamp = stamp_of_folder(os.stat(folder, follow_symlinks=False))
                 entries = opened.list(folder)
                 if entries is None:
                     self.closed.append(folder)
@@ -361,7 +361,7 @@ class Walk:
             self.pointers.append(path)
         elif secret or self._names_secret(path):
             target = os.path.realpath(path)
-            if target.startswith(f"{self._top}/") and os.path.isfile(target):  # noqa: PTH113
+            if target.startswith(f"{self._top}/") and os.path.isfile(target):
                 self._mask(target, os.lstat(target))
 
     def _mask(self, path: str, status: os.stat_result) -> None:

@@ -299,7 +299,7 @@ def read_environment(top: str, home: str) -> VirtualEnvironment:
             if entry.name.endswith(".pth"):
                 lines = _lines(entry.path)
                 names |= {name for line in lines if _runs(line) for name in _modules(line)}
-                folders += [os.path.normpath(os.path.join(site, line)) for line in lines if not _runs(line)]  # noqa: PTH118
+                folders += [os.path.normpath(os.path.join(site, line)) for line in lines if not _runs(line)]
         within = {folder[len(top) + 1 :] for folder in folders if folder.startswith(f"{top}/")}
         if names:
             imported |= {folder: imported.get(folder, frozenset()) | names for folder in within}

@@ -52,11 +52,11 @@ def search_set_id(top: str, walk: Callable[[], list[str]]) -> Generator[Callable
 
 def _may_have_any(top: str) -> bool:
     # A session writes as the owner of its workspace; another user's set-id file gives no more than that.
-    return os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID  # noqa: PTH116 - no Path on the fast path
+    return os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID
 
 
 def _can_search(top: str) -> bool:
-    return _may_have_any(top) and os.path.exists(FIND)  # noqa: PTH110 - as above
+    return _may_have_any(top) and os.path.exists(FIND)
 
 
 def _start(top: str) -> subprocess.Popen[bytes]:

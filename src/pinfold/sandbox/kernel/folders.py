@@ -31,11 +31,11 @@ class TemporaryFolder:
         """`kind`: one of those that `_OURS` knows."""
         place, word = tempfile.gettempdir(), os.urandom(4).hex()
         unlocked = f"{place}/.pinfold-{word}"
-        os.mkdir(unlocked, 0o700)  # noqa: PTH102 - sessions wait for this
+        os.mkdir(unlocked, 0o700)
         self._lock = hold_lock(unlocked)
         # It gets the name a cleanup looks for only once it is locked.
         self.path = Path(f"{place}/pinfold-{kind}.{word}")
-        os.rename(unlocked, self.path)  # noqa: PTH104
+        os.rename(unlocked, self.path)
 
     def remove(self) -> None:
         if self._lock >= 0:

@@ -162,7 +162,7 @@ def _read(name: str) -> str:
 
 def _pids() -> Iterator[int]:
     with suppress(OSError):
-        yield from (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - names only
+        yield from (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
 def sweep_leftovers(*, dry_run: bool) -> Iterator[tuple[str, str]]:

@@ -296,7 +296,7 @@ def give(fd: int, mode: int, owner: tuple[int, int]) -> None:
 
 def chmod(fd: int, mode: int) -> None:
     """Of what was opened as a path."""
-    os.chmod(f"/proc/self/fd/{fd}", mode)  # noqa: PTH101
+    os.chmod(f"/proc/self/fd/{fd}", mode)
 
 
 def open_up(path: str) -> bool:
@@ -337,7 +337,7 @@ def lstat(path: str) -> os.stat_result | None:
 def link_target(path: str) -> str | None:
     """Where it leads; None if it is no link."""
     try:
-        return os.readlink(path)  # noqa: PTH115 - no Path on the fast path
+        return os.readlink(path)
     except OSError:
         return None
 

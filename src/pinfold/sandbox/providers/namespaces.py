@@ -366,7 +366,7 @@ class Namespaces:
         launcher.proven = True
 
     def _settings(self) -> dict[str, object]:
-        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}  # noqa: S108 - inside
+        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}
         return {
             "python": str(self._python),
             "read_only": [*SYSTEM, *homes(self._python, self._guest)],
@@ -376,8 +376,8 @@ class Namespaces:
             "session_environment": {
                 "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
-                "HOME": "/tmp/home",  # noqa: S108 - inside
-                "TMPDIR": "/tmp",  # noqa: S108 - inside
+                "HOME": "/tmp/home",
+                "TMPDIR": "/tmp",
             },
             "tmp_bytes": TMP_BYTES,
             "filter": self._program.hex(),

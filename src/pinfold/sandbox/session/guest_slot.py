@@ -31,10 +31,9 @@ from pinfold.sandbox.session.channel import (
     inventory,
     variable_page,
 )
-from pinfold.sandbox.session.deadline import Deadline
-from pinfold.sandbox.session.growth import Growth
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death, End, JailedProcess
+from pinfold.sandbox.session.limits import Deadline, Growth
 
 GONE = "the variables are gone"
 HASTE_S = 1.0

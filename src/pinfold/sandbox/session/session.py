@@ -44,6 +44,7 @@ from pinfold.sandbox.session.branch import (
     adopt_branch,
     open_branch,
 )
+from pinfold.sandbox.session.cell_calls import Command, not_run
 from pinfold.sandbox.session.channel import (
     ASK_STATUSES,
     CELL_BYTES,
@@ -54,12 +55,10 @@ from pinfold.sandbox.session.channel import (
     Reply,
     command_outcome,
 )
-from pinfold.sandbox.session.commands import Command, not_run
-from pinfold.sandbox.session.deadline import Deadline, verdict
-from pinfold.sandbox.session.growth import growth_of
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death
 from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher, list_variables, read_page
+from pinfold.sandbox.session.limits import Deadline, growth_of, verdict
 from pinfold.sandbox.session.output import OutputListener
 from pinfold.sandbox.session.recovery import Recovery
 from pinfold.sandbox.session.saved_states import COMMAND, SavedStates

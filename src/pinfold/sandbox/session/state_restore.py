@@ -18,8 +18,8 @@ import anyio
 
 from pinfold.sandbox.contract import Label, Resumed, SandboxUnavailable, UndoRefused
 from pinfold.sandbox.guards.named_files import format_name
+from pinfold.sandbox.session.cell_calls import end_group
 from pinfold.sandbox.session.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
-from pinfold.sandbox.session.commands import end_group
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death, JailedProcess
 from pinfold.sandbox.session.guest_slot import GuestSlot, Launcher

@@ -254,7 +254,7 @@ class MergePlanner:
     def _list_folder(self, folder: str) -> list[str]:
         try:
             with self._top.open_below(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
-                return os.listdir(fd)  # noqa: PTH208 - of a descriptor
+                return os.listdir(fd)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 self._plan.left_out[folder] = error.strerror or "it cannot be read"

@@ -142,7 +142,7 @@ def _check_view(workspace: Path, view: Path) -> Path:
 
 
 def _find_mount_in(top: str) -> str | None:
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:  # noqa: PTH123
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
             # The kernel writes spaces and the like as \040.
             path = _OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split()[4])
@@ -318,7 +318,7 @@ class Layer:
                 with self._top.open_below(path) as fd:
                     entry = self._entry(path, fd)
                     is_folder = isinstance(entry, Folder)
-                    names = sorted(os.listdir(f"/proc/self/fd/{fd}"), reverse=True) if is_folder else []  # noqa: PTH208
+                    names = sorted(os.listdir(f"/proc/self/fd/{fd}"), reverse=True) if is_folder else []
             except OSError as error:
                 entry, names = Odd(error.strerror or "it cannot be read"), []
             self.entries[path] = entry

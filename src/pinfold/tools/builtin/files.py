@@ -20,7 +20,7 @@ from pinfold.text import cap_text
 from pinfold.tools.builtin.programs import Program, Reply, ask
 from pinfold.tools.ports import Inside, Kept
 from pinfold.tools.results import BadCall, Result
-from pinfold.tools.tool import Tool, tool
+from pinfold.tools.tool import AnyTool, tool
 
 Found: TypeAlias = Literal["lines", "files", "count"]
 View: TypeAlias = Literal["peek", "shape", "columns", "stats"]
@@ -151,7 +151,7 @@ class FileTools:
         """
         return (await self._ask("text_search", "grep", pattern=pattern, path=path, output_mode=output_mode)).text()
 
-    def tools(self) -> list[Tool[..., Any]]:
+    def tools(self) -> list[AnyTool]:
         read = (self.list_files, self.list_directory, self.read_file)
         write = (self.write_file, self.edit_file, self.apply_patch)
         return [_as_tool(function) for function in (*read, *write, self.glob, self.grep)]
@@ -196,7 +196,7 @@ class TableViews:
             self._kept.popitem(last=False)
 
 
-def _as_tool(function: Callable[..., Any]) -> Tool[..., Any]:
+def _as_tool(function: Callable[..., Any]) -> AnyTool:
     name = function.__name__
     writes, is_view = name in WRITES, name == "data_view"
     made = tool(
@@ -209,7 +209,7 @@ def _as_tool(function: Callable[..., Any]) -> Tool[..., Any]:
     return replace(made, goes=write_reach if writes else None, untold=UNTOLD.get(name, ()), returns=None)
 
 
-def file_tools(inside: Inside, kept: Kept | None = None) -> list[Tool[..., Any]]:
+def file_tools(inside: Inside, kept: Kept | None = None) -> list[AnyTool]:
     """The tools for files and tables of a session; `kept` is what `read_file("blob:HANDLE")` opens again."""
     return [*FileTools(inside, kept).tools(), _as_tool(TableViews(inside).data_view)]
 
@@ -331,7 +331,7 @@ def _decode_content(content: str | None, encoded: str | None) -> bytes:
     return data
 
 
-def transfer_tools(inside: Inside) -> list[Tool[..., Any]]:
+def transfer_tools(inside: Inside) -> list[AnyTool]:
     """`get_file` and `put_file`."""
     transfer = FileTransfer(inside)
     shared: dict[str, Any] = {"timeout_s": TRANSFER_S + 10, "parallel_safe": False, "server": "filesystem"}

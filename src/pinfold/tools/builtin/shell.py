@@ -7,7 +7,7 @@ import os.path
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from pinfold.events import Json, Reach
 from pinfold.text import NO_OUTPUT
 from pinfold.tools.ports import Host, Inside, Ran
 from pinfold.tools.results import BadCall, Result
-from pinfold.tools.tool import Tool, tool
+from pinfold.tools.tool import AnyTool, tool
 
 SHELL_S = 30.0
 MOST_S = 600.0
@@ -46,9 +46,7 @@ tail -n @TAIL@ "$jobs/$n.log"
 """.replace("@LOOK@", str(_LOOK_TENTHS)).replace("@TAIL@", str(_TAIL_LINES))
 
 
-def shell_tool(
-    inside: Inside, workspace: str, *, host: Host | None = None, default_s: float = SHELL_S
-) -> Tool[..., Any]:
+def shell_tool(inside: Inside, workspace: str, *, host: Host | None = None, default_s: float = SHELL_S) -> AnyTool:
     async def shell(
         command: str,
         workdir: str | None = None,

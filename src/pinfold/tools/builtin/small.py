@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from pinfold.text import first_line
 from pinfold.tools.results import BadCall
-from pinfold.tools.tool import Tool, tool
+from pinfold.tools.tool import AnyTool, tool
 
 Number: TypeAlias = int | float | bool
 Value: TypeAlias = "Number | list[Value]"
@@ -251,7 +251,7 @@ def _format_value(value: Value) -> str:
 _OFFSET = r"(?i)(?:UTC|GMT)?\s*([+-])(\d{1,2})(?::?(\d{2}))?"
 
 
-def now_tool(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tool[..., Any]:
+def now_tool(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> AnyTool:
     @tool(effect="pure", reach="nothing", timeout_s=10.0, server="system")
     def now(tz: str | None = None) -> str:
         """Tell the date and time.
@@ -310,5 +310,5 @@ def answer(text: str) -> None:
     del text  # the engine takes it from the record
 
 
-def small_tools() -> Sequence[Tool[..., Any]]:
+def small_tools() -> Sequence[AnyTool]:
     return calculator, now_tool(), ask_user, answer

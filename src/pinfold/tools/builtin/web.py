@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import anyio.to_thread
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from pinfold.events import Json, Reach
 from pinfold.tools.ports import Fetched, Web
 from pinfold.tools.results import BadCall, Result
-from pinfold.tools.tool import Tool, tool
+from pinfold.tools.tool import AnyTool, tool
 
 FETCH_S = 30.0
 GRACE_S = 5.0
@@ -25,7 +24,7 @@ _HTML = rb"(?i)\s*(?:<!doctype html|<html)"
 _TEXTUAL = r"text/|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript|x-ndjson|csv|sql)\b"
 
 
-def fetch_tool(web: Web, *, max_bytes: int = MAX_BYTES) -> Tool[..., Any]:
+def fetch_tool(web: Web, *, max_bytes: int = MAX_BYTES) -> AnyTool:
     async def fetch(url: str) -> Result:
         """Read a page or a file of the web as text.
 

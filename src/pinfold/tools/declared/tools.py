@@ -20,7 +20,7 @@ from pinfold.tools.declared.requests import request_of
 from pinfold.tools.declared.tables import FILE_BYTES, Table, Template, kind_of, parse, template
 from pinfold.tools.ports import Ports, Ran
 from pinfold.tools.results import BadCall, BadTool, Result
-from pinfold.tools.tool import MAX_OUTPUT, Tool, Trust
+from pinfold.tools.tool import MAX_OUTPUT, AnyTool, Tool, Trust
 
 KEYS = ("command", "stdin", "workdir", "env")
 _SCRIPTED = re.compile(r"(?:ba|da|z|k|c|fi)?sh|python[\d.]*|perl|ruby|node|php|awk|gawk|mawk")
@@ -144,14 +144,14 @@ _OF_COMMANDS: tuple[Reach, ...] = ("nothing", "files", "workspace")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    tools: tuple[Tool[..., Any], ...]
+    tools: tuple[AnyTool, ...]
     faults: tuple[str, ...]
     """A line for each file that is no tool."""
 
 
 def load_folder(folder: Path, ports: Ports) -> Loaded:
     """Every `*.yaml` and `*.yml` of a folder; a file that is no tool does not stop the others."""
-    tools: list[Tool[..., Any]] = []
+    tools: list[AnyTool] = []
     faults: list[str] = []
     for path in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
         try:
@@ -161,7 +161,7 @@ def load_folder(folder: Path, ports: Ports) -> Loaded:
     return Loaded(tuple(tools), tuple(faults))
 
 
-def load_yaml(path: Path, ports: Ports) -> Tool[..., Any]:
+def load_yaml(path: Path, ports: Ports) -> AnyTool:
     """Raises BadTool: the file, the key and the fix in one line."""
     try:
         with path.open("rb") as file:
@@ -171,7 +171,7 @@ def load_yaml(path: Path, ports: Ports) -> Tool[..., Any]:
     return yaml_tool(content, str(path), ports)
 
 
-def yaml_tool(content: bytes, source: str, ports: Ports) -> Tool[..., Any]:
+def yaml_tool(content: bytes, source: str, ports: Ports) -> AnyTool:
     """From bytes that were read, and perhaps judged, before."""
     top = Table(source, "", _normalize_shape(parse(content, source)))
     name = top.text("name")

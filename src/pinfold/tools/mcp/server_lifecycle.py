@@ -16,8 +16,8 @@ from anyio.abc import TaskGroup
 from pinfold.text import join_names
 from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
-from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.ports import World
 from pinfold.tools.results import BadCall
 
 if TYPE_CHECKING:

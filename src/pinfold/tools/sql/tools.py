@@ -12,7 +12,7 @@ from pinfold.text import join_names
 from pinfold.tools.results import BadCall, Result
 from pinfold.tools.sql.sources import TABLES, Source
 from pinfold.tools.sql.workers import GRACE_S, Workers
-from pinfold.tools.tool import Tool, tool
+from pinfold.tools.tool import AnyTool, tool
 
 SERVER = "sql"
 _TOLD = 100
@@ -60,7 +60,7 @@ class Databases(Protocol):
         ...
 
 
-def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
+def sql_tools(databases: Databases, workers: Workers) -> list[AnyTool]:
     """Pure: they change nothing. Their results are private to the user and untrusted."""
 
     async def query(name: str, sql: str, params: list[Json] | dict[str, Json] | None = None) -> Result:
@@ -112,7 +112,7 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
         return [{"name": name, "kind": kind} for name, kind in databases.names.items()]
 
     how: dict[str, Any] = {"effect": "pure", "trust": "untrusted", "timeout_s": databases.longest_s + 2 * GRACE_S}
-    made: list[tuple[Tool[..., Any], Mapping[str, Json]]] = [
+    made: list[tuple[AnyTool, Mapping[str, Json]]] = [
         (tool(**how, reach="outside")(query), _TABLE),
         (tool(**how, reach="outside", max_output=20_000)(tables), _TABLES),
         (tool(effect="pure", reach="nothing", name="databases")(databases_), _DATABASES),

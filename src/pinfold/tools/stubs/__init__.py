@@ -9,7 +9,7 @@ from pinfold.tools.stubs.modules import (
     signature,
     tools_by_name,
 )
-from pinfold.tools.stubs.names import identifiers, module_names
+from pinfold.tools.stubs.shapes import identifiers, module_names
 
 __all__ = [
     "Form",

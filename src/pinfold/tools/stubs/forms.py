@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.text import printable_line
-from pinfold.tools.stubs.names import camel, unique
 from pinfold.tools.stubs.schema_types import Reader, as_object, is_key, names_required
 from pinfold.tools.stubs.shapes import (
     ANY,
@@ -27,11 +25,12 @@ from pinfold.tools.stubs.shapes import (
     Table,
     TupleOf,
     Type,
+    camel,
     fits,
+    unique,
 )
-from pinfold.tools.tool import Tool
+from pinfold.tools.tool import AnyTool
 
-AnyTool: TypeAlias = Tool[..., Any]
 PARAMETERS = 64
 """With a name of their own; what is beyond goes into `**more`."""
 DEFAULT_CHARS = 200

@@ -12,8 +12,7 @@ from itertools import islice
 
 from pinfold.text import cap_text, printable, printable_line
 from pinfold.tools.stubs.forms import PLAINEST, AnyTool, Form, Parameter, form_of, short
-from pinfold.tools.stubs.names import WRITTEN, identifiers
-from pinfold.tools.stubs.shapes import ANY, Definitions, Table, annotation, named_in
+from pinfold.tools.stubs.shapes import ANY, WRITTEN, Definitions, Table, annotation, identifiers, named_in
 
 TOOLS = 2_000
 """In one module; more are not offered."""

@@ -11,11 +11,11 @@ from typing import cast
 from urllib.parse import unquote
 
 from pinfold.events import Json
-from pinfold.tools.stubs.names import WRITTEN, camel, numbered, unique
 from pinfold.tools.stubs.shapes import (
     ANY,
     MEMBERS,
     NONE,
+    WRITTEN,
     Choice,
     DictOf,
     Field,
@@ -26,7 +26,10 @@ from pinfold.tools.stubs.shapes import (
     Table,
     TupleOf,
     Type,
+    camel,
     either,
+    numbered,
+    unique,
 )
 
 DEPTH = 10

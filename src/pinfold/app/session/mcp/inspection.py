@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import anyio
 from msgspec import Struct, field
@@ -18,18 +18,18 @@ from pinfold.app.session.mcp.files import NamedServers, load_servers
 from pinfold.app.session.mcp.pins import Failure, FilePins, failure_of, note_failure, note_success
 from pinfold.app.session.mcp.placement import describe_place, registry_hint
 from pinfold.app.session.mcp.programs import Programs
-from pinfold.app.trust.grants import user_rules
 from pinfold.app.trust.project_files import SERVERS
+from pinfold.app.trust.workspace_trust import user_rules
 from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
 from pinfold.policy import Facts, judge
 from pinfold.sandbox import provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.doctor import LATE, WAIT
-from pinfold.tools import Registry, Result, Tool
+from pinfold.tools import AnyTool, Registry, Result
 from pinfold.tools.mcp.limits import Limits
-from pinfold.tools.mcp.ports import Person, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.ports import Person, World
 
 _END_S = 0.5
 """For a server that was only looked at to end by itself."""
@@ -139,7 +139,7 @@ class ServerInspector:
         """Whether it is started here."""
         return self._specs[name].transport == "stdio"
 
-    def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
+    def tools(self, name: str) -> tuple[AnyTool, ...]:
         return self._servers.pinned_tools(name) or ()
 
     def list_offers(self, name: str) -> tuple[ToolOffer, ...]:

@@ -35,8 +35,8 @@ from pinfold.sandbox import (
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.tools import BadCall
-from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.ports import Process
 
 _GRACE_S = 1.0
 """For it to end by itself when there is nothing more to read, and again when it is told to."""

@@ -24,10 +24,10 @@ from pinfold.app.session.mcp.server_requests import ServerContext, ServerRequest
 from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import Json, Noticed, PinfoldError
-from pinfold.tools import BadCall, Registry, Tool, ToolError
-from pinfold.tools.mcp.ports import World
+from pinfold.tools import AnyTool, BadCall, Registry, ToolError
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.ports import World
 
 if TYPE_CHECKING:
     from pinfold.tools.mcp.passthrough import Line, Peer, Speech
@@ -134,7 +134,7 @@ class SessionServers:
 
     # For policy
 
-    def leaves(self, tool: Tool[..., Any]) -> bool:
+    def leaves(self, tool: AnyTool) -> bool:
         """Whether what a call gives it may leave this machine: also what only reads is told what to read."""
         spec = self._specs[tool.server]
         return bool(spec.hosts) if is_sandboxed(spec) else tool.reach != "nothing"
@@ -160,7 +160,7 @@ class SessionServers:
         self._shown[server] = text = self.difference(server).text
         return text
 
-    def _wrap_tool(self, tool: Tool[..., Any]) -> Tool[..., Any]:
+    def _wrap_tool(self, tool: AnyTool) -> AnyTool:
         """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
 
         async def call_tool(**arguments: Any) -> Any:

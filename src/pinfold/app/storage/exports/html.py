@@ -9,8 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import assert_never
 
-from pinfold.app.storage.exports.markup import frame_html, highlight_code, inline_html, render_markdown
-from pinfold.app.storage.exports.md import heading
+from pinfold.app.storage.exports.md import frame_html, heading, highlight_code, inline_html, render_markdown
 from pinfold.app.storage.exports.transcript import (
     PICTURES,
     Answer,

@@ -1,18 +1,19 @@
-"""A session as markdown to be read. Pictures lie beside it as files, or inside."""
+"""A session as markdown to be read. Pictures lie beside it as files, or inside.
+
+Markdown and HTML of unknown origin are made harmless first: nothing in them runs, loads or leads elsewhere.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
-from typing import assert_never
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from html import escape
+from importlib import import_module
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, assert_never
 
-from pinfold.app.storage.exports.markup import (
-    block_quote,
-    escape_markdown,
-    fence_code,
-    keep_line_breaks,
-    sanitize_markdown,
-)
 from pinfold.app.storage.exports.transcript import (
     PICTURES,
     Answer,
@@ -29,6 +30,224 @@ from pinfold.app.storage.exports.transcript import (
     suffix_of,
 )
 from pinfold.text import cap_text, join_names, printable
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+
+_RENDERED = 200_000
+"""Characters beyond which a text is shown as it was written: an adversary's could take for ever."""
+_MARKS = "[*_~`<!&"
+_MARKED = 4000
+"""The same for marks: what it takes to match them grows with their square."""
+_MARKUP = ("html_block", "html_inline", "image")
+_DEEPEST = 15
+"""Blocks in each other; a little further in, our reader looks no more, and another may."""
+_TAG_OR_PICTURE = re.compile(r"<[A-Za-z/!?]|!\[")
+_HIGHLIGHTED = 20_000
+_LANGUAGES = "python py python3 json bash sh console sql yaml toml ini diff js html css"
+"""Not any that a text may name: there are hundreds, each with patterns of its own."""
+_PLAIN_TAGS = (
+    "table thead tbody tfoot tr th td caption colgroup col p div span b strong i em u s code pre sub sup small br hr "
+    "h1 h2 h3 h4 h5 h6 ul ol li dl dt dd blockquote"
+)
+_PLAIN = frozenset(_PLAIN_TAGS.split())
+_CELL_SPANS = {"colspan", "rowspan"}
+_ANY_TAG = re.compile(r"<(/?)([A-Za-z0-9]*)")
+_SCOPED = re.compile(r"<style scoped>[^<]*</style>")
+"""What pandas adds to every table."""
+_DEEPEST_TAGS = 100
+_LARGEST = 500_000
+_FRAMED = 5_000_000
+"""Characters."""
+_CONNECTS = re.compile(r"<(/?)(?=link|iframe|frame|object|embed|portal|fencedframe|meta|base)", re.IGNORECASE)
+"""Of what these name a browser looks up the host, and connects to it, before a policy refuses the load."""
+_FRAME = "<style>body{font:14px system-ui,sans-serif;color:#1c1c1e;background:#fff;margin:8px}</style>"
+
+
+def render_markdown(text: str) -> str:
+    """Markdown as HTML. Where a link goes is told beside it; it is not one."""
+    if _is_too_much(text):
+        return f"<pre>{escape(text)}</pre>"
+    markdown = _renderer()
+    tokens = markdown.parse(text)
+    for token in tokens:
+        _tell_links(token.children or ())
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
+
+
+def has_markup(text: str) -> bool:
+    """Whether a reader of this markdown finds HTML or a picture in it, with tables or without; also where it is too much to tell."""
+    if _is_too_much(text):
+        return bool(_TAG_OR_PICTURE.search(text))
+    return any(
+        token.type in _MARKUP or token.level > _DEEPEST
+        for reader in _readers()
+        for token in _tokens(reader.parse(text))
+    )
+
+
+def _tokens(found: Iterable[Token]) -> Iterator[Token]:
+    for token in found:
+        yield token
+        yield from _tokens(token.children or ())
+
+
+def _is_too_much(text: str) -> bool:
+    return len(text) > _RENDERED or sum(map(text.count, _MARKS)) > _MARKED
+
+
+def highlight_code(code: str, language: str = "python") -> str:
+    """Code as HTML, without anything around it."""
+    if len(code) > _HIGHLIGHTED or language not in _LANGUAGES.split():
+        return escape(code)
+    # Its types are partly unknown.
+    pygments: Any = import_module("pygments")
+    lexer = import_module("pygments.lexers").get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    plain = import_module("pygments.formatters").HtmlFormatter(nowrap=True, classprefix="k-")
+    return str(pygments.highlight(code, lexer, plain))
+
+
+@lru_cache(1)
+def _readers() -> tuple[MarkdownIt, MarkdownIt]:
+    from markdown_it import MarkdownIt
+
+    plain, tables = (MarkdownIt("commonmark", {"html": True}) for _ in range(2))
+    return plain, tables.enable("table")
+
+
+@lru_cache(1)
+def _renderer() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    renderer = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": _fence})
+    renderer.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
+    return renderer
+
+
+def _fence(code: str, language: str, _: str) -> str:
+    return highlight_code(code, language) if language else escape(code)
+
+
+def _tell_links(tokens: Sequence[Token]) -> None:
+    targets: list[str] = []
+    for place, token in enumerate(tokens):
+        if token.type == "link_open":
+            target, said = str(token.attrGet("href") or ""), tokens[place + 1].content
+            targets.append("" if token.info == "auto" or said == target else target)
+            token.type, token.content = "html_inline", '<span class="link">'
+        elif token.type == "link_close":
+            target = targets.pop()
+            beside = f' <span class="url">({escape(target)})</span>' if target else ""
+            token.type, token.content = "html_inline", f"</span>{beside}"
+
+
+_TICKS = re.compile(r"`+")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_SPANS = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_TICKED = 2000
+"""Beyond that code in a line is not told apart: it would take for ever."""
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_MARKUP_CHARACTERS = re.compile(r"([\\`*_\[\]#|~])|<(?=[A-Za-z/!?])")
+
+
+def fence_code(text: str, language: str = "") -> str:
+    """A block of code, whatever is in it."""
+    longest = max((len(run) for run in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text: what would be markup is shown as it is."""
+    return _MARKUP_CHARACTERS.sub(lambda match: f"\\{match[1]}" if match[1] else "&lt;", text)
+
+
+def block_quote(text: str) -> str:
+    """Plain text as a quote, line by line."""
+    return keep_line_breaks("\n".join(f"> {line}".rstrip() for line in escape_markdown(text).split("\n")))
+
+
+def sanitize_markdown(text: str) -> str:
+    """Markdown as it is, but without HTML and without pictures from elsewhere."""
+    kept = _escape_outside_code(text)
+    # What looks like code here may be none where blocks lie in each other: then code loses its tags as well.
+    return _escape_tags(text) if has_markup(kept) else kept
+
+
+def keep_line_breaks(text: str) -> str:
+    """Markdown in which each line of a paragraph stays a line."""
+    lines = text.split("\n")
+    fence = ""
+    for number, (line, after) in enumerate(pairwise(text.split("\n"))):
+        mark = _FENCE.match(line)
+        if mark and (not fence or (mark[1][0] == fence[0] and len(mark[1]) >= len(fence))):
+            fence = "" if fence else mark[1]
+        elif not fence and line.strip() and after.strip():
+            lines[number] = f"{line.rstrip()}  "
+    return "\n".join(lines)
+
+
+def _escape_outside_code(text: str) -> str:
+    lines: list[str] = []
+    block: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            lines.append(line)
+            if mark and mark[1][0] == fence[0] and len(mark[1]) >= len(fence) and not line.strip(" `~"):
+                fence = ""
+        elif mark:
+            lines += _escape_outside_spans("\n".join(block)).split("\n") if block else []
+            lines.append(line)
+            block, fence = [], mark[1]
+        else:
+            block.append(line)
+    if block:
+        lines += _escape_outside_spans("\n".join(block)).split("\n")
+    # A block that is never closed would swallow what comes after it.
+    return "\n".join([*lines, fence] if fence else lines)
+
+
+def _escape_outside_spans(text: str) -> str:
+    if text.count("`") > _TICKED:
+        return _escape_tags(text)
+    parts: list[str] = []
+    end = 0
+    for span in _SPANS.finditer(text):
+        parts += [_escape_tags(text[end : span.start()]), span[0]]
+        end = span.end()
+    return "".join([*parts, _escape_tags(text[end:])])
+
+
+def _escape_tags(text: str) -> str:
+    return _TAG.sub("&lt;", text).replace("![", "!\\[")
+
+
+def inline_html(html: str) -> str | None:
+    """HTML with nothing but text, tables and emphasis in it; None if there is more to it, which belongs in a frame."""
+    import nh3
+
+    html = _SCOPED.sub("", html)
+    tags = [(end, name.lower()) for end, name in _ANY_TAG.findall(html)]
+    depths = accumulate(-1 if end else 1 for end, name in tags if name not in ("br", "hr", "col"))
+    if len(html) > _LARGEST or any(name not in _PLAIN for _, name in tags) or max(depths, default=0) > _DEEPEST_TAGS:
+        return None
+    return nh3.clean(html, tags=set(_PLAIN), attributes={"td": _CELL_SPANS, "th": _CELL_SPANS}, link_rel=None)
+
+
+def frame_html(html: str) -> str | None:
+    """In a frame in which nothing runs; what it may load, the page's own policy says. None if it is too much."""
+    if len(html) > _FRAMED:
+        return None
+    rows = html.count("<tr") + html.count("<p") + html.count("<div") // 2 + html.count("<br")
+    height = max(120, min(640, 40 + 26 * rows))
+    html = _CONNECTS.sub(r"<\1x-", html)
+    inside = escape(f"<!doctype html><meta charset=utf-8>{_FRAME}{html}")
+    return f'<iframe sandbox title="HTML" height="{height}" srcdoc="{inside}"></iframe>'
+
 
 LONG = 24
 """Lines of output from which on they are folded away."""

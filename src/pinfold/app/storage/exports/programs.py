@@ -15,7 +15,7 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
-from pinfold.app.storage.exports.markup import (
+from pinfold.app.storage.exports.md import (
     block_quote,
     escape_markdown,
     fence_code,

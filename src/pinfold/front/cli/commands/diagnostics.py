@@ -123,7 +123,7 @@ def bench_command(name: str, args: tuple[str, ...]) -> None:
         )
     if name not in scripts:
         raise click.UsageError(f"there is no benchmark {name!r}; there is {', '.join(sorted(scripts))}")
-    os.execv(sys.executable, [sys.executable, str(scripts[name]), *args])  # noqa: S606 - of this checkout, without a shell
+    os.execv(sys.executable, [sys.executable, str(scripts[name]), *args])
 
 
 _FRONTS = ("run", "exec", "resume", "batch", "up", "serve", "mcp-server", "acp")

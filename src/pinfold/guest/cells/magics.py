@@ -1,0 +1,97 @@
+"""Cells that are not Python as they stand: `!command`, `%magic`, `thing?`. Only met after the compiler refused one.
+
+Commands need nothing but a shell, and `%pip install` not even that. Magics are IPython's and need it in the environment.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from . import commands
+
+if TYPE_CHECKING:
+    from .runner import Engine
+
+SYSTEM, LINES, SCRIPT = "_pinfold_system", "_pinfold_lines", "_pinfold_script"
+MOST_COMMANDS = 500
+"""In one cell, each found by one more try of the compiler."""
+_INSTALL = r"(?:pip|conda|mamba|micromamba|uv)[ \t]+(?:\S+[ \t]+)??install\b"
+_COMMAND = re.compile(rf"(\s*)(?:([\w.,\[\]'\" ]+?)\s*=\s*)?(?:!(!?)|%(?={_INSTALL}))(.*)\Z", re.DOTALL)
+_SCRIPT = re.compile(r"\s*%%(bash|sh)[ \t]*\n(.*)\Z", re.DOTALL)
+_MAGIC = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?[%!?]|\?\s*$|^\s*(?:>>>|In \[)|\A[ \t]", re.MULTILINE)
+
+
+class MagicRefused(SyntaxError):
+    """Not Python, and not to be made so here; the text says why."""
+
+    __module__ = "builtins"  # a traceback then says its plain name
+
+
+def translate_cell(source: str, failure: SyntaxError, engine: Engine) -> str | None:
+    """The cell as Python, or None when it is simply wrong."""
+    if not _MAGIC.search(source):
+        return None
+    _install(engine)
+    script = _SCRIPT.match(source)
+    if script is not None:
+        return f"{SCRIPT}({script[1]!r}, {script[2]!r})"
+    python = _translate_commands(source, failure, engine)
+    if python is not None:
+        return python
+    if not isinstance(sys.modules.get("IPython"), ModuleType) and find_spec("IPython") is None:
+        raise MagicRefused(
+            "magics need IPython, which is not in this environment; `!command` and `%%bash` work without it"
+        )
+    from .ipython import shell
+
+    try:
+        made = shell(engine)
+    except Exception as error:
+        words = f"magics do not work with the IPython of this environment ({error}); a newer one may do"
+        raise MagicRefused(words) from error
+    python = made.input_transformer_manager.transform_cell(source)
+    return None if python.rstrip("\n") == source.rstrip("\n") else python
+
+
+def _translate_commands(source: str, failure: SyntaxError, engine: Engine) -> str | None:
+    """With every `!command` and `%pip install` made a call, if that is all that was wrong. The compiler says where they are."""
+    lines = source.split("\n")
+    for _ in range(MOST_COMMANDS):
+        place = (failure.lineno or 0) - 1
+        found = _COMMAND.match(lines[place]) if 0 <= place < len(lines) else None
+        if found is None or lines[place].endswith("\\"):
+            return None  # not a command, or one that goes on in the next line: left to IPython
+        indent, target, twice, command = found.groups()
+        call = f"{LINES if target or twice else SYSTEM}({command.strip()!r})"
+        lines[place] = f"{indent}{target} = {call}" if target else f"{indent}{call}"
+        error = engine.parse("\n".join(lines))
+        if not isinstance(error, SyntaxError):
+            return "\n".join(lines)
+        failure = error
+    return None
+
+
+def _install(engine: Engine) -> None:
+    """The functions that translated cells call."""
+    if hasattr(builtins, SYSTEM):
+        return
+
+    def system(command: str) -> None:
+        code = commands.system(commands.expand_variables(command, engine.namespace))
+        engine.namespace["_exit_code"] = code
+
+    def lines(command: str) -> list[str]:
+        return commands.as_lines(commands.getoutput(commands.expand_variables(command, engine.namespace)))
+
+    def script(program: str, text: str) -> None:
+        code = commands.script([program], text)
+        if code:
+            raise subprocess.CalledProcessError(code, [program])
+
+    builtins.__dict__.update({SYSTEM: system, LINES: lines, SCRIPT: script})
