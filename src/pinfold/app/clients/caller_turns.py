@@ -126,18 +126,12 @@ class CallerTurns:
         """Raises SessionBusy, CommandRefused and other PinfoldErrors."""
         now, names = await last_event(link), tuple(tool.name for tool in terms.tools)
         if prompt.at:
-            place = replace(
-                prompt.at,
-                after=now,
-                tools=tuple({*prompt.at.tools, *names}),
-                answered=tuple(prompt.results),
-                one_call=terms.one_call,
-            )
+            names = tuple({*prompt.at.tools, *names})
+            place = replace(prompt.at, after=now, answered=tuple(prompt.results))
         else:
             assert prompt.say is not None
-            place = TurnPlace(
-                session=link.session, turn=prompt.say.turn, start=now, tools=names, one_call=terms.one_call
-            )
+            place = TurnPlace(session=link.session, turn=prompt.say.turn, start=now)
+        place = replace(place, tools=names, one_call=terms.one_call)
         run = TurnRun(place)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

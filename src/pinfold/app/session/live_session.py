@@ -87,7 +87,7 @@ class LiveSession:
         self._watched: anyio.Event | None = None
         """Set once a caller waits."""
         self._watched_seq = 0
-        self._is_attended = False
+        self.is_attended = False
         self._asking = 0
         self.servers = runner.servers
         """Of MCP; None where none is named."""
@@ -224,7 +224,7 @@ class LiveSession:
 
     def attend(self) -> None:
         """Approvals can be answered from now on."""
-        self._is_attended = True
+        self.is_attended = True
         self._engine.core.unattended = False
 
     @contextmanager
@@ -237,7 +237,7 @@ class LiveSession:
             yield
         finally:
             self._asking -= 1
-            core.unattended = not (self._asking or self._is_attended)
+            core.unattended = not (self._asking or self.is_attended)
             core.touch()
 
     async def passes(self, check: str) -> bool:

@@ -158,19 +158,13 @@ class Gate:
         )
 
 
-_KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    409: "conflict_error",
-    429: "rate_limit_error",
-}
+_KINDS = {401: "authentication", 403: "permission", 404: "not_found", 409: "conflict", 429: "rate_limit"}
 
 
 def error_body(message: str, status: int, code: str, param: str | None = None) -> dict[str, dict[str, str | None]]:
     """As clients of OpenAI know it; `code` is our own name of what is wrong."""
-    kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    kind = _KINDS.get(status, "server" if status >= 500 else "invalid_request")
+    return {"error": {"message": message, "type": f"{kind}_error", "param": param, "code": code}}
 
 
 def is_upload(path: str) -> bool:
