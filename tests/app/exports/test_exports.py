@@ -208,6 +208,13 @@ def test_what_steers_a_terminal_is_in_no_export_and_colours_are_just_gone() -> N
     assert "red\n100%\ndone\n" in json.loads(text_of("ipynb", events))["cells"][2]["outputs"][0]["text"]
 
 
+def test_a_note_of_several_lines_stays_so_in_markdown() -> None:
+    events = log_of(Noticed(text="Plan\n[ ] 1. load\n[ ] 2. sum"))
+    rendered = MarkdownIt().render(text_of("md", events))
+    assert rendered.count("<br") == 2
+    assert r"Plan  \n\[ \] 1. load  \n" in text_of("ipynb", events).replace("\\\\", "\\")
+
+
 def test_turns_that_were_taken_back_and_denied_cells_are_not_part_of_the_program() -> None:
     id_ = ActionId("a_9")
     events = log_of(
