@@ -163,7 +163,7 @@ async def left_over(inside: str) -> int:
         return sum(namespace(pid) == inside and is_alive(pid) for pid in pids())
 
     with anyio.move_on_after(LATE_S):
-        while count():  # noqa: ASYNC110 - nobody tells
+        while count():
             await anyio.sleep(0.02)
     return count()
 

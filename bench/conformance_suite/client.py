@@ -20,9 +20,9 @@ import httpx2
 
 from pinfold.events import Json
 from pinfold.tools import Tool, ToolError
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
-from pinfold.tools.ports import World
 
 NAME = "suite"
 CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")

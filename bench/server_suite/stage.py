@@ -128,7 +128,7 @@ class Stage:
         """Once no more than so many are left, or after a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while (now := self.usage()).processes > processes or now.descriptors > descriptors:  # noqa: ASYNC110
+                while (now := self.usage()).processes > processes or now.descriptors > descriptors:
                     await asyncio.sleep(0.2)
         return self.usage()
 

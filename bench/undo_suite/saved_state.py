@@ -48,7 +48,7 @@ class Kept:
         """How long until a state is there that was not."""
         begun = time.perf_counter()
         with anyio.fail_after(LONGEST_S):
-            while not self.states - before:  # noqa: ASYNC110 - nobody tells
+            while not self.states - before:
                 await anyio.sleep(0.005)
         return time.perf_counter() - begun
 

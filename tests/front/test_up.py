@@ -249,7 +249,7 @@ async def test_an_idle_session_is_closed_and_one_that_is_listened_to_is_not(work
                     await anyio.sleep(1.5)
                     assert (await ask_daemon({"op": "status"}) or {})["sessions"] == [session]
                     del feed
-            while holder_of(SessionStore().folder_of(session)) is not None:  # noqa: ASYNC110 - a lock tells nobody
+            while holder_of(SessionStore().folder_of(session)) is not None:
                 await anyio.sleep(0.05)
             assert (await ask_daemon({"op": "status"}) or {})["sessions"] == []
         up.stop()

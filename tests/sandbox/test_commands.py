@@ -69,7 +69,7 @@ async def test_an_interrupt_ends_a_command(session: Session, tmp_path: Path) -> 
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(commanded)
-        while not (tmp_path / "begun").exists():  # noqa: ASYNC110 - another process's doing
+        while not (tmp_path / "begun").exists():
             await anyio.sleep(0.01)
         await session.interrupt()
     assert [(ended.status, ended.code) for ended in ends] == [("error", -9)]
@@ -101,7 +101,7 @@ def size_of(file: Path) -> int:
 async def grows(log: Path) -> None:
     size = size_of(log)
     with anyio.fail_after(20):
-        while size_of(log) == size:  # noqa: ASYNC110 - another process's doing
+        while size_of(log) == size:
             await anyio.sleep(0.01)
 
 

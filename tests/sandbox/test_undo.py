@@ -138,7 +138,7 @@ async def test_an_interpreter_that_dies_between_cells_comes_back_and_it_is_said(
     guest = session.slot.guest
     assert guest is not None
     with anyio.fail_after(50):
-        while guest.death is None:  # noqa: ASYNC110 - nobody tells
+        while guest.death is None:
             await anyio.sleep(0.01)
     outcome = await session.run("len(items)")
     assert outcome.value == "3", outcome

@@ -158,7 +158,7 @@ async def test_what_a_command_writes_from_the_background_is_left_like_the_users_
     )
     seen = files(workspace)["log"]
     with anyio.fail_after(20):
-        while files(workspace)["log"] == seen:  # noqa: ASYNC110 - another process's doing
+        while files(workspace)["log"] == seen:
             await anyio.sleep(0.01)
     assert await session.undo() == ("Left as it is, because it was changed outside of cells: log.",)
     left = files(workspace)

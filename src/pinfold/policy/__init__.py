@@ -1,7 +1,6 @@
 """Pure rules: an action, what is known of it, what was granted, and the mode give a verdict."""
 
-from pinfold.policy.guards import Guards, check_code, strict
-from pinfold.policy.judge import explain, judge
+from pinfold.policy.judge import Guards, check_code, explain, judge, strict
 from pinfold.policy.rules import (
     NO_RULES,
     Facts,

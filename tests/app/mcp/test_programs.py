@@ -21,8 +21,8 @@ from pinfold.app.session.mcp.programs import Programs
 from pinfold.app.session.protected_files import pop_closing_notices
 from pinfold.sandbox import Limits, provider_named
 from pinfold.tools import BadCall
+from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.ports import Process
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 LIMIT_S = 200

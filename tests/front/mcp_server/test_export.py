@@ -192,7 +192,7 @@ async def test_cancelling_reaches_the_server(workspace: Path, up: Up) -> None:
                 await began.wait()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(20):
-            while "was cancelled" not in up.did:  # noqa: ASYNC110 - another process's file
+            while "was cancelled" not in up.did:
                 await anyio.sleep(0.02)
         assert text_of(await client.call_tool("up__echo", {"text": "on"})) == "on"
 

@@ -84,7 +84,7 @@ async def test_a_clients_session_ends_with_it_and_all_others_with_the_server(wor
         async with served.client() as client:
             session = structure(await client.call_tool("run_python", {"code": "x = 1"}))["session"]
         with anyio.fail_after(20):
-            while any(item.owner for item in SessionStore().sessions()):  # noqa: ASYNC110 - another process's lock
+            while any(item.owner for item in SessionStore().sessions()):
                 await anyio.sleep(0.05)
         async with served.client(mode=ERAS[1]) as client:
             other = structure(await client.call_tool("run_python", {"code": "y = 1"}))["session"]
@@ -134,7 +134,7 @@ async def test_in_a_shared_session_each_client_is_asked_about_what_it_began_itse
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(put, one, "a.txt")
-            while not asked:  # noqa: ASYNC110 - the other end is another process
+            while not asked:
                 await anyio.sleep(0.01)
             tasks.start_soon(put, other, "b.txt")
             for _ in range(3):

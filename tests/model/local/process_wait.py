@@ -11,5 +11,5 @@ PATIENCE_S = 30.0
 
 async def until(is_so: Callable[[], bool]) -> None:
     with anyio.fail_after(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - it tells nobody
+        while not is_so():
             await anyio.sleep(0.05)

@@ -19,10 +19,9 @@ from tests.fork_server import forked
 
 from pinfold.events import Json
 from pinfold.tools import BadCall
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import Limits, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.ports import World
 
 WITHIN_S = 30.0
 HERE = Path(__file__).parent / "servers"
@@ -31,7 +30,7 @@ HERE = Path(__file__).parent / "servers"
 async def until(is_so: Callable[[], bool]) -> None:
     """What another process does cannot be waited for otherwise."""
     with anyio.fail_after(WITHIN_S):
-        while not is_so():  # noqa: ASYNC110
+        while not is_so():
             await anyio.sleep(0.01)
 
 

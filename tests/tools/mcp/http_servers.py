@@ -33,7 +33,7 @@ async def serving(app: Any, port: int = 0) -> AsyncGenerator[str]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve)
         with anyio.fail_after(WITHIN_S):
-            while not server.started:  # noqa: ASYNC110 - it has no event for that
+            while not server.started:
                 await anyio.sleep(0.01)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         server.should_exit = True

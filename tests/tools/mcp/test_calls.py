@@ -11,7 +11,7 @@ from dirty_equals import IsPartialDict
 from tests.tools.mcp.doubles import House, Parrot, Somebody, spec, until
 
 from pinfold.tools import Registry, Result, ToolFailed
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import Limits
 from pinfold.tools.mcp.servers import Servers
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ from tests.tools.mcp.http_servers import Odd, serving
 
 from pinfold.events import Sent
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import Limits
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.transports import checked_url
 

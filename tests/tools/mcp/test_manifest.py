@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.tools.mcp.doubles import House, spec
 
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Manifest, compare, read_tools
+from pinfold.tools.mcp.ports import Limits
 from pinfold.tools.mcp.servers import Servers
 
 pytestmark = pytest.mark.safety

@@ -18,8 +18,8 @@ from tests.tools.mcp.doubles import House
 from tests.tools.mcp.http_servers import Browser, House401, serving
 
 from pinfold.tools import BadCall, Registry
-from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.oauth import check_page
+from pinfold.tools.mcp.ports import Limits
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
 

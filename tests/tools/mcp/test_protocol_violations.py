@@ -11,7 +11,7 @@ from tests.tools.mcp.doubles import House, Somebody, spec
 
 from pinfold.events import Json
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import Limits
 
 pytestmark = pytest.mark.safety
 

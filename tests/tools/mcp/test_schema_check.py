@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.tools.mcp.values import WORK_S, Shape, arguments_of
+from pinfold.tools.mcp.schema_check import WORK_S, Shape, arguments_of
 
 pytestmark = pytest.mark.safety
 

@@ -9,7 +9,7 @@ import pytest
 from tests.tools.mcp.doubles import House, spec, until
 
 from pinfold.tools import BadCall, BadTool, Registry, ToolFailed
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import Limits
 
 pytestmark = pytest.mark.integration
 

@@ -139,7 +139,7 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     output_mb: int = 64
     file_mb: int = 64
 
-    def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:  # noqa: B008 - frozen
+    def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:
         sizes = {"memory": self.memory_mb, "output": self.output_mb, "file": self.file_mb, "disk": more.disk_mb}
         in_bytes = {f"{name}_bytes": None if size is None else size << 20 for name, size in sizes.items()}
         return convert({**msgspec.structs.asdict(self), **in_bytes}, Limits)

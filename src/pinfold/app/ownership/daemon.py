@@ -259,7 +259,7 @@ async def stop_daemon() -> bool:
     if await ask_daemon(_STOP) is None:
         return False
     with anyio.move_on_after(2 * _STOP_S) as patience:
-        while holder_of(up_dir()) is not None:  # noqa: ASYNC110 - a lock of another process cannot be awaited
+        while holder_of(up_dir()) is not None:
             await anyio.sleep(_LOOK_AGAIN_S)
     if patience.cancelled_caught:
         raise SessionBusy(f"pinfold up, process {holder_of(up_dir())}, does not end; try again later")

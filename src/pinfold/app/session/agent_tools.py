@@ -180,7 +180,7 @@ def _least(*limits: Any) -> Any:
     return max(0, min(known)) if known else None
 
 
-def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0) -> Budget:  # noqa: B008
+def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0) -> Budget:
     """Of each limit, this share of it that is left after `spent`; at least one step."""
 
     def part(limit: Any, used: float) -> Any:

@@ -86,5 +86,5 @@ class AnswerVerifier(Struct, frozen=True, kw_only=True):
         return verified(notice=f"The answer could not be checked: {cap_text(why, _SAID)}")
 
 
-async def _deny(tool: str, args: Mapping[str, Json]) -> Performed:  # noqa: ARG001
+async def _deny(_tool: str, _args: Mapping[str, Json]) -> Performed:
     return Performed(outcome="denied", observation="nobody is asked while an answer is checked")

@@ -288,14 +288,12 @@ class SessionStore:
         # Under a name that `collect` sweeps once we are gone.
         partial = private_dir(self.root / f".importing-{session}")
         held = claim(partial)
-        try:
-            yield partial
-        except BaseException:
-            remove_folder(partial)
-            raise
-        finally:
+        with contextlib.ExitStack() as at_end, contextlib.ExitStack() as on_failure:
             if held:
-                held.release()
+                at_end.callback(held.release)
+            on_failure.callback(remove_folder, partial)
+            yield partial
+            on_failure.pop_all()
 
 
 class SessionNode(Summary, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from binascii import a2b_base64
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -47,13 +47,9 @@ def forms_of(value: object) -> Forms | None:
     """All forms, text included. None when the object has shown itself."""
     own = _method(value, "_ipython_display_")
     if own is not None and not is_plot(value):
-        try:
+        # NotImplementedError is its way of saying that it has other forms.
+        with _report_failure(value, "_ipython_display_"), suppress(NotImplementedError):
             own()
-        except NotImplementedError:
-            pass  # its way of saying that it has other forms
-        except Exception as error:
-            _say(value, "_ipython_display_", error)
-        else:
             return None
     forms = rich_forms(value)
     if "text/plain" not in forms:
@@ -109,11 +105,9 @@ def plain_form(value: object) -> bytes:
 
 
 def _text(value: object) -> bytes:
-    try:
+    with _report_failure(value, "__repr__"):
         return plain_form(value)
-    except Exception as error:
-        _say(value, "__repr__", error)
-        return f"<{_name_of(type(value))}: its text could not be made>".encode()
+    return f"<{_name_of(type(value))}: its text could not be made>".encode()
 
 
 def _method(value: object, name: str) -> Any:
@@ -122,24 +116,18 @@ def _method(value: object, name: str) -> Any:
 
 
 def _call_method(value: object, name: str) -> object:
-    try:
+    with _report_failure(value, name), suppress(NotImplementedError):
         method = _method(value, name)
         return method() if callable(method) else None
-    except NotImplementedError:
-        return None
-    except Exception as error:
-        _say(value, name, error)
-        return None
+    return None
 
 
 def _put(forms: Forms, mime: str, data: object, value: object) -> None:
     data = _without_metadata(data)
     if data is None:
         return
-    try:
+    with _report_failure(value, mime):
         forms[mime] = _encode_form(mime, data)
-    except Exception as error:
-        _say(value, mime, error)
 
 
 def _without_metadata(data: object) -> object:
@@ -171,6 +159,14 @@ def _json(data: object) -> bytes:
             return json.dumps(data).encode()
         return str.encode(data, "utf-8", "backslashreplace")
     return json.dumps(data, default=str).encode()
+
+
+@contextmanager
+def _report_failure(value: object, what: str) -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        _say(value, what, error)
 
 
 def _say(value: object, what: str, error: Exception) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from ..kernel import syscalls
 from ..kernel.landlock import DEVICES
@@ -39,14 +39,13 @@ def open_tree(item: Request, outer: int, owners: Owners | None) -> int:
     """The mount `item` asks for. With `owners`, what its owner has on disk belongs to `outer` in it."""
     path = item["source"]
     tree = syscalls.clone_mount(path, recursive=True)
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(os.close, tree)
         attributes = syscalls.ATTR_NOSUID | syscalls.ATTR_NODEV | (0 if item["writable"] else syscalls.ATTR_RDONLY)
         syscalls.set_mount_attributes(tree, attributes, recursive=True)
         if owners is not None:
             _give_to(tree, os.stat(path), outer, owners, needed=item["writable"])
-    except BaseException:
-        os.close(tree)
-        raise
+        on_failure.pop_all()
     return tree
 
 
@@ -343,22 +342,19 @@ def mount_branch_view(request: Request) -> tuple[int, int]:
     """
     place, workspace = request["place"], request["workspace"]
     syscalls.mount("branch", place, "tmpfs", MS_NOSUID | MS_NODEV, f"size={request['bytes']},mode=700")
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(unmount_branch_view, place)
         for name in ("files", "work"):
             os.mkdir(f"{place}/{name}", 0o700)
         files = os.open(f"{place}/files", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with open_mount(workspace) as below, open_mount(place) as above:
-                os.chmod(files, os.stat(f"/proc/self/fd/{below}").st_mode & 0o777)
-                _mount_view(place, f"/proc/self/fd/{below}", f"/proc/self/fd/{above}", "work")
-            guard(request)
-            return syscalls.open_without_links(place), files
-        except BaseException:
-            os.close(files)
-            raise
-    except BaseException:
-        unmount_branch_view(place)
-        raise
+        on_failure.callback(os.close, files)
+        with open_mount(workspace) as below, open_mount(place) as above:
+            os.chmod(files, os.stat(f"/proc/self/fd/{below}").st_mode & 0o777)
+            _mount_view(place, f"/proc/self/fd/{below}", f"/proc/self/fd/{above}", "work")
+        guard(request)
+        top = syscalls.open_without_links(place)
+        on_failure.pop_all()
+    return top, files
 
 
 def mask_in_views(places: Iterable[str], workspace: str, path: str, inode: int) -> None:

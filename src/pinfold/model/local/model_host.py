@@ -112,7 +112,7 @@ class Host:
         if self._held is None:
             self._held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # One that is just ending holds it to its end.
-        while not try_lock(self._held, fcntl.LOCK_SH):  # noqa: ASYNC110 - a lock of another process cannot be awaited
+        while not try_lock(self._held, fcntl.LOCK_SH):
             await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _find_running(self) -> Served | None:
@@ -142,7 +142,7 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with anyio.move_on_after(END_S):
-            while self.is_running():  # noqa: ASYNC110 - a lock of another process cannot be awaited
+            while self.is_running():
                 await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _start(self) -> Served:

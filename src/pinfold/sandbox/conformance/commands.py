@@ -249,7 +249,7 @@ async def a_command_that_is_cancelled_ends_and_the_state_is_kept(bench: Bench) -
         await session.run("kept = 1")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_sh, session, WAITS)
-            while not (bench.folder / "begun").exists():  # noqa: ASYNC110 - another process's doing
+            while not (bench.folder / "begun").exists():
                 await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
         expect_outcome(await session.run("kept"), status="ok", value="1")

@@ -14,7 +14,7 @@ import secrets
 import signal
 import stat
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -251,32 +251,35 @@ def make_file(
     """A new file, whole and closed, so that nothing tells of writing under its later name. Returns a descriptor of it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o600, dir_fd=folder)
-    try:
-        fill(fd)
-        give(fd, mode, owner)
-        if mtime_ns is not None:
-            os.utime(fd, ns=(mtime_ns, mtime_ns))
-        return os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name, dir_fd=folder)
-        raise
-    finally:
-        os.close(fd)
+    with ExitStack() as on_failure:
+        on_failure.callback(_remove, folder, name)
+        try:
+            fill(fd)
+            give(fd, mode, owner)
+            if mtime_ns is not None:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            made = os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
+        finally:
+            os.close(fd)
+        on_failure.pop_all()
+    return made
 
 
 def _replace(folder: int, partial: str, name: str, was: Stamp | None, owner: tuple[int, int] | None = None) -> None:
     """`partial` takes the place of `name`, if that is still as it `was`; else it is removed."""
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(_remove, folder, partial)
         if owner:
             with suppress(PermissionError):
                 os.chown(partial, *owner, dir_fd=folder, follow_symlinks=False)
         _check(folder, name, was)
         os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial, dir_fd=folder)
-        raise
+        on_failure.pop_all()
+
+
+def _remove(folder: int, name: str) -> None:
+    with suppress(OSError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _check(folder: int, name: str, was: Stamp | None) -> None:

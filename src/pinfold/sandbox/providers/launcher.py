@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -274,14 +274,13 @@ def open_listener(path: Path) -> socket.socket:
     """For other processes of the same user, and for no one before it is theirs alone."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(listener.close)
         with short_path(path) as short:
             listener.bind(short)
             Path(short).chmod(0o600)
         listener.listen(128)
-    except BaseException:
-        listener.close()
-        raise
+        on_failure.pop_all()
     return listener
 
 

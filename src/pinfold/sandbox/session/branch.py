@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import cast
 
@@ -119,11 +119,10 @@ async def open_branch(
         view.take(fds[1])
     outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
     fresh = Guest(BranchProcess(body, answer["pid"], fds[0]), ours, *outputs)
-    try:
+    async with AsyncExitStack() as on_failure:
+        on_failure.push_async_callback(fresh.kill_and_wait, "it was given up")
         await wait_for_hello(fresh)
-    except BaseException:
-        await fresh.kill_and_wait("it was given up")
-        raise
+        on_failure.pop_all()
     threads = answer.get("threads")
     told = () if view else (READ_ONLY,)
     return fresh, (*told, THREADS.format(threads)) if threads else told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 
 from pinfold.sandbox.contract import SandboxUnavailable, UndoRefused, What
 from pinfold.sandbox.session.guest import Guest
@@ -140,13 +140,12 @@ class Recovery:
         Raises UndoRefused, and then nothing has changed.
         """
         guest.leave()
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(guest.listen)
             copy = await self._history.source.wake(guest, path) if path else None
             if copy is None:
                 await self._restart(path)
-        except BaseException:
-            guest.listen()
-            raise
+            on_failure.pop_all()
         if copy is not None:
             guest.channel.close()
             self._slot.guest = copy
@@ -163,19 +162,18 @@ class Recovery:
         """
         slot, history = self._slot, self._history
         fresh = await slot.launcher.launch()
-        try:
+        async with AsyncExitStack() as on_failure:
+            if fresh.guard:
+                on_failure.callback(fresh.guard.close)
+            on_failure.push_async_callback(fresh.kill_and_wait, "it was given up")
             back = await restore_guest(fresh, history.saved, self._cells.sources, path)
             if back.missing and not (or_less and back.cell):
-                raise UndoRefused(f"the state after cell {path[-1]} is no longer kept")  # noqa: TRY301
+                raise UndoRefused(f"the state after cell {path[-1]} is no longer kept")
             history.lose(back.missing)
             if back.labels:
                 await history.have_copied(fresh, path[-1])
             slot.notices += (*(NO_COPY for _ in back.labels[:1] if or_less), *describe_lost(back))
-        except BaseException:
-            await fresh.kill_and_wait("it was given up")
-            if fresh.guard:
-                fresh.guard.close()
-            raise
+            on_failure.pop_all()
         slot.guest = fresh
         slot.release_guard()  # the parked guest still has it, or its last one has closed it
         slot.set_guard(fresh.guard)

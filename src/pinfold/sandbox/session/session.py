@@ -7,7 +7,7 @@ without them can neither be saved nor undone.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -109,14 +109,13 @@ class GuestSession:
         history = StateHistory(slot, SavedStates(spec.state), source, begin_files) if source else None
         session = cls(slot, capabilities, history)
         session.spec = spec
-        try:
+        async with AsyncExitStack() as on_failure:
+            on_failure.push_async_callback(session.close)
             async with slot.lock:
                 await slot.live_guest()
             if history is not None:
                 await history.resume()
-        except BaseException:
-            await session.close()
-            raise
+            on_failure.pop_all()
         return session
 
     async def run(
@@ -232,16 +231,15 @@ class GuestSession:
         is_cells = slot.calls is not None and slot.calls.is_open  # the cell holds the lock, and waits for us
         async with slot.forking, nullcontext() if is_cells else slot.lock:
             own = await self._open_view(view) if view else None
-            try:
+            with ExitStack() as on_failure:
+                if own:
+                    on_failure.callback(own.close)
                 guest = slot.guest if is_cells and slot.guest else await slot.live_guest()
                 if is_cells:
                     slot.forks += 1
                 state = FROM_CELL + slot.forks if is_cells else await history.copy_now(guest)
                 forked, notices = await open_branch(guest, state, slot.limits, own)
-            except BaseException:
-                if own:
-                    own.close()
-                raise
+                on_failure.pop_all()
             branch = GuestSlot(BranchLauncher(forked, own), slot.limits)
             branch.guest, branch.notices = forked, notices
             slot.branches.append(branch)

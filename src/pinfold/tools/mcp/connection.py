@@ -27,12 +27,11 @@ from pinfold._version import __version__
 from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
 from pinfold.text import cap_text, presentable_line
-from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.oauth import signing_in
+from pinfold.tools.mcp.ports import Limits, Patience, Person, Sampler, World
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.transports import UNKNOWN, UNSENT, Over, Streams, Watch, over_http, over_stdio
-from pinfold.tools.ports import Person, Sampler, World
 from pinfold.tools.results import BadCall
 from pinfold.tools.stubs.schema_types import as_list, as_object
 

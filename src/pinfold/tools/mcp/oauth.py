@@ -27,8 +27,8 @@ from pydantic import AnyUrl, ValidationError
 
 from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
+from pinfold.tools.mcp.ports import Credentials, Person
 from pinfold.tools.mcp.spec import OAuth, ServerSpec, why_not_led_to
-from pinfold.tools.ports import Credentials, Person
 
 _PATH = "/callback"
 _BASIC: Literal["client_secret_basic"] = "client_secret_basic"

@@ -29,11 +29,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from pinfold.events import Json
 from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_streams
-from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Manifest, read_tools
+from pinfold.tools.mcp.ports import Limits, Patience, Pins, World
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.transports import Over, Watch
-from pinfold.tools.ports import Pins, World
 from pinfold.tools.results import BadCall
 
 Wire: TypeAlias = Mapping[str, Any]

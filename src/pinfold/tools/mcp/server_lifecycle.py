@@ -14,10 +14,9 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from pinfold.text import join_names
-from pinfold.tools.mcp.limits import Limits, Patience
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
+from pinfold.tools.mcp.ports import Limits, Patience, World
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.ports import World
 from pinfold.tools.results import BadCall
 
 if TYPE_CHECKING:

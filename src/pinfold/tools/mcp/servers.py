@@ -17,12 +17,11 @@ from anyio.abc import TaskGroup
 
 from pinfold.events import Effect, Json, Reach, Sent
 from pinfold.net import BadDestination, parse_url
-from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference, Entry, Manifest
+from pinfold.tools.mcp.ports import Limits, World
+from pinfold.tools.mcp.schema_check import Shape, arguments_of
 from pinfold.tools.mcp.server_lifecycle import Life, Status
 from pinfold.tools.mcp.spec import ServerSpec, is_loopback
-from pinfold.tools.mcp.values import Shape, arguments_of
-from pinfold.tools.ports import World
 from pinfold.tools.results import BadCall, BadTool, Result, ToolFailed
 from pinfold.tools.tool import AnyTool, Tool
 

@@ -25,9 +25,8 @@ from pydantic import ValidationError
 from pinfold.events import Json
 from pinfold.net import BadDestination, Url, parse_url
 from pinfold.text import presentable_line
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import Limits, Process
 from pinfold.tools.mcp.spec import ServerSpec, is_loopback, why_not_led_to
-from pinfold.tools.ports import Process
 from pinfold.tools.results import BadCall
 
 Streams: TypeAlias = tuple[Any, Any]

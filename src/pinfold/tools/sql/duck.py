@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -51,14 +51,13 @@ class DuckDB(FileEngine):
         }
         with self._faults():
             self._connection: Any = duckdb.connect(opened.path, read_only=True, config=settings)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self._connection.close)
             opened.check()
             with self._faults():
                 for setting in _LOCKED:
                     self._connection.execute(f"SET {setting}")
-        except BaseException:
-            self._connection.close()
-            raise
+            on_failure.pop_all()
 
     def cancel(self) -> None:
         """From any thread."""

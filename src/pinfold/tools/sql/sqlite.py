@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from urllib.parse import quote
 
@@ -38,15 +38,13 @@ class SQLite(FileEngine):
                 check_same_thread=False,
                 timeout=source.timeout_s,
             )
-        with self._faults():
-            try:
-                for setting in ("query_only = 1", "trusted_schema = 0", "mmap_size = 0", "temp_store = memory"):
-                    self._connection.execute(f"PRAGMA {setting}")
-                self._connection.execute("PRAGMA schema_version").fetchall()
-                opened.check()
-            except BaseException:
-                self._connection.close()
-                raise
+        with self._faults(), ExitStack() as on_failure:
+            on_failure.callback(self._connection.close)
+            for setting in ("query_only = 1", "trusted_schema = 0", "mmap_size = 0", "temp_store = memory"):
+                self._connection.execute(f"PRAGMA {setting}")
+            self._connection.execute("PRAGMA schema_version").fetchall()
+            opened.check()
+            on_failure.pop_all()
         # No value is longer than what may be given, and nothing else is ever attached.
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.max_bytes, (1 << 31) - 1))
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)

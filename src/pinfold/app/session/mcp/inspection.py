@@ -26,10 +26,9 @@ from pinfold.sandbox import provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.tools import AnyTool, Registry, Result
-from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.ports import Limits, Person, World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.ports import Person, World
 
 _END_S = 0.5
 """For a server that was only looked at to end by itself."""

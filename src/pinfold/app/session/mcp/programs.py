@@ -35,8 +35,8 @@ from pinfold.sandbox import (
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.tools import BadCall
+from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.ports import Process
 
 _GRACE_S = 1.0
 """For it to end by itself when there is nothing more to read, and again when it is told to."""
@@ -169,7 +169,7 @@ class _HostProgram(_Program):
             with anyio.move_on_after(grace_s):
                 await self._process.wait()
                 # The end of a process that is not our child is not reported.
-                while self._send_signal(0):  # noqa: ASYNC110
+                while self._send_signal(0):
                     await anyio.sleep(_LOOK_S)
         with suppress(anyio.BrokenResourceError, OSError):
             await self._process.aclose()

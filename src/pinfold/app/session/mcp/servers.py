@@ -25,9 +25,9 @@ from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import Json, Noticed, PinfoldError
 from pinfold.tools import AnyTool, BadCall, Registry, ToolError
+from pinfold.tools.mcp.ports import World
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.ports import World
 
 if TYPE_CHECKING:
     from pinfold.tools.mcp.passthrough import Line, Peer, Speech
